@@ -15,6 +15,8 @@ import (
 type Pool struct {
 	// Name names the pool in decisions, metrics and the console: up to 64 bytes, unique within a Sampler.
 	Name string
+	// Part names the part of the program that alone uses the pool, a compartment, whose limit then follows the pool; "": all may use it.
+	Part string
 	// Stats tells the pool's use at the instant of the call. It is called once a sample, on a goroutine of its own, never twice at
 	// the same time, and should return within microseconds.
 	Stats func() PoolStats
@@ -30,7 +32,7 @@ type PoolStats struct {
 
 // PoolReading is what a pool told for a sample.
 type PoolReading struct {
-	Name string
+	Name, Part string
 	PoolStats
 	// Problem says why this reading must not be used; "" if it may: "panicked", "blocked" (no answer in time, or the previous call
 	// has not returned), or "invalid" (a negative number, or more in use than there are).
@@ -85,7 +87,7 @@ func readPools(pools []*poolReader) []PoolReading {
 	defer time.AfterFunc(patience, func() { close(late) }).Stop()
 	all := make([]PoolReading, len(pools))
 	for i, p := range pools {
-		all[i] = PoolReading{Name: p.Name, Problem: "blocked"}
+		all[i] = PoolReading{Name: p.Name, Part: p.Part, Problem: "blocked"}
 		select {
 		case all[i] = <-p.answer:
 		case <-late:
@@ -109,7 +111,7 @@ func (p *poolReader) ask() {
 	default:
 	}
 	go func() {
-		r := PoolReading{Name: p.Name, Problem: "panicked"}
+		r := PoolReading{Name: p.Name, Part: p.Part, Problem: "panicked"}
 		defer func() {
 			_ = recover()
 			p.answer <- r
@@ -128,6 +130,6 @@ func (r *PoolReading) check() {
 		}
 	}
 	if r.Problem != "" {
-		*r = PoolReading{Name: r.Name, Problem: r.Problem}
+		*r = PoolReading{Name: r.Name, Part: r.Part, Problem: r.Problem}
 	}
 }

@@ -16,20 +16,20 @@ func TestPoolsInASample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, asked := make(chan struct{}), 0
 		s, err := New(Config{Pools: []Pool{
-			{"db", func() PoolStats { return PoolStats{InUse: 3, Max: 10} }},
-			{"panics", func() PoolStats { panic("no") }},
-			{"blocks", func() PoolStats { asked++; <-hang; return PoolStats{InUse: 1, Max: 2} }},
-			{"negative", func() PoolStats { return PoolStats{InUse: -1, Max: 10} }},
-			{"more than there are", func() PoolStats { return PoolStats{InUse: 11, Max: 10} }},
-			{"nobody waits less than nobody", func() PoolStats { return PoolStats{Waiting: Reading{-1, true}} }},
-			{"waits", func() PoolStats { return PoolStats{Waiting: Reading{7, true}} }},
+			{Name: "db", Stats: func() PoolStats { return PoolStats{InUse: 3, Max: 10} }},
+			{Name: "panics", Part: "reports", Stats: func() PoolStats { panic("no") }},
+			{Name: "blocks", Stats: func() PoolStats { asked++; <-hang; return PoolStats{InUse: 1, Max: 2} }},
+			{Name: "negative", Stats: func() PoolStats { return PoolStats{InUse: -1, Max: 10} }},
+			{Name: "more than there are", Stats: func() PoolStats { return PoolStats{InUse: 11, Max: 10} }},
+			{Name: "nobody waits less than nobody", Stats: func() PoolStats { return PoolStats{Waiting: Reading{-1, true}} }},
+			{Name: "waits", Stats: func() PoolStats { return PoolStats{Waiting: Reading{7, true}} }},
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := []PoolReading{
 			{Name: "db", PoolStats: PoolStats{InUse: 3, Max: 10}},
-			{Name: "panics", Problem: "panicked"},
+			{Name: "panics", Part: "reports", Problem: "panicked"},
 			{Name: "blocks", Problem: "blocked"},
 			{Name: "negative", Problem: "invalid"},
 			{Name: "more than there are", Problem: "invalid"},
@@ -63,13 +63,13 @@ func TestPoolsThatAreRefused(t *testing.T) {
 	tells := func() PoolStats { return PoolStats{} }
 	many := make([]Pool, 65)
 	for i := range many {
-		many[i] = Pool{fmt.Sprint(i), tells}
+		many[i] = Pool{Name: fmt.Sprint(i), Stats: tells}
 	}
 	for field, pools := range map[string][]Pool{
 		"Config.Pools":          many,
-		"Config.Pools[0].Name":  {{"", tells}},
-		"Config.Pools[1].Name":  {{"db", tells}, {"db", tells}},
-		"Config.Pools[0].Stats": {{"db", nil}},
+		"Config.Pools[0].Name":  {{Name: "", Stats: tells}},
+		"Config.Pools[1].Name":  {{Name: "db", Stats: tells}, {Name: "db", Stats: tells}},
+		"Config.Pools[0].Stats": {{Name: "db", Stats: nil}},
 	} {
 		var invalid *InvalidError
 		if _, err := New(Config{Pools: pools}); !errors.As(err, &invalid) || invalid.Field != field {

@@ -32,6 +32,9 @@ type Recorder struct {
 	abandoned uint64
 	lost      time.Duration  // what those took
 	counts    [ranges]uint64 // of the execution times since taken
+	parts     []*Recorder
+	name      string // of this part
+	limit     int    // and its limit
 
 	total distribution // a copy of counts that take looks at; the Sampler's mutex guards it
 }
@@ -133,8 +136,8 @@ func (r *Recorder) mark(now time.Duration) time.Duration {
 	return r.marked
 }
 
-// take returns what was recorded since the last take. It is not called concurrently. When no time has passed, it takes nothing and
-// leaves everything to the next call.
+// take returns what was recorded since the last take, without its parts. It is not called concurrently. When no time has passed, it
+// takes nothing and leaves everything to the next call.
 func (r *Recorder) take(at time.Time) Service {
 	if r == nil || r.kinds == nil {
 		return Service{}
@@ -144,6 +147,7 @@ func (r *Recorder) take(at time.Time) Service {
 	elapsed := now - r.taken
 	if elapsed <= 0 {
 		r.mu.Unlock()
+		clear(r.total.counts)
 		return Service{}
 	}
 	out := Service{Concurrency: float64(r.area) / float64(elapsed), Discarded: r.discarded, Abandoned: r.abandoned, AbandonedTime: r.lost, Running: r.running}
@@ -154,13 +158,18 @@ func (r *Recorder) take(at time.Time) Service {
 	r.area, r.discarded, r.abandoned, r.lost, r.taken = 0, 0, 0, 0, now
 	r.mu.Unlock()
 	slices.SortFunc(needs, func(a, b Need) int { return strings.Compare(a.Name, b.Name) })
-	took := r.total
-	if out.Count = took.count(); out.Count != 0 {
-		out.P50, out.P90 = took.quantile(0.50, out.Count), took.quantile(0.90, out.Count)
-		took.spaced(out.Times[:min(out.Count, uint64(len(out.Times)))], out.Count)
+	if r.total.describe(&out); out.Count != 0 {
 		out.Throughput = float64(out.Count) / elapsed.Seconds()
 	}
 	return out
+}
+
+// describe sets what out tells of the execution times.
+func (d distribution) describe(out *Service) {
+	if out.Count = d.count(); out.Count != 0 {
+		out.P50, out.P90 = d.quantile(0.50, out.Count), d.quantile(0.90, out.Count)
+		d.spaced(out.Times[:min(out.Count, uint64(len(out.Times)))], out.Count)
+	}
 }
 
 const (

@@ -22,6 +22,9 @@ type Sample struct {
 	Throttled Reading
 	// Service describes the executions since the previous sample; the zero Service without a Recorder.
 	Service Service
+	// Parts describe the executions of each part of the program, see [Recorder.Part], in the order in which they became known; nil without
+	// parts. Service holds what they add up to if that is more than what is recorded beside them.
+	Parts []Part
 	// Pools are what the pools of [Config] told, in their order; nil without pools.
 	Pools []PoolReading
 	// Gap is the time since the previous sample, 0 for the first. A large Gap shows that sampling is late.

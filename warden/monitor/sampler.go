@@ -92,11 +92,11 @@ func (s *Sampler) measure(seconds []float64) {
 	s.prev.counts = make([]uint64, len(seconds)-1)
 }
 
-// Sample reads every source and returns the change since the previous sample, or since [New]. Without pools it allocates nothing.
+// Sample reads every source and returns the change since the previous sample, or since [New]. Without pools and parts it allocates nothing.
 // Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only:
 // a Sampler should have one consumer.
 //
-// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool. It may wait for
+// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool and each part. It may wait for
 // another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
@@ -104,7 +104,8 @@ func (s *Sampler) Sample() Sample {
 	pools := readPools(s.pools)
 	now := s.read()
 	out := s.compare(now)
-	out.Service, out.Pools = s.recorder.take(now.at), pools
+	out.Service, out.Parts = s.recorder.takeAll(now.at)
+	out.Pools = pools
 	if !s.sampled {
 		s.sampled = true
 		out.Gap = 0
