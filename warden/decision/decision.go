@@ -49,9 +49,22 @@ type ControlDecision struct {
 	// less left until its deadline, cannot be answered in time. A name that is not there is unknown, and nothing is too late for it
 	// before its deadline. The map belongs to the decision and is never changed.
 	Needs map[string]time.Duration
+	// Parts is, by the name of a part of the program that has a limit of its own (a compartment), what is decided for it besides. The map
+	// belongs to the decision and is never changed.
+	Parts map[string]Part
 	// Yields is how often, 0 to MaxYields, a task with a slot yields to other goroutines before it starts, so that those
 	// waiting for a core in Go's scheduler reach the limiter first.
 	Yields int
+}
+
+// Part is what a decision says of one part of the program.
+type Part struct {
+	// TargetConcurrency is the part's concurrency limit, 1 or more. It lowers the limit that the part has without it, and never raises it.
+	TargetConcurrency int
+	// MaxWait is ControlDecision.MaxWait for the part's work, 0 or more; 0: no bound.
+	MaxWait time.Duration
+	// Reasons explain it; none: nothing is known against the part.
+	Reasons []Reason
 }
 
 // MaxYields bounds ControlDecision.Yields: more yields would reveal no more waiting goroutines and only hold the slot.
@@ -115,6 +128,14 @@ func (d ControlDecision) validate(prefix string) error {
 			return &InvalidError{fmt.Sprintf("%sNeeds[%.40q]", prefix, name), d.Needs[name], "0 (unknown) or more"}
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.Parts)) {
+		switch p := d.Parts[name]; {
+		case p.TargetConcurrency < 1:
+			return &InvalidError{fmt.Sprintf("%sParts[%.40q].TargetConcurrency", prefix, name), p.TargetConcurrency, "1 or more"}
+		case p.MaxWait < 0:
+			return &InvalidError{fmt.Sprintf("%sParts[%.40q].MaxWait", prefix, name), p.MaxWait, "0 (no bound) or more"}
+		}
+	}
 	return nil
 }
 
@@ -154,6 +175,10 @@ func (d ControlDecision) sanitized() ControlDecision {
 		for _, name := range slices.Sorted(maps.Keys(s.Needs))[MaxNeeds:] {
 			delete(s.Needs, name)
 		}
+	}
+	s.Parts = maps.Clone(s.Parts)
+	for name, p := range s.Parts {
+		s.Parts[name] = Part{max(1, p.TargetConcurrency), max(0, p.MaxWait), slices.Clone(p.Reasons)}
 	}
 	s.Yields = min(max(0, s.Yields), MaxYields)
 	return s

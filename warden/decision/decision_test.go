@@ -37,6 +37,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		`Needs["GET /a"] is -1ns`:                    {Needs: map[string]time.Duration{"": 0, "GET /a": -1}},
 		"Needs is 65 names; allowed: at most 64":     {Needs: manyNeeds(MaxNeeds + 1)},
 		`Stale.Needs["b"] is -`:                      {Stale: &ControlDecision{Needs: map[string]time.Duration{"b": math.MinInt64}}},
+		`Parts["b"].TargetConcurrency is 0`:          {Parts: map[string]Part{"a": {TargetConcurrency: 1}, "b": {}}},
+		`Stale.Parts["b"].MaxWait is -1ns`:           {Stale: &ControlDecision{Parts: map[string]Part{"b": {TargetConcurrency: 1, MaxWait: -1}}}},
 		"Yields is -1":                               {Yields: -1},
 		"Yields is 65":                               {Yields: MaxYields + 1},
 		"Stale.Expected is -1ns":                     {Stale: &ControlDecision{Expected: -1}},
@@ -71,6 +73,7 @@ func decisions(t *rapid.T, label string) ControlDecision {
 		ValidFor:          time.Duration(rapid.Int64().Draw(t, label+"valid")),
 		Expected:          time.Duration(rapid.Int64().Draw(t, label+"expected")),
 		Needs:             rapid.MapOfN(rapid.StringMatching("[a-z]{0,3}"), rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64().Draw(t, "need")) }), -1, 80).Draw(t, label+"needs"),
+		Parts:             map[string]Part{"a": {rapid.Int().Draw(t, label+"part"), time.Duration(rapid.Int64().Draw(t, label+"its wait")), []Reason{NewReason("code", "", 0, Hold)}}},
 		Yields:            rapid.Int().Draw(t, label+"yields"),
 		Reasons:           []Reason{NewReason("code", "signal", float.Draw(t, label+"value"), Hold)},
 	}
@@ -100,8 +103,8 @@ func TestPropertySanitizedIsValidAndOwnsItsMemory(t *testing.T) {
 		if s.Stale != nil && (s.Stale == d.Stale || s.Stale.Stale != nil || s.Stale.ValidFor != 0) {
 			t.Fatalf("stale decision %+v", s.Stale)
 		}
-		d.Reasons[0] = NewReason("other", "", 0, Hold)
-		if s.Reasons[0].Code() != "code" {
+		d.Reasons[0], d.Parts["a"].Reasons[0], d.Parts["b"] = NewReason("other", "", 0, Hold), NewReason("other", "", 0, Hold), Part{}
+		if s.Reasons[0].Code() != "code" || s.Parts["a"].Reasons[0].Code() != "code" || len(s.Parts) != 1 {
 			t.Fatal("the copy shares its reasons")
 		}
 		for name, need := range s.Needs {

@@ -3,15 +3,17 @@
 package decision
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 )
 
 // LogValue returns the decision as a group: seq, target, shed, reasons as strings, and those set of at, valid_for, burst,
-// expected, max_wait, needs, yields, and stale, the decision that applies after this one has expired. It allocates.
+// expected, max_wait, needs, yields, and stale, the decision that applies after this one has expired; and parts, the limits of those
+// that have reasons, with the first. It allocates.
 func (d ControlDecision) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 10)
+	attrs := make([]slog.Attr, 0, 11)
 	attrs = append(attrs, slog.Uint64("seq", d.Seq))
 	if !d.At.IsZero() {
 		attrs = append(attrs, slog.Time("at", d.At))
@@ -42,6 +44,15 @@ func (d ControlDecision) LogValue() slog.Value {
 			needs = append(needs, slog.Duration(name, d.Needs[name]))
 		}
 		attrs = append(attrs, slog.GroupAttrs("needs", needs...))
+	}
+	var parts []slog.Attr
+	for _, name := range slices.Sorted(maps.Keys(d.Parts)) {
+		if p := d.Parts[name]; len(p.Reasons) > 0 {
+			parts = append(parts, slog.String(name, fmt.Sprintf("%d, %v", p.TargetConcurrency, p.Reasons[0])))
+		}
+	}
+	if len(parts) > 0 {
+		attrs = append(attrs, slog.GroupAttrs("parts", parts...))
 	}
 	if d.Yields > 0 {
 		attrs = append(attrs, slog.Int("yields", d.Yields))

@@ -18,6 +18,7 @@ func TestADecisionLogsAllOfItself(t *testing.T) {
 		Seq: 7, At: time.Unix(1, 0).UTC(), TargetConcurrency: 12, ShedProbability: .25,
 		Reasons:  []Reason{NewReason("queueing", "lag_p90_seconds", 0.012, Tighten), NewReason("busy", "utilization", .9, Hold)},
 		ValidFor: time.Second, Expected: 4 * time.Millisecond, Yields: 3, Needs: map[string]time.Duration{"b": 2, "a": time.Second},
+		Parts: map[string]Part{"fine": {TargetConcurrency: 9}, "slow": {TargetConcurrency: 3, Reasons: []Reason{NewReason("service_slow", "x", 2, Tighten)}}},
 		Stale: &ControlDecision{TargetConcurrency: 5, ShedProbability: math.NaN(), Stale: &ControlDecision{}},
 	}
 	for _, d := range []any{full, &full} { // by value, and as explanations hold it
@@ -25,7 +26,7 @@ func TestADecisionLogsAllOfItself(t *testing.T) {
 		slog.New(slog.NewTextHandler(&text, nil)).Info("m", "d", d)
 		for _, want := range []string{
 			"d.seq=7 ", "d.at=1970-01-01T00:00:01.000Z ", "d.target=12 ", "d.shed=0.25 ", `d.reasons="[queueing: lag_p90_seconds=0.012 (tighten) busy: `,
-			"d.valid_for=1s ", "d.expected=4ms ", "d.needs.a=1s d.needs.b=2ns ", "d.yields=3 ", "d.stale.target=5 ", "d.stale.shed=NaN",
+			"d.valid_for=1s ", "d.expected=4ms ", "d.needs.a=1s d.needs.b=2ns ", `d.needs.b=2ns d.parts.slow="3, service_slow: x=2 (tighten)" d.yields=3 `, "d.stale.target=5 ", "d.stale.shed=NaN",
 		} {
 			if !strings.Contains(text.String(), want) {
 				t.Errorf("%q lacks %q", text.String(), want)
