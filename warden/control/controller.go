@@ -44,6 +44,7 @@ type state struct {
 	shed       float64
 	processors float64 // the limit of the processors' half
 	served     service // the service half
+	parts      map[string]*part
 	wait       wait
 	needs      map[string]time.Duration // shared with decisions, and never changed
 }
@@ -88,7 +89,7 @@ func (c *Controller) Bounds() (low, high int) {
 	return c.cfg.Min, c.cfg.Max
 }
 
-// Step turns a sample into a decision. It blocks at most for another Step, and allocates the decision's Reasons and Stale.
+// Step turns a sample into a decision. It blocks at most for another Step, and allocates the decision's Reasons, Stale and Parts.
 //
 // Any sample is safe: missing, negative and NaN values count as not measured, and a sample that is not newer than the one
 // before changes nothing (its decision repeats the previous one, under a new Seq).
@@ -126,8 +127,23 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	if ok(s.Utilization) {
 		used = min(finite(s.Utilization.Value), 1)
 	}
-	st.served.step(s.Service, s.Pools, dt, used, float64(cfg.Initial), st.pressure < growBelow && top.level < growBelow)
-	st.served.target = cfg.within(st.served.target)
+	calm, pools := st.pressure < growBelow && top.level < growBelow, s.Pools
+	v := &st.served
+	parted := len(s.Parts) > 0
+	if v.sized, v.parted = parted, parted; parted {
+		v.shared = st.stepParts(s, dt, used, calm)
+		pools = poolsOf(pools, "")
+		s.Service.Abandoned, s.Service.AbandonedTime = 0, 0 // a part's own affair
+	}
+	v.vain = false
+	v.step(s.Service, pools, dt, used, float64(cfg.Initial), calm)
+	v.target = cfg.within(v.target)
+	v.unread = unreadable(s.Pools)
+	if v.vain { // no work waits: its parts have all become slower
+		for _, p := range st.parts {
+			p.accept()
+		}
+	}
 	constant := fallTime
 	if top.level > st.pressure {
 		constant = riseTime

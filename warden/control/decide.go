@@ -22,6 +22,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 		Expected:          time.Duration(st.served.expected() * float64(time.Second)),
 		MaxWait:           st.wait.most(st.served.expected()),
 		Needs:             st.needs,
+		Parts:             st.decideParts(),
 		Yields:            2 + int(math.Ceil(14*st.pressure)),
 	}
 	// Without samples the limit falls by one step, and no further, because silence is not evidence of overload.
@@ -36,7 +37,6 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 
 // reasons returns the dominant reason of the processors' half, then that of the service half, then the pools that nobody can read.
 func (st *state) reasons(fresh bool) []decision.Reason {
-	k := &st.served
 	reasons := make([]decision.Reason, 0, 2)
 	switch {
 	case !fresh:
@@ -48,26 +48,34 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	default:
 		reasons = append(reasons, decision.NewReason("calm", st.top.name, st.top.value, decision.Relax))
 	}
-	switch {
-	case !k.fed:
-		reasons = append(reasons, decision.NewReason("service_not_fed", "service_count", 0, decision.Hold))
-	case k.told.full && k.told.at != nil:
-		reasons = append(reasons, k.told.reason(k.rate))
-	case k.long.beyond():
-		reasons = append(reasons, k.long.reason(decision.Hold))
-	case k.phase == halved:
-		reasons = append(reasons, k.lost.reason())
-	case k.phase != watching:
-		reasons = append(reasons, decision.NewReason("service_trial", "service_inflation", k.inflation, decision.Tighten))
-	case k.slow:
-		reasons = append(reasons, decision.NewReason("service_slow", "service_inflation", k.inflation, decision.Tighten))
-	case k.long.slots > 0:
-		reasons = append(reasons, k.long.reason(decision.Relax))
+	if r, ok := st.served.reason(); ok {
+		reasons = append(reasons, r)
 	}
-	if n := len(k.unread); n > 0 {
-		reasons = append(reasons, decision.NewReason("pool_unreadable", "pools_unreadable", float64(n), decision.Hold).Because(strings.Join(k.unread, ", ")))
+	if unread := st.served.unread; len(unread) > 0 {
+		reasons = append(reasons, decision.NewReason("pool_unreadable", "pools_unreadable", float64(len(unread)), decision.Hold).Because(strings.Join(unread, ", ")))
 	}
 	return reasons
+}
+
+// reason returns the dominant one of the service half; false: there is none.
+func (v *service) reason() (decision.Reason, bool) {
+	switch {
+	case !v.fed:
+		return decision.NewReason("service_not_fed", "service_count", 0, decision.Hold), true
+	case v.told.full && v.told.at != nil:
+		return v.told.reason(v.rate), true
+	case v.long.beyond():
+		return v.long.reason(decision.Hold), true
+	case v.phase == halved:
+		return v.lost.reason(), true
+	case v.phase != watching:
+		return decision.NewReason("service_trial", "service_inflation", v.inflation, decision.Tighten), true
+	case v.slow:
+		return decision.NewReason("service_slow", "service_inflation", v.inflation, decision.Tighten), true
+	case v.long.slots > 0:
+		return v.long.reason(decision.Relax), true
+	}
+	return decision.Reason{}, false
 }
 
 func or(s, other string) string {

@@ -62,9 +62,32 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 			Name:      string(rune('a' + i)),
 			PoolStats: monitor.PoolStats{InUse: rapid.IntRange(-2, 20).Draw(t, "in use"), Max: rapid.IntRange(-2, 20).Draw(t, "max"), Waiting: reading(t, "waiting")},
 			Problem:   rapid.SampledFrom([]string{"", "", "", "blocked"}).Draw(t, "problem"),
+			Part:      rapid.SampledFrom([]string{"", "", "a", "z"}).Draw(t, "of"),
 		})
 	}
+	s.Parts = parts(t)
 	return s
+}
+
+// parts are none, or compartments in any state.
+func parts(t *rapid.T) (all []monitor.Part) {
+	if rapid.Bool().Draw(t, "whole") {
+		return nil
+	}
+	for i := range rapid.IntRange(1, 3).Draw(t, "parts") {
+		p := monitor.Part{Name: string(rune('a' + i)), Limit: rapid.IntRange(-1, 50).Draw(t, "limit")}
+		p.Service = monitor.Service{
+			Count: counts.Draw(t, "executions"), Throughput: floats.Draw(t, "throughput"), Concurrency: floats.Draw(t, "concurrency"),
+			Abandoned: counts.Draw(t, "abandoned"), AbandonedTime: delays.Draw(t, "abandoned time"),
+			Running: rapid.IntRange(-1, 60).Draw(t, "running"), Long: rapid.IntRange(-1, 60).Draw(t, "long"),
+		}
+		took := delays.Draw(t, "time")
+		for k := range p.Service.Times {
+			p.Service.Times[k] = took / 32 * time.Duration(k+16)
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 func configs(t *rapid.T) control.Config {
@@ -114,6 +137,7 @@ func plausible(t *rapid.T, at time.Time) monitor.Sample {
 			s.Pools[0].Waiting = monitor.Reading{Value: rapid.Float64Range(0, 40).Draw(t, "waiting"), OK: true}
 		}
 	}
+	s.Parts = parts(t)
 	return s
 }
 
@@ -160,6 +184,11 @@ func TestPropertyAnySample(t *testing.T) {
 			}
 			if d.TargetConcurrency < lowest || d.TargetConcurrency > highest || !(d.ShedProbability >= 0 && d.ShedProbability <= mostShed) {
 				t.Fatalf("target %d, shed %v", d.TargetConcurrency, d.ShedProbability)
+			}
+			for _, p := range s.Parts {
+				if of := d.Parts[p.Name]; of.TargetConcurrency > 50 { // that none of them is below 1 is valid
+					t.Fatalf("C1: %s of %d has %+v", p.Name, p.Limit, of)
+				}
 			}
 			if d.Seq != before.Seq+1 || d.ValidFor <= 0 || d.Stale == nil || len(d.Stale.Reasons) == 0 {
 				t.Fatalf("%+v", d)
@@ -402,13 +431,23 @@ func TestPropertyCalmBringsItBack(t *testing.T) {
 		c := mustNew(t, cfg)
 		full := c.Step(monitor.Sample{At: epoch}).TargetConcurrency
 		samples, now := history(t)
+		var known map[string]decision.Part
 		for _, s := range samples {
-			c.Step(s)
+			known = c.Step(s).Parts
 		}
 		var d decision.ControlDecision
 		for range 160 { // 16 s, of which nobody sent a request
 			now = now.Add(100 * time.Millisecond)
-			d = c.Step(calm(now))
+			s := calm(now)
+			for name := range known {
+				s.Parts = append(s.Parts, monitor.Part{Name: name, Limit: 40})
+			}
+			d = c.Step(s)
+		}
+		for name, p := range d.Parts {
+			if p.TargetConcurrency != 40 {
+				t.Fatalf("C10: %s has %+v of 40 after 160 calm samples", name, p)
+			}
 		}
 		if d.TargetConcurrency < full || d.ShedProbability > 0 {
 			t.Fatalf("C10: target %d of %d, shed %v after 160 calm samples; %v", d.TargetConcurrency, full, d.ShedProbability, d.Reasons)

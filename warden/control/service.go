@@ -54,9 +54,14 @@ type service struct {
 	tested bool    // the cut is a test
 
 	longer    float64 // standard deviations by which the window's times are longer than the baseline's
+	vain      bool    // this sample showed that a cut, which was no test, had removed work
 	pace      float64 // of growth, 0 to 1
 	limited   float64 // seconds for which the limit bounded the work since the last cut
 	testAfter float64 // the limited time until the next test, in execution times
+
+	sized  bool    // somebody chose the limit: it is not tested while nothing looks slow
+	parted bool    // the work runs in parts: not its times count as slow, but what they share:
+	shared float64 // the share of the execution times, 0 to 1, that every part waits for
 
 	slow      bool    // for the reasons: the last sample was slow
 	inflation float64 // and by how much
@@ -82,7 +87,6 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
-	v.unread = unreadable(pools)
 	if v.told.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.told.full {
 		v.obey(n, ended)
 		return
@@ -136,6 +140,9 @@ func (v *service) watch(n, ended, dt, initial float64) {
 	if limited && !v.slow {
 		calm := min(max(2-v.longer/2, 0.3), 1) // grow more slowly while the window is possibly slow
 		v.grow(ended * v.pace * calm)
+		if v.parted { // its parts may let no more run, and a limit that is not in use is never cut
+			v.target = min(v.target, n/0.8)
+		}
 	}
 }
 
@@ -150,6 +157,12 @@ func (v *service) compare() bool {
 	n, x := w.concurrency(), w.throughput()
 	wait, z := shift(v.base.sorted, w.inOrder())
 	v.inflation = 1 + wait/v.base.lower
+	if v.parted {
+		wait, z, v.inflation = v.shared*r, 0, 1/(1-v.shared)
+		if v.shared > 0 {
+			z = 2 * sure
+		}
+	}
 	if v.longer, v.slow = z, z > sure; v.slow && wait > noticed*v.base.lower && x*wait > 0.2 && n >= 0.7*v.target {
 		// By Little's law x*wait executions wait.
 		v.cut(min(n-x*wait, shallow*n), false)
@@ -166,7 +179,7 @@ func (v *service) compare() bool {
 		v.limited = 0
 	}
 	// Where less ends than runs, by Little's law, a lower limit would not be reached.
-	if v.target > 1 && v.limited > v.testAfter*r && x*r > 0.5*n {
+	if !v.sized && v.target > 1 && v.limited > v.testAfter*r && x*r > 0.5*n {
 		v.cut(shallow*n, true)
 		return true
 	}
@@ -191,6 +204,7 @@ func (v *service) conclude() {
 	if waited < 0.5 {
 		if !v.tested { // the work itself has become slower
 			v.base.forget()
+			v.vain = true
 		}
 		v.base.learn(w.times)
 		v.target = v.back
