@@ -62,7 +62,7 @@ var rules = []rule{
 	{layer: "warden/internal/nilcheck"},
 	{layer: "warden/internal/requestid"},
 	{layer: "warden/limiter", arrows: []string{"warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
-	{layer: "warden/bulkhead", arrows: []string{"warden/limiter", "warden/decision", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid"}},
+	{layer: "warden/bulkhead", arrows: []string{"warden/limiter", "warden/decision", "warden/monitor", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid"}},
 	{layer: "warden", arrows: flow[1:]},
 	{layer: "warden/internal/rpcstatus", arrows: append([]string{"warden/retry"}, flow...)},
 	{layer: "warden/retry", arrows: []string{"warden/limiter"}},

@@ -59,7 +59,7 @@ func runAndReport[T any](ctx context.Context, k *call, fn func(context.Context) 
 			if v := recover(); v != nil { // the breaker has panicked
 				r.out, r.panicked = Panicked, &PanicError{v, debug.Stack()}
 			}
-			k.leave(func(n *counts) { n.outcomes[r.out]++ })
+			k.leave(r.out == TimedOut || r.out == Canceled, func(n *counts) { n.outcomes[r.out]++ })
 			reports <- r
 		}()
 		if r.out != Panicked {
@@ -102,7 +102,7 @@ func (k *call) abandon(out Outcome, err error) {
 // endAbandoned ends an abandoned call whose function has returned or panicked after all. No caller waits for the result.
 func (k *call) endAbandoned(err error, panicked *PanicError) {
 	e := Event{Kind: Returned, Err: err, Took: k.began.soFar(k.pool.set)}
-	k.leave(func(n *counts) {
+	k.leave(err != nil, func(n *counts) {
 		n.abandonedNow--
 		if panicked != nil {
 			n.latePanics++

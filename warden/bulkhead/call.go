@@ -11,6 +11,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
 )
 
 // call is one admitted function. It lives as long as the function, so most calls never reach the heap.
@@ -19,6 +20,7 @@ type call struct {
 	c      *Compartment
 	done   func(error) // reports to the breaker; nil: no breaker
 	began  stopwatch
+	span   monitor.Span
 	waited time.Duration
 	would  limiter.Reason // why Enforce would have rejected it, in a dry run; 0: it would not
 }
@@ -156,6 +158,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 		}
 	}
 	k.began.start(p.set)
+	k.span = p.feeds.Load().Start(p.config.Name)
 	return nil
 }
 
@@ -426,13 +429,19 @@ func (k *call) end(result error, out Outcome, err error) {
 
 // finish gives the slot back, counts the outcome and notifies the observer.
 func (k *call) finish(out Outcome, err error) {
-	k.leave(func(n *counts) { n.outcomes[out]++ })
+	k.leave(out == TimedOut || out == Canceled, func(n *counts) { n.outcomes[out]++ })
 	k.observeAnswer(out, err)
 }
 
-// leave gives the slot of a returned function back, and counts it in the same step.
-func (k *call) leave(count func(*counts)) {
+// leave gives the slot of a returned function back, and counts it in the same step. cut: the function would have run for longer, if its
+// context had not ended.
+func (k *call) leave(cut bool, count func(*counts)) {
 	p, s := k.pool, k.pool.set
+	if cut {
+		k.span.Abandon()
+	} else {
+		k.span.End()
+	}
 	var now time.Duration
 	if k.began.weight > 0 {
 		now = s.clock()

@@ -48,6 +48,22 @@ func (p Permit) Release(err error) bool {
 	if k == nil || !k.become(ended) {
 		return false
 	}
+	return p.end(err)
+}
+
+// Discard is Release for work whose execution time says nothing about the compartment: a hijacked connection, or a stream. A monitor
+// only counts it.
+func (p Permit) Discard(err error) bool {
+	k := p.k
+	if k == nil || !k.become(ended) {
+		return false
+	}
+	k.span.Discard()
+	return p.end(err)
+}
+
+func (p Permit) end(err error) bool {
+	k := p.k
 	out, err := k.classify(p.ctx, err)
 	if p.cancel != nil {
 		p.cancel()

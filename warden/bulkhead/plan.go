@@ -82,6 +82,7 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	valves := changed(s.plan.Compartments, next.Compartments)
 	s.plan = next
 	s.enforce()
+	s.feed()
 	return valves, nil
 }
 
@@ -89,8 +90,9 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 // decision applied last. To meet a lower limit, slots that no compartment is guaranteed are withheld first, then guarantees
 // shrink in proportion, to one slot at least, and below that by Criticality. Lendable shrinks like its guarantee, and while
 // the limit is below Total, a compartment without a Timeout does not borrow what others lend. ShedProbability applies to every
-// compartment below limiter.Critical, and Yields to all; Expected is ignored, because it does not describe the work of a
-// single compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
+// compartment below limiter.Critical, and Yields to all. Parts lower the Max of the compartments that they name, and bound the
+// wait in them; where there are none, MaxWait does. Expected is ignored, because it does not describe the work of a single
+// compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
 	if !s.made() {
 		return
@@ -135,6 +137,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 // enforce computes the shares under plan and decision, and puts them in force. The caller holds mu.
 func (s *Set) enforce() {
 	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total, Burst: decision.DefaultBurst}
+	var parts map[string]decision.Part
 	if s.decided != nil {
 		rule := s.decided
 		if s.decisionState == limiter.Stale && rule.Stale != nil {
@@ -142,21 +145,24 @@ func (s *Set) enforce() {
 		}
 		d.Seq, d.At, d.Yields, d.ShedProbability, d.MaxWait = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability, rule.MaxWait
 		d.TargetConcurrency = min(d.TargetConcurrency, rule.TargetConcurrency)
-		d.Reasons = slices.Clone(rule.Reasons)
+		d.Reasons, parts = slices.Clone(rule.Reasons), rule.Parts
 	}
 	d.Reasons = append(d.Reasons, decision.NewReason("plan", "revision", float64(s.plan.Revision), decision.Hold))
-	spared := d
-	spared.ShedProbability = 0
 	shares := make([]Share, len(s.ranked))
 	for i, p := range s.ranked {
 		p.planned = s.plan.Compartments[slices.Index(s.pools, p)]
 		shares[i] = p.planned
-		if p.rule = &d; p.config.Criticality == limiter.Critical {
-			p.rule = &spared
+		own := d
+		if p.config.Criticality == limiter.Critical {
+			own.ShedProbability = 0
 		}
+		p.rule = &own
 	}
 	if d.TargetConcurrency < s.plan.Total {
 		tighten(shares, s.ranked, d.TargetConcurrency)
+	}
+	for i, p := range s.ranked {
+		p.lower(&shares[i], parts)
 	}
 	s.share(d.TargetConcurrency, shares)
 }

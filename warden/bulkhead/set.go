@@ -6,11 +6,13 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
 )
 
 // Set is a group of compartments that share a total number of slots. All methods are safe for concurrent use. A Set starts no
@@ -34,7 +36,8 @@ type Set struct {
 	plan          Plan
 	decided       *decision.ControlDecision
 	decisionState limiter.DecisionState
-	expiry        *time.Timer // nil until a decision has ValidFor
+	expiry        *time.Timer       // nil until a decision has ValidFor
+	recorder      *monitor.Recorder // that the compartments feed; nil: none
 
 	unknown uint64 // calls of unknown compartments
 	panics  uint64 // of foreign code, recovered
@@ -44,9 +47,10 @@ type Set struct {
 type pool struct {
 	set     *Set
 	config  CompartmentConfig
-	open    func() bool // whether the breaker is open; nil: it has no State
-	self    Compartment // the compartment itself
-	tenants *tenants    // nil: no tenants
+	open    func() bool                      // whether the breaker is open; nil: it has no State
+	feeds   atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
+	self    Compartment                      // the compartment itself
+	tenants *tenants                         // nil: no tenants
 
 	rejections *queue.Recent[limiter.Explanation]
 	delayed    *queue.Recent[limiter.Explanation] // calls that started after waiting
@@ -54,6 +58,7 @@ type pool struct {
 	boundedBy limiter.DeadlineSource // the source of config.MaxWait: the Timeout if MaxWait is not set
 
 	planned, share    Share                     // by the plan alone, and under the decision
+	lowered           bool                      // share.Max is what the decision says of this compartment
 	rule              *decision.ControlDecision // the decision as it applies to this pool
 	held, withoutSlot int                       // calls with a slot, and calls beyond the slots
 	waiting           waiting

@@ -38,6 +38,8 @@ func (s *Set) full(c *Compartment) (limiter.Bound, int) {
 	switch {
 	case p.tenants != nil && c.bounded() >= p.config.Tenants.Max:
 		return limiter.BoundTenant, p.config.Tenants.Max
+	case p.bounded() >= p.share.Max && p.lowered:
+		return limiter.BoundTarget, p.share.Max
 	case p.bounded() >= p.share.Max && p.share.Max < p.planned.Max:
 		return limiter.BoundTotal, s.total // lowered by a decision, and the compartment's with it
 	case p.bounded() >= p.share.Max && p.share.Max == p.share.Guaranteed:

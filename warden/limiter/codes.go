@@ -90,9 +90,9 @@ func reasonOf(v queue.Result) Reason {
 // Bound names the limit that was reached when a task had to wait, or was rejected because it could not.
 type Bound uint8
 
-// The bounds. All but the first belong to package bulkhead's compartments.
+// The bounds. All but the first belong to package bulkhead's compartments alone.
 const (
-	// BoundTarget: the concurrency limit of the decision (TargetConcurrency).
+	// BoundTarget: the concurrency limit of the decision (TargetConcurrency), in a compartment that of its part.
 	BoundTarget Bound = iota + 1
 	// BoundSlots: the compartment's guaranteed slots are taken, and it may not borrow.
 	BoundSlots

@@ -23,6 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -383,5 +384,31 @@ func TestTimeoutOfABodyIsACompartments(t *testing.T) {
 				t.Errorf("H5: %s: %+v", name, s)
 			}
 		})
+	}
+}
+
+// Where a warden measures the compartments, a hijacked connection is no execution of theirs, and one that its client left is no whole one.
+func TestCompartmentsAreToldHowARequestEnded(t *testing.T) {
+	set := must(bulkhead.New(bulkhead.Config{Total: 9, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 9}}}))(t)
+	recorder := monitor.NewRecorder()
+	sampler := must(monitor.New(monitor.Config{Recorder: recorder}))(t)
+	set.Feed(recorder)
+	ctx, leave := context.WithCancel(t.Context())
+	h := inCompartment(t, wardenhttp.Config{Compartment: in(set.Compartment("shop"))}, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodPut:
+			if c, _, err := http.NewResponseController(w).Hijack(); err != nil || c.Close() != nil {
+				t.Error(err)
+			}
+		case http.MethodDelete:
+			leave()
+		}
+	})
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(fakeWriter{rec, rec}, httptest.NewRequest(method, "/", http.NoBody).WithContext(ctx))
+	}
+	if v := sampler.Sample().Parts[0].Service; v.Count != 1 || v.Discarded != 1 || v.Abandoned != 1 || v.Running != 0 {
+		t.Errorf("H1: %d whole, %d discarded, %d abandoned, %d running", v.Count, v.Discarded, v.Abandoned, v.Running)
 	}
 }

@@ -112,12 +112,14 @@ func (p Slot) End(err error, how Ending) {
 	switch how {
 	case Whole:
 		p.warden.Release()
+		p.compartment.Release(err)
 	case Abandoned:
 		p.warden.Abandon()
+		p.compartment.Release(err)
 	case Silent:
 		p.warden.Discard()
+		p.compartment.Discard(err)
 	}
-	p.compartment.Release(err)
 	if p.cancel != nil {
 		p.cancel()
 	}
