@@ -67,12 +67,13 @@ type Config struct {
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 3200 bytes each; 0: 600, which is a
-	// minute at the default interval.
+	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 3200 bytes each, and 2100
+	// more for each compartment of ApplyTo; 0: 600, which is a minute at the default interval.
 	History int
 
 	// Pools tell what work inside waits for, such as the connections of a database: see package pool. Where one is full the limit
-	// follows it, and the decision's reason says so. Not with Sampler.
+	// follows it, and the decision's reason says so. One that only a compartment of ApplyTo uses names it in its Part: then that
+	// compartment's limit follows. Not with Sampler.
 	Pools []monitor.Pool
 
 	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.
@@ -82,7 +83,8 @@ type Config struct {
 	Controller Controller
 	// ApplyTo receives every decision after the limiter: usually a bulkhead.Set; nil: none. If it has a method Total() int, as
 	// a Set has, that is the least that Control.Initial and Control.Max may be, and Initial is at least that by default: so a
-	// target on an idle machine keeps what it has alone. A later growth of the target is not seen.
+	// target on an idle machine keeps what it has alone. A later growth of the target is not seen. If it has a method
+	// Feed(*monitor.Recorder), as a Set has, and Sampler is nil, New calls it, so that the target's own executions are measured.
 	ApplyTo Target
 }
 
@@ -178,6 +180,9 @@ func New(cfg Config) (*Warden, error) {
 		w.recorder = monitor.NewRecorder()
 		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder, Pools: cfg.Pools}); err != nil {
 			return nil, err
+		}
+		if fed, ok := cfg.ApplyTo.(interface{ Feed(*monitor.Recorder) }); ok {
+			fed.Feed(w.recorder)
 		}
 	}
 	return w, nil

@@ -24,10 +24,13 @@ import (
 func idle(t *testing.T, cfg Config, f func(ctx context.Context, w *Warden)) {
 	t.Helper()
 	rec := monitor.NewRecorder()
-	own := must(monitor.New(monitor.Config{Recorder: rec}))(t)
-	cfg.Sampler = &imagined{Sampler: own, Recorder: rec}
+	own := must(monitor.New(monitor.Config{Recorder: rec, Pools: cfg.Pools}))(t)
+	cfg.Pools, cfg.Sampler = nil, &imagined{Sampler: own, Recorder: rec}
 	w := mustNew(t, cfg)
 	w.recorder = rec
+	if set, ok := cfg.ApplyTo.(*bulkhead.Set); ok {
+		set.Feed(rec)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
 	run.Go(func() { _ = w.Run(ctx) })
