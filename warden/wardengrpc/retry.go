@@ -42,8 +42,8 @@ type Retry struct {
 	cfg    RetryConfig
 }
 
-// NewRetry returns a Retry under the rules of c. Use one Caller per dependency: one dependency's rejections say nothing about
-// another. The error, a [*warden.InvalidError], names the invalid argument.
+// NewRetry returns a Retry under the rules of c, which counts each target of a connection by itself. The error, a
+// [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	switch {
 	case c == nil:
@@ -66,7 +66,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 // attempts.
 func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		_, _, err := r.call(ctx, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
+		_, _, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
 			if r.cfg.AttemptTimeout > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, r.cfg.AttemptTimeout)
@@ -84,7 +84,7 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var cs grpc.ClientStream
-		call, p, err := r.call(ctx, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
+		call, p, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
 			cs, err = streamer(ctx, desc, cc, method, opts...)
 			return err != nil, err
 		})
@@ -123,12 +123,14 @@ func (s *reportedStream) RecvMsg(m any) error {
 }
 
 // call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
-func (r *Retry) call(ctx context.Context, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error)) (retry.Call, warden.Priority, error) {
+func (r *Retry) call(
+	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error),
+) (retry.Call, warden.Priority, error) {
 	if r.caller == nil {
 		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
 	}
 	p := r.cfg.Priority(ctx, method)
-	call, err := r.caller.Begin(p)
+	call, err := r.caller.Begin(retry.Target{Dependency: cc.Target(), Path: method, Priority: p})
 	if err != nil {
 		return call, p, err
 	}
@@ -177,23 +179,26 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	case errors.As(err, &local), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
 		return result{} // it was not sent, or its caller went away
 	case err != nil && ctx.Err() != nil:
-		return result{outcome: retry.Rejected} // no time is left
+		return result{outcome: retry.Failed} // no time is left
 	}
 	said := read(s, trailer)
-	rejected := retry.Rejected
-	if said.tenant { // the others' calls are not meant
-		rejected = retry.Unknown
+	outcome := retry.Failed // perhaps only this method's service does not answer (H25)
+	switch {
+	case said.tenant: // the others' calls are not meant
+		outcome = retry.Unknown
+	case said.ours || !sent:
+		outcome = retry.Rejected
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return result{rejected, true, said.unprocessed || !sent, said.after}
+		return result{outcome, true, said.unprocessed || !sent, said.after}
 	case codes.DeadlineExceeded:
-		return result{rejected, true, said.unprocessed, said.after}
+		return result{outcome, true, said.unprocessed, said.after}
 	case codes.ResourceExhausted:
 		if !said.ours { // the caller's own quota, or a message that is too long: it says nothing about the server
-			rejected = retry.Unknown
+			outcome = retry.Unknown
 		}
-		return result{rejected, said.again, said.unprocessed, said.after}
+		return result{outcome, said.again, said.unprocessed, said.after}
 	case codes.Canceled:
 		return result{}
 	}

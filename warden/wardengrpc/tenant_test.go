@@ -4,6 +4,8 @@ package wardengrpc_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -120,6 +122,7 @@ func TestWhatAStatusTeaches(t *testing.T) {
 	}
 	wait := &errdetails.RetryInfo{}
 	rejected, unknown, accepted := retry.Stats{Calls: 1, Rejected: 3, Retries: 2}, retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}
+	failed := retry.Stats{Calls: 1, Failed: 3, Retries: 2}
 	for _, c := range []struct {
 		code    codes.Code
 		details []protoadapt.MessageV1
@@ -133,8 +136,10 @@ func TestWhatAStatusTeaches(t *testing.T) {
 		{codes.ResourceExhausted, nil, retry.Stats{Calls: 1}}, // a quota, or a message that is too long
 		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours()}, rejected},
 		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours("scope", "tenant")}, unknown},
-		{codes.Unavailable, []protoadapt.MessageV1{info("example.com", "scope", "tenant")}, rejected},
-		{codes.Unavailable, nil, rejected},
+		{codes.Unavailable, []protoadapt.MessageV1{ours()}, rejected},
+		{codes.Unavailable, []protoadapt.MessageV1{info("example.com", "scope", "tenant")}, failed},
+		{codes.Unavailable, nil, failed},
+		{codes.DeadlineExceeded, nil, failed},
 		{codes.Internal, nil, accepted},
 		{codes.Internal, []protoadapt.MessageV1{ours("scope", "tenant")}, accepted},
 	} {
@@ -151,6 +156,38 @@ func TestWhatAStatusTeaches(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
 			t.Errorf("R8: %s %v (-want +got)\n%s", c.code, c.details, diff)
+		}
+	}
+}
+
+// A method that is always unavailable throttles nobody who calls another; unless that fails too.
+func TestABrokenMethodThrottlesNoOther(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		s := &service{
+			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+				return nil, status.Error(codes.Unavailable, "as every time")
+			},
+			duplex: func(pb.TestService_FullDuplexCallServer) error {
+				if down {
+					return status.Error(codes.DeadlineExceeded, "as every time")
+				}
+				return nil
+			},
+		}
+		r, caller := newRetry(t, retry.Config{Attempts: 1, Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
+		client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
+		for i := range 200 {
+			_, _ = client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+			stream, err := client.FullDuplexCall(t.Context())
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			if !down && !errors.Is(err, io.EOF) {
+				t.Fatalf("H25: call %d: %v", i, err)
+			}
+		}
+		if n := caller.Stats().Throttled; down != (n > 300) {
+			t.Errorf("H25: down %t: %d of 400 calls throttled", down, n)
 		}
 	}
 }
