@@ -197,7 +197,7 @@ func ExampleNew_computation() {
 // github.com/sony/gobreaker/v2 is a Breaker as it is; give it bulkhead.IsExcluded.
 func ExampleBreaker() {
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "payments", Guaranteed: 10, Breaker: new(threeInARow)},
+		{Name: "payments", Guaranteed: 10, MaxQueue: 10, Timeout: time.Second, Breaker: new(threeInARow)},
 	}})
 	if err != nil {
 		panic(err)
@@ -225,8 +225,11 @@ func ExampleBreaker() {
 
 type threeInARow struct{ failures atomic.Int32 }
 
+// IsOpen is asked before a call queues: nobody waits behind an open breaker.
+func (b *threeInARow) IsOpen() bool { return b.failures.Load() >= 3 }
+
 func (b *threeInARow) Allow() (done func(error), err error) {
-	if b.failures.Load() >= 3 {
+	if b.IsOpen() {
 		return nil, errors.New("open")
 	}
 	return func(err error) {

@@ -15,7 +15,7 @@ import (
 func TestFallbackRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		broken := errors.New("broken")
-		b := &breaker{}
+		b := &stated{}
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 2, Observer: seen, Compartments: []CompartmentConfig{
 			{Name: "a", Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Timeout: time.Second, Breaker: b},
