@@ -46,6 +46,9 @@ type CompartmentConfig struct {
 	// Criticality decides which compartment below its guarantee gets a slot first, and whose guarantee shrinks last. Every
 	// value is valid. A compartment at limiter.Critical that rejects more than 5 % of its calls is reported unhealthy.
 	Criticality limiter.Priority
+	// Fallback, if not nil, answers calls of [Do] that fail, as if each were a [DoOr] with it: see [FallbackOf]. Calls of
+	// [Compartment.Acquire], and so the requests of adapters, do not use it.
+	Fallback Fallback
 	// MaxFallback is the maximum number of fallbacks running at once, 0 or more; 0: as Max.
 	MaxFallback int
 	// Breaker, if not nil, is asked before each function call; several compartments may share one. With a MaxQueue it must be

@@ -249,3 +249,23 @@ func ExampleIsExcluded() {
 	// true
 	// false
 }
+
+// The compartment answers for all its calls that fail.
+func ExampleFallbackOf() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "recommendations", Guaranteed: 5, Timeout: 300 * time.Millisecond, Fallback: bulkhead.FallbackOf(
+			func(context.Context, error) (string, error) { return "bestsellers", nil },
+		)},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	c := set.Compartment("recommendations")
+	fmt.Println(bulkhead.Do(context.Background(), c, func(context.Context) (string, error) { return "for you", nil }))
+	fmt.Println(bulkhead.Do(context.Background(), c, func(context.Context) (string, error) { return "", errors.New("down") }))
+	fmt.Println("degraded:", c.Snapshot().Degraded)
+	// Output:
+	// for you <nil>
+	// bestsellers <nil>
+	// degraded: 1
+}

@@ -356,3 +356,40 @@ func ExampleRetryConfig() {
 	fmt.Println(resp.StatusCode, "rejected", s.Rejected, "failed", s.Failed)
 	// Output: 502 rejected 1 failed 0
 }
+
+// A compartment without a free slot serves the bestsellers instead of 503.
+func ExampleConfig_fallback() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "products", Guaranteed: 1}}})
+	if err != nil {
+		panic(err)
+	}
+	bestsellers := []byte("bestsellers")
+	mw, err := wardenhttp.New(nil, wardenhttp.Config{
+		Compartment: func(*http.Request) *bulkhead.Compartment { return set.Compartment("products") },
+		Fallback: func(w http.ResponseWriter, _ *http.Request, cause error) bool {
+			_, err := w.Write(bestsellers)
+			return err == nil
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	h := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "for you") }))
+	get := func() {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/products", http.NoBody))
+		fmt.Println(rec.Code, rec.Body)
+	}
+	get()
+	_, slot, err := set.Compartment("products").Acquire(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	get()
+	slot.Release(nil)
+	fmt.Println("degraded:", set.Compartment("products").Snapshot().Degraded)
+	// Output:
+	// 200 for you
+	// 200 bestsellers
+	// degraded: 1
+}
