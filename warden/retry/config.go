@@ -39,8 +39,8 @@ const (
 	fewest      = 10 // requests needed before one is rejected: a few failures prove nothing
 )
 
-// New returns a Caller: one is enough for all dependencies of a client. The error, an [*InvalidError], names the invalid field. New starts no
-// goroutine.
+// New returns a Caller: one is enough for all dependencies of a client. The error, an [*InvalidError], names the invalid field.
+// New starts no goroutine.
 func New(cfg Config) (*Caller, error) {
 	for _, f := range []struct {
 		field   string

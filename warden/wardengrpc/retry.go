@@ -130,7 +130,11 @@ func (r *Retry) call(
 		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
 	}
 	p := r.cfg.Priority(ctx, method)
-	call, err := r.caller.Begin(retry.Target{Dependency: cc.Target(), Path: method, Priority: p})
+	to := retry.Target{Path: method, Priority: p}
+	if cc != nil { // it is in tests that call an interceptor themselves
+		to.Dependency = cc.Target()
+	}
+	call, err := r.caller.Begin(to)
 	if err != nil {
 		return call, p, err
 	}
@@ -186,7 +190,7 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	switch {
 	case said.tenant: // the others' calls are not meant
 		outcome = retry.Unknown
-	case said.ours || !sent:
+	case !sent, said.ours && (said.unprocessed || s.Code() != codes.DeadlineExceeded): // not if a handler was too slow
 		outcome = retry.Rejected
 	}
 	switch s.Code() {

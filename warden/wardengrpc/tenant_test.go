@@ -134,7 +134,8 @@ func TestWhatAStatusTeaches(t *testing.T) {
 		{codes.ResourceExhausted, []protoadapt.MessageV1{wait}, unknown},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{info("example.com", "scope", "tenant"), wait}, unknown},
 		{codes.ResourceExhausted, nil, retry.Stats{Calls: 1}}, // a quota, or a message that is too long
-		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours()}, rejected},
+		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours("processed", "false")}, rejected},
+		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours()}, failed}, // the handler was too slow
 		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours("scope", "tenant")}, unknown},
 		{codes.Unavailable, []protoadapt.MessageV1{ours()}, rejected},
 		{codes.Unavailable, []protoadapt.MessageV1{info("example.com", "scope", "tenant")}, failed},
