@@ -70,8 +70,8 @@ type Config struct {
 	// Fallback, if not nil, answers requests that the Compartment rejects, or that run out of time before they have an answer, in
 	// another way, such as with a cached page, and reports whether it did; if not, it must have written nothing. cause is the
 	// error that WriteError would be given. Fallbacks run outside the compartment's slots, at most MaxFallback at a time (B9),
-	// and are counted as degraded or failed; the request's context ends after Grace, and its body cannot be read once time is
-	// up. Beyond MaxFallback, or if the client has left, the answer is that without a Fallback. A panic is that of the request.
+	// and are counted as degraded or failed. The request has no body, and its context ends after Grace. Beyond MaxFallback, or
+	// if the client has left, the answer is that without a Fallback. A panic is that of the request.
 	Fallback func(w http.ResponseWriter, r *http.Request, cause error) bool
 	// Instance is the name of this process, such as its pod's, sent to rejected clients as server_instance: up to 128 bytes
 	// of UTF-8; "": not sent.

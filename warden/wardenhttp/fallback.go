@@ -12,20 +12,24 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
-// fallBack lets the Config's Fallback, which is not nil, answer r, which c rejected or ended with cause, and reports whether there
-// is an answer. ctx bounds it, and so does Grace. It has an exchange of its own, without a slot: the handler's may still be in
-// use, and a slow client must not keep a fallback either.
-func (h *handler) fallBack(ctx context.Context, w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, cause error) (answered bool) {
+// fallBack lets the Config's Fallback, which is not nil, answer r, which c rejected or ended with cause, and reports whether
+// there is an answer. ctx bounds it, and so does Grace. It has an exchange of its own, without slot and body: the handler's may
+// still be in use, and a slow client must not keep a fallback either.
+func (h *handler) fallBack(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, cause error,
+) (answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, h.pace.grace)
 	defer cancel()
 	_ = c.RunFallback(ctx, cause, func(ctx context.Context, cause error) error { // what matters is whether it answered
 		if id := requestid.From(ctx); id != "" {
 			w.Header()[requestid.HTTP] = []string{id}
 		}
-		e := &exchange{h: h, slot: slot.Slot{Ctx: ctx}, asked: r}
+		inner := r.WithContext(ctx)
+		inner.Body = http.NoBody
+		e := &exchange{h: h, slot: slot.Slot{Ctx: ctx}, asked: inner}
 		e.attach(w)
 		defer e.detach()
-		gave := h.cfg.Fallback(e.writer(), r.WithContext(ctx), cause)
+		gave := h.cfg.Fallback(e.writer(), inner, cause)
 		if answered, _ = e.out.state(); answered || gave {
 			answered = true
 			return nil

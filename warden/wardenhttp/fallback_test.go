@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,7 +125,8 @@ func fill(t *testing.T, c *bulkhead.Compartment, n int) {
 	}
 }
 
-// A fallback that declines, panics or blocks, and a client that left: nobody waits for one but its own client, and all are counted.
+// A fallback that declines, panics or blocks, and a client that left: nobody waits for one but its own client, and all are
+// counted.
 func TestFallbacksThatDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{MaxFallback: 1})
@@ -205,6 +207,33 @@ func TestFallbacksThatDoNot(t *testing.T) {
 		want.InFlight = 0
 		want.Failed++
 		check("blocked")
+	})
+}
+
+// A fallback that blocks until Grace is over leaves its connection to the next requests.
+func TestTheConnectionOutlivesAFallback(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		for _, buffered := range []bool{false, true} {
+			var asked atomic.Int32
+			c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 3, Timeout: 100 * time.Millisecond})
+			s := serve(inCompartment(t, wardenhttp.Config{
+				Compartment: in(c), Buffered: buffered, Grace: 100 * time.Millisecond,
+				Fallback: func(_ http.ResponseWriter, r *http.Request, _ error) bool { <-r.Context().Done(); return false },
+			}, func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if asked.Add(1) == 1 {
+					<-r.Context().Done()
+				}
+			}))
+			for i, want := range []int{http.StatusGatewayTimeout, http.StatusOK, http.StatusOK} {
+				if status, text, err := do(t, s.Client().Transport, http.MethodPost, s.URL, "body"); status != want || err != nil {
+					t.Errorf("B9: buffered %t: request %d: %d %s, %v; want %d", buffered, i, status, text, err, want)
+				}
+			}
+			if diff := cmp.Diff(degraded{Failed: 1}, fallbacksOf(c)); diff != "" {
+				t.Errorf("B9: buffered %t (-want +got)\n%s", buffered, diff)
+			}
+		}
 	})
 }
 
