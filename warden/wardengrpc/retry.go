@@ -188,8 +188,9 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	said := read(s, trailer)
 	outcome := retry.Failed // perhaps only this method's service does not answer (H25)
 	switch {
-	case said.tenant: // the others' calls are not meant
+	case said.scope == rpcstatus.Tenant: // the others' calls are not meant
 		outcome = retry.Unknown
+	case said.scope == rpcstatus.Compartment: // nor those of methods in other compartments
 	case !sent, said.ours && (said.unprocessed || s.Code() != codes.DeadlineExceeded): // not if a handler was too slow
 		outcome = retry.Rejected
 	}
@@ -215,8 +216,9 @@ const pushbackKey = "grpc-retry-pushback-ms"
 
 // said is what a status and its trailer say about another attempt.
 type said struct {
-	ours, tenant, again, unprocessed bool // rejected by this project, for the sake of one tenant; another attempt is welcome
-	after                            time.Duration
+	ours, again, unprocessed bool   // rejected by this project; another attempt is welcome
+	scope                    string // whom a rejection by this project concerns
+	after                    time.Duration
 }
 
 func read(s *status.Status, trailer metadata.MD) (r said) {
@@ -226,7 +228,7 @@ func read(s *status.Status, trailer metadata.MD) (r said) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == Domain {
 				r.ours, r.again = true, true
-				r.tenant = d.GetMetadata()[rpcstatus.Scope] == rpcstatus.Tenant
+				r.scope = d.GetMetadata()[rpcstatus.Scope]
 				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"
 			}
 		case *errdetails.RetryInfo:

@@ -37,6 +37,7 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		return func(context.Context, string) *bulkhead.Compartment { return set.Compartment("unary").Tenant("a") }
 	}
 	taught, not := retry.Stats{Calls: 1, Retries: 2, Rejected: 3}, retry.Stats{Calls: 1, Retries: 2}
+	failed := retry.Stats{Calls: 1, Retries: 2, Failed: 3}
 	queues := bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Millisecond}
 	queueing := queues
 	queueing.Tenants.Max = 1
@@ -50,9 +51,9 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		want retry.Stats
 	}{
 		"a warden":                  {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 1}), codes.ResourceExhausted, taught},
-		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: 1, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, taught},
-		"a compartment that queues": {mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, taught},
-		"a compartment of tenants":  {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, taught},
+		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: 1, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, failed},
+		"a compartment that queues": {mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, failed},
+		"a compartment of tenants":  {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, failed},
 		"a tenant that queues":      {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "a")}), codes.DeadlineExceeded, not},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +105,7 @@ func TestATenantsFullQueue(t *testing.T) {
 // A handler's own tenant is told apart as well.
 func TestATenantsRejectionSaysSo(t *testing.T) {
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return nil }})
-	for bound, want := range map[limiter.Bound]string{limiter.BoundTenant: "tenant", limiter.BoundSlots: ""} {
+	for bound, want := range map[limiter.Bound]string{limiter.BoundTenant: "tenant", limiter.BoundSlots: "compartment", limiter.BoundTotal: ""} {
 		r := &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.TimeoutQueued, Bound: bound}}
 		for _, err := range []error{r, &bulkhead.TimeoutError{Rejection: r}} {
 			info, _ := details(t, i.Convert(err))
@@ -131,6 +132,8 @@ func TestWhatAStatusTeaches(t *testing.T) {
 		{codes.ResourceExhausted, []protoadapt.MessageV1{ours()}, rejected},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "server"), wait}, rejected},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "tenant"), wait}, unknown},
+		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "compartment", "processed", "false")}, failed},
+		{codes.Unavailable, []protoadapt.MessageV1{ours("scope", "compartment")}, failed},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{wait}, unknown},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{info("example.com", "scope", "tenant"), wait}, unknown},
 		{codes.ResourceExhausted, nil, retry.Stats{Calls: 1}}, // a quota, or a message that is too long

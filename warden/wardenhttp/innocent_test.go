@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -95,6 +97,67 @@ func TestABrokenPathThrottlesNobodyElse(t *testing.T) {
 				stats := caller.Stats()
 				if n := int(innocent.Load()); !c.innocent(n) || !c.throttled(int(stats.Throttled)) {
 					t.Errorf("H25: %d of 200 calls to other paths failed; %+v", n, stats)
+				}
+				base.CloseIdleConnections()
+				_ = s.Close() // the listener has no error
+				if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A compartment of the host gets 100 requests a second and serves twenty; another one gets ten. What a host rejects because one
+// compartment is full, or because its breaker is open, throttles nobody who calls the other; what it rejects in overload does.
+func TestAFullCompartmentThrottlesNoOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		noisy  bulkhead.CompartmentConfig
+		target int // of a decision; 0: none
+		lost   func(int) bool
+	}{
+		"full":       {bulkhead.CompartmentConfig{Guaranteed: 1}, 0, func(n int) bool { return n == 0 }},
+		"it queues":  {bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 50, MaxWait: 100 * time.Millisecond}, 0, func(n int) bool { return n == 0 }},
+		"broken":     {bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: &fuse{open: errors.New("open")}}, 0, func(n int) bool { return n == 0 }},
+		"overloaded": {bulkhead.CompartmentConfig{Guaranteed: 10}, 2, func(n int) bool { return n > 30 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.noisy.Name = "/noisy"
+				set := must(bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{{Name: "/quiet", Guaranteed: 10}, c.noisy}}))(t)
+				if c.target > 0 {
+					set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: c.target})
+				}
+				h := inCompartment(t, wardenhttp.Config{
+					Compartment: func(r *http.Request) *bulkhead.Compartment { return set.Compartment(r.URL.Path) },
+				}, func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) })
+				l := newPipes()
+				s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+				done := make(chan error, 1)
+				go func() { done <- s.Serve(l) }()
+
+				caller := newCaller(t, retry.Config{Rand: rand.New(rand.NewPCG(1, 2)).Float64})
+				base := &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 1000}
+				again := newRetry(t, caller, wardenhttp.RetryConfig{Base: base})
+				var lost atomic.Int32
+				var clients sync.WaitGroup
+				get := func(path string, lost *atomic.Int32) {
+					clients.Go(func() {
+						if status, _, _ := do(t, again, http.MethodGet, "http://host"+path, ""); status != http.StatusOK {
+							lost.Add(1)
+						}
+					})
+				}
+				for i := range 1000 {
+					get("/noisy", new(atomic.Int32))
+					if i%10 == 0 {
+						get("/quiet", &lost)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				clients.Wait()
+				if n := int(lost.Load()); !c.lost(n) {
+					t.Errorf("H25: %d of 100 calls to the other compartment failed; %+v", n, caller.Stats())
 				}
 				base.CloseIdleConnections()
 				_ = s.Close() // the listener has no error

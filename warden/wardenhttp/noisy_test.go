@@ -175,6 +175,8 @@ func TestWhatAnAnswerTeaches(t *testing.T) {
 		{429, both, nothing},    // a tenant that has used up its share,
 		{429, tenants, nothing}, // as a handler's WriteError says it
 		{504, both, nothing},    // a tenant that had to wait too long
+		{503, http.Header{"Warden-Scope": {"compartment"}}, failed}, // one compartment is full, or its breaker open
+		{429, http.Header{"Warden-Rejected": {"queue_overflow"}, "Warden-Scope": {"compartment"}}, failed},
 		{503, http.Header{"Warden-Scope": {"server"}}, rejected},
 		{503, http.Header{"Warden-Scope": {"tenant", "tenant"}}, rejected},
 	} {

@@ -68,9 +68,11 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 		unprocessed: only(resp.Header, RejectedHeader) != "",
 		after:       retryAfter(resp.Header, time.Now()),
 	}
-	switch {
-	case only(resp.Header, rpcstatus.ScopeHTTP) == rpcstatus.Tenant:
+	switch scope := only(resp.Header, rpcstatus.ScopeHTTP); {
+	case scope == rpcstatus.Tenant:
 		v.outcome = retry.Unknown
+	case scope == rpcstatus.Compartment: // the paths in other compartments have slots
+		v.outcome = retry.Failed
 	case v.unprocessed, resp.StatusCode == http.StatusServiceUnavailable: // overload; Connect has no other status for it than 429
 	case resp.StatusCode == http.StatusTooManyRequests: // a quota, which says nothing about other callers (R8)
 		v.outcome = retry.Unknown
