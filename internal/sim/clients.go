@@ -134,7 +134,7 @@ type callers struct {
 func (c *callers) begin(u *user) bool {
 	c.e.bubble.follow(c.e.now)
 	c.next = (c.next + 1) % len(c.each)
-	call, err := c.each[c.next].Begin(u.priority)
+	call, err := c.each[c.next].Begin(retry.Target{Priority: u.priority})
 	c.calls[u] = &call
 	return err == nil
 }

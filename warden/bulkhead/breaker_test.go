@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // breaker is a two-step circuit breaker that notes what it is told.
@@ -46,33 +48,64 @@ type stated struct {
 
 func (b *stated) State() string { return b.state }
 
-// TestNobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it.
-func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *crew) {
-		b := &stated{state: "closed"}
-		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
-		w.send(a, "stuck")
-		waits := w.send(a, "waits")
-		waits.cancel()
-		synctest.Wait()
-		b.state = "open"
-		_, err := Do(t.Context(), a, nothing)
-		var open *BreakerOpenError
-		if !errors.As(err, &open) || b.asked != 1 {
-			t.Errorf("B6: %v; the breaker was asked %d times", err, b.asked)
-		}
-		if c := a.Snapshot(); c.Rejected[limiter.BreakerOpen.String()] != 1 || c.Queued != 0 {
-			t.Errorf("B6: %+v", c)
-		}
-		b.state = "half-open"
-		if probe := w.send(a, "probe"); !probe.waits() {
-			t.Error("B6: a breaker that is not open rejects")
-		}
-		rest(t, s, 1)
-	})
+// reporting is a breaker that says whether it is open.
+type reporting struct {
+	breaker
+	is bool
 }
 
-// broken is a breaker that cannot say what state it is in.
+func (b *reporting) IsOpen() bool { return b.is }
+
+// TestNobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it, whichever
+// way it says so.
+func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
+	says, is := &stated{state: "closed"}, &reporting{}
+	for name, c := range map[string]struct {
+		b     Breaker
+		asked *int
+		set   func(open bool)
+	}{
+		"State":  {says, &says.asked, func(open bool) { says.state = map[bool]string{false: "half-open", true: "open"}[open] }},
+		"IsOpen": {is, &is.asked, func(open bool) { is.is = open }},
+	} {
+		inBubble(t, func(t *testing.T, w *crew) {
+			s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: c.b})
+			w.send(a, "stuck")
+			waits := w.send(a, "waits")
+			waits.cancel()
+			synctest.Wait()
+			c.set(true)
+			_, err := Do(t.Context(), a, nothing)
+			var open *BreakerOpenError
+			if !errors.As(err, &open) || *c.asked != 1 {
+				t.Errorf("B6: %s: %v; the breaker was asked %d times", name, err, *c.asked)
+			}
+			if c := a.Snapshot(); c.Rejected[limiter.BreakerOpen.String()] != 1 || c.Queued != 0 {
+				t.Errorf("B6: %s: %+v", name, c)
+			}
+			c.set(false)
+			if probe := w.send(a, "probe"); !probe.waits() {
+				t.Errorf("B6: %s: a breaker that is not open rejects", name)
+			}
+			rest(t, s, 1)
+		})
+	}
+}
+
+// A breaker that cannot say that it is open is refused where calls could queue behind it, and only there.
+func TestABreakerThatCannotSayIsRefused(t *testing.T) {
+	cfg := CompartmentConfig{Name: "a", Guaranteed: 1, MaxQueue: 1, Breaker: &breaker{}}
+	_, err := New(Config{Total: 1, Compartments: []CompartmentConfig{cfg}})
+	if wantInvalid(t, err, `Config.Compartments["a"].Breaker`); err != nil && !strings.Contains(err.Error(), "a *bulkhead.breaker, which cannot say") {
+		t.Errorf("B6: %v", err)
+	}
+	cfg.MaxQueue = 0
+	if _, err := New(Config{Total: 1, Compartments: []CompartmentConfig{cfg}}); err != nil {
+		t.Errorf("B6: %v", err)
+	}
+}
+
+// broken is a breaker that panics when asked for its state.
 type broken struct{ breaker }
 
 func (*broken) State() string { panic("no state") }
@@ -92,7 +125,7 @@ func TestAStateThatPanicsSaysNothing(t *testing.T) {
 
 func TestTheBreakerIsAskedAfterTheSlotAndToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
-		b := &breaker{}
+		b := &stated{}
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
 		first := w.send(a, "first")
 		waits := w.send(a, "waits")

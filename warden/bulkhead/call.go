@@ -274,7 +274,7 @@ func (p *pool) waitingRule() queue.Rule {
 	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), MaxWait: p.rule.MaxWait, Share: p.rule.ShedProbability}
 }
 
-// breakerOpen reports whether the breaker is open. A State that panics counts as not open.
+// breakerOpen reports whether the breaker is open. An IsOpen or State that panics counts as not open.
 func (p *pool) breakerOpen() bool {
 	if p.open == nil {
 		return false

@@ -54,7 +54,7 @@ func (c *CompartmentConfig) check(field string) error {
 			return &InvalidError{field + f.name, f.value, "0 or more"}
 		}
 	}
-	t, noBreaker := c.Tenants, nilcheck.Optional(c.Breaker)
+	t, noBreaker, noFallback := c.Tenants, nilcheck.Optional(c.Breaker), nilcheck.Optional(c.Fallback)
 	switch {
 	case c.Name == "":
 		return &InvalidError{field + "Name", `""`, "a name"}
@@ -64,8 +64,13 @@ func (c *CompartmentConfig) check(field string) error {
 		return &InvalidError{field + "MaxWait", c.MaxWait, "0 without MaxQueue: no call waits"}
 	case c.MaxFallback < 0:
 		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (the default, as Max) or more"}
+	case noFallback != "":
+		return &InvalidError{field + "Fallback", noFallback, "nil (no fallback) or FallbackOf a function"}
 	case noBreaker != "":
 		return &InvalidError{field + "Breaker", noBreaker, "nil (no breaker) or a breaker"}
+	case c.Breaker != nil && c.MaxQueue > 0 && breakerOpen(c.Breaker) == nil:
+		return &InvalidError{field + "Breaker", fmt.Sprintf("a %T, which cannot say that it is open", c.Breaker),
+			"with a MaxQueue, one with IsOpen() bool or gobreaker's State(): calls would queue behind an open breaker"}
 	case t.Max < 0 || t.Max > maxSlots:
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:

@@ -46,9 +46,13 @@ type CompartmentConfig struct {
 	// Criticality decides which compartment below its guarantee gets a slot first, and whose guarantee shrinks last. Every
 	// value is valid. A compartment at limiter.Critical that rejects more than 5 % of its calls is reported unhealthy.
 	Criticality limiter.Priority
+	// Fallback, if not nil, answers calls of [Do] that fail, as if each were a [DoOr] with it: see [FallbackOf]. Calls of
+	// [Compartment.Acquire], and so the requests of adapters, do not use it.
+	Fallback Fallback
 	// MaxFallback is the maximum number of fallbacks running at once, 0 or more; 0: as Max.
 	MaxFallback int
-	// Breaker, if not nil, is asked before each function call; several compartments may share one.
+	// Breaker, if not nil, is asked before each function call; several compartments may share one. With a MaxQueue it must be
+	// able to say that it is open: see [Breaker].
 	Breaker Breaker
 	// Tenants, if not zero, divides the compartment into tenants: see [Compartment.Tenant].
 	Tenants TenantsConfig
@@ -71,18 +75,31 @@ type TenantsConfig struct {
 // exactly once, with the error of the call. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it; set
 // [IsExcluded] as its Settings.IsExcluded.
 //
-// If a breaker also has a method State whose result prints as "open" while the breaker is open, as gobreaker's does, a call
-// reads it before it queues for a slot: with a dependency that hangs and holds all slots, calls are then rejected
-// immediately.
+// In a compartment with a MaxQueue a breaker must be able to say that it is open, as an [OpenReporter] or with gobreaker's
+// State, and so must a type that wraps one; [New] rejects others. Allow cannot say it to a call without a slot: it may let
+// that call through, as the one that probes a half-open breaker, and then it has to hear how a call ended that never ran.
 type Breaker interface {
 	Allow() (done func(error), err error)
 }
 
-// breakerOpen returns a function that reports whether b is open, nil if b has no State method. Reflection is needed because the
-// result type of State is the breaker's own.
+// OpenReporter is a [Breaker] that says whether it is open. A call that finds no slot asks it before it queues: with a
+// dependency that hangs and holds all slots, calls are then rejected immediately. IsOpen must not block; false is never wrong,
+// because Allow is asked in any case.
+//
+// A method State whose result prints as "open" while the breaker is open, as gobreaker's does, serves as well.
+type OpenReporter interface {
+	Breaker
+	IsOpen() bool
+}
+
+// breakerOpen returns a function that reports whether b is open, nil if b cannot say. Reflection is needed because the result
+// type of State is the breaker's own.
 func breakerOpen(b Breaker) func() bool {
-	if b == nil {
+	switch b := b.(type) {
+	case nil:
 		return nil
+	case OpenReporter:
+		return b.IsOpen
 	}
 	state := reflect.ValueOf(b).MethodByName("State")
 	if !state.IsValid() || state.Type().NumIn() != 0 || state.Type().NumOut() != 1 {

@@ -123,6 +123,8 @@ type flipping struct {
 	n  int
 }
 
+func (*flipping) IsOpen() bool { return false }
+
 func (b *flipping) Allow() (func(error), error) {
 	runtime.Gosched()
 	b.mu.Lock()

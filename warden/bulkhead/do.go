@@ -21,8 +21,11 @@ var (
 //
 // The error is fn's own; or a [*limiter.Rejection], a [*TimeoutError], a [*BreakerOpenError], a [*ReentryError], an
 // [*UnknownCompartmentError], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError] if ctx or fn
-// is nil. Without breaker, timeouts and waiting, Do makes one allocation.
+// is nil. In a compartment with a Fallback, Do is [DoOr] with it. Without breaker, timeouts and waiting, Do makes one allocation.
 func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
+	if c.known() && c.pool.config.Fallback != nil {
+		return doOr(ctx, c, fn)
+	}
 	v, _, err := attempt(ctx, c, fn)
 	return v, err
 }

@@ -214,7 +214,7 @@ func ExampleNew_computation() {
 // github.com/sony/gobreaker/v2 is a Breaker as it is; give it bulkhead.IsExcluded.
 func ExampleBreaker() {
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "payments", Guaranteed: 10, Breaker: new(threeInARow)},
+		{Name: "payments", Guaranteed: 10, MaxQueue: 10, Timeout: time.Second, Breaker: new(threeInARow)},
 	}})
 	if err != nil {
 		panic(err)
@@ -242,8 +242,11 @@ func ExampleBreaker() {
 
 type threeInARow struct{ failures atomic.Int32 }
 
+// IsOpen is asked before a call queues: nobody waits behind an open breaker.
+func (b *threeInARow) IsOpen() bool { return b.failures.Load() >= 3 }
+
 func (b *threeInARow) Allow() (done func(error), err error) {
-	if b.failures.Load() >= 3 {
+	if b.IsOpen() {
 		return nil, errors.New("open")
 	}
 	return func(err error) {
@@ -262,4 +265,24 @@ func ExampleIsExcluded() {
 	// Output:
 	// true
 	// false
+}
+
+// The compartment answers for all its calls that fail.
+func ExampleFallbackOf() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "recommendations", Guaranteed: 5, Timeout: 300 * time.Millisecond, Fallback: bulkhead.FallbackOf(
+			func(context.Context, error) (string, error) { return "bestsellers", nil },
+		)},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	c := set.Compartment("recommendations")
+	fmt.Println(bulkhead.Do(context.Background(), c, func(context.Context) (string, error) { return "for you", nil }))
+	fmt.Println(bulkhead.Do(context.Background(), c, func(context.Context) (string, error) { return "", errors.New("down") }))
+	fmt.Println("degraded:", c.Snapshot().Degraded)
+	// Output:
+	// for you <nil>
+	// bestsellers <nil>
+	// degraded: 1
 }

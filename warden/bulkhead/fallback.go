@@ -4,13 +4,40 @@ package bulkhead
 
 import (
 	"context"
+	"fmt"
+	"reflect"
 	"time"
 )
 
-// DoOr is Do with a fallback. DoOr calls fallback on the caller's goroutine, outside the compartment, when the call was
-// rejected, timed out, found the breaker open, or fn returned an error. fallback gets the error that Do would have returned
-// as cause, and its result is the answer. To handle some errors only, return the others unchanged: if errors.Is(cause,
-// ErrNotFound) { return zero, cause }.
+// Fallback is a compartment's answer to calls of [Do] that fail. It comes from [FallbackOf].
+type Fallback interface{ ofType() reflect.Type }
+
+type fallbackOf[T any] func(ctx context.Context, cause error) (T, error)
+
+func (fallbackOf[T]) ofType() reflect.Type { return reflect.TypeFor[T]() }
+
+// FallbackOf returns a Fallback for calls whose result is a T: a Do of another type is an error, whether it fails or not, so that
+// the mistake shows before the incident. f is called as [DoOr] calls its fallback.
+func FallbackOf[T any](f func(ctx context.Context, cause error) (T, error)) Fallback {
+	return fallbackOf[T](f)
+}
+
+// doOr is Do in a compartment with a Fallback.
+func doOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, err error) {
+	fallback, ok := c.pool.config.Fallback.(fallbackOf[T])
+	if !ok {
+		return v, &InvalidError{
+			fmt.Sprintf("the result of fn in %q", c.pool.config.Name), reflect.TypeFor[T](),
+			fmt.Sprintf("%v, as of the compartment's Fallback; or call DoOr", c.pool.config.Fallback.ofType()),
+		}
+	}
+	return DoOr(ctx, c, fn, fallback)
+}
+
+// DoOr is Do with a fallback, which replaces the compartment's. DoOr calls fallback on the caller's goroutine, outside the
+// compartment, when the call was rejected, timed out, found the breaker open, or fn returned an error. fallback gets the error
+// that Do would have returned as cause, and its result is the answer. To handle some errors only, return the others unchanged:
+// if errors.Is(cause, ErrNotFound) { return zero, cause }.
 //
 // DoOr returns cause without calling fallback if the caller's context has ended, the compartment is unknown or reentered by
 // this call, or MaxFallback fallbacks are running. A panic of fn or of fallback reaches the caller, and after one of fn there
@@ -23,12 +50,40 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 		return zero, &InvalidError{"fallback", "nil", "a function"}
 	}
 	v, called, err := attempt(ctx, c, fn)
-	if err == nil || !c.known() || !called && misused(err) || !c.reserveFallback(ctx, err) {
+	if err == nil || !c.known() || !called && misused(err) {
 		return v, err
 	}
+	return fallBack(ctx, c, v, err, fallback)
+}
+
+// RunFallback calls fallback for work that failed with cause, the error of its [Compartment.Acquire] or of the work itself, under
+// the rules of [DoOr], and returns its error; cause if it was not called. Release the work's permit before.
+func (c *Compartment) RunFallback(ctx context.Context, cause error, fallback func(ctx context.Context, cause error) error) error {
+	switch {
+	case !c.known() || cause == nil || misused(cause):
+		return cause
+	case ctx == nil:
+		return &InvalidError{"ctx", "nil", "a context"}
+	case fallback == nil:
+		return &InvalidError{"fallback", "nil", "a function"}
+	}
+	_, err := fallBack(ctx, c, struct{}{}, cause, func(ctx context.Context, cause error) (struct{}, error) {
+		return struct{}{}, fallback(ctx, cause)
+	})
+	return err
+}
+
+// fallBack calls fallback for a call that returned v and cause, if it may.
+func fallBack[T any](
+	ctx context.Context, c *Compartment, v T, cause error, fallback func(ctx context.Context, cause error) (T, error),
+) (_ T, err error) {
+	if !c.reserveFallback(ctx, cause) {
+		return v, cause
+	}
 	answered := false
+	err = cause
 	defer func() { c.fellBack(ctx, answered, err) }()
-	v, err = fallback(ctx, err)
+	v, err = fallback(ctx, cause)
 	answered = err == nil
 	return v, err
 }

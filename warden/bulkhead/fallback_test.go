@@ -15,7 +15,7 @@ import (
 func TestFallbackRules(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		broken := errors.New("broken")
-		b := &breaker{}
+		b := &stated{}
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 2, Observer: seen, Compartments: []CompartmentConfig{
 			{Name: "a", Guaranteed: 1, MaxQueue: 1, MaxWait: time.Second, Timeout: time.Second, Breaker: b},
@@ -129,4 +129,92 @@ func TestAFallbackThatPanics(t *testing.T) {
 		t.Errorf("B9: %+v", c)
 	}
 	rest(t, s, 0)
+}
+
+// A Do whose result the compartment's fallback does not have is refused before its function is called; DoOr takes another one.
+func TestAFallbackOfAnotherType(t *testing.T) {
+	s, a := single(t, CompartmentConfig{Guaranteed: 1, Fallback: FallbackOf(func(context.Context, error) (string, error) { return "some", nil })})
+	_, err := Do(t.Context(), a, func(context.Context) (int, error) { t.Error("B9: called"); return 0, nil })
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) || err.Error() != `bulkhead: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
+		t.Errorf("B9: %v", err)
+	}
+	fails := func(context.Context) (int, error) { return 0, errors.New("broken") }
+	if v, err := DoOr(t.Context(), a, fails, func(context.Context, error) (int, error) { return 7, nil }); v != 7 || err != nil {
+		t.Errorf("B9: %d, %v", v, err)
+	}
+	if v, err := Do(t.Context(), a, func(context.Context) (string, error) { return "", errors.New("broken") }); v != "some" || err != nil {
+		t.Errorf("B9: %q, %v", v, err)
+	}
+	if c := a.Snapshot(); c.Degraded != 2 {
+		t.Errorf("B9: %+v", c)
+	}
+	rest(t, s, 0)
+	_, err = New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Fallback: FallbackOf[int](nil)}}})
+	wantInvalid(t, err, `Config.Compartments["a"].Fallback`)
+}
+
+// Work that acquired its slot by hand falls back under the same rules.
+func TestRunFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a := single(t, CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		broken := errors.New("broken")
+		inside, held, _ := a.Acquire(t.Context())
+		_, _, full := a.Acquire(t.Context())
+		_, _, reentered := a.Acquire(inside)
+		ran := 0
+		for _, c := range []struct {
+			ctx        context.Context
+			of         *Compartment
+			cause, end error
+			runs       bool
+		}{
+			{t.Context(), a, full, nil, true},
+			{t.Context(), a, broken, nil, true},
+			{t.Context(), a, broken, full, true},
+			{t.Context(), a, reentered, nil, false},
+			{t.Context(), nil, broken, nil, false},
+			{gone, a, full, nil, false},
+			{t.Context(), a, nil, nil, false},
+		} {
+			before := ran
+			err := c.of.RunFallback(c.ctx, c.cause, func(_ context.Context, cause error) error {
+				ran++
+				if cause != c.cause {
+					t.Errorf("B9: of %v, because of %v", c.cause, cause)
+				}
+				return c.end
+			})
+			want := c.cause
+			if c.runs {
+				want = c.end
+			}
+			if err != want || (ran > before) != c.runs {
+				t.Errorf("B9: after %v: %v, want %v; it ran %d times", c.cause, err, want, ran-before)
+			}
+		}
+		held.Release(nil)
+		for _, err := range []error{a.RunFallback(t.Context(), broken, nil), a.RunFallback(nil, broken, func(context.Context, error) error { return nil })} { //nolint:staticcheck // on purpose
+			if !errors.Is(err, ErrInvalid) {
+				t.Errorf("B9: %v", err)
+			}
+		}
+		// One that blocks keeps its place, and nobody else waits for it.
+		release := make(chan struct{})
+		go func() {
+			_ = a.RunFallback(t.Context(), broken, func(context.Context, error) error { <-release; return nil })
+		}()
+		synctest.Wait()
+		if err := a.RunFallback(t.Context(), broken, func(context.Context, error) error { return nil }); err != broken {
+			t.Errorf("B9: %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		if c := a.Snapshot(); c.Degraded != 3 || c.FallbacksFailed != 1 || c.FallbacksRejected != 1 || c.FallbacksInFlight != 0 {
+			t.Errorf("B9: %+v", c)
+		}
+		rest(t, s, 0)
+	})
 }

@@ -337,16 +337,22 @@ const (
 	kindsOfCause
 )
 
-// A fallback runs for the first five causes, while fewer than MaxFallback do, holding no slot; its answer is the call's. Else the cause is.
+// A fallback, of the call or of the compartment, runs for the first five causes, while fewer than MaxFallback do, holding no slot; its answer is
+// the call's. Else the cause is.
 func TestPropertyWhenAFallbackRuns(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		most, others := rapid.IntRange(1, 3).Draw(rt, "most"), rapid.IntRange(0, 3).Draw(rt, "others")
 		kinds := rapid.SliceOfN(rapid.IntRange(0, kindsOfCause-1), 1, 8).Draw(rt, "causes")
-		declines := rapid.Bool().Draw(rt, "declines")
+		declines, configured := rapid.Bool().Draw(rt, "declines"), rapid.Bool().Draw(rt, "configured")
 		others = min(others, most)
 		inVirtualTime(t, rt, func(t *testing.T) string {
 			b := &breaker{}
-			_, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxFallback: most, Breaker: b})
+			var fallback func(context.Context, error) (int, error)
+			cfg := CompartmentConfig{Guaranteed: 1, Timeout: time.Second, MaxFallback: most, Breaker: b}
+			if configured {
+				cfg.Fallback = FallbackOf(func(ctx context.Context, why error) (int, error) { return fallback(ctx, why) })
+			}
+			_, a := single(t, cfg)
 			release, refused := make(chan struct{}), uint64(0)
 			var done []<-chan called
 			defer func() {
@@ -388,16 +394,20 @@ func TestPropertyWhenAFallbackRuns(t *testing.T) {
 				}
 				ran, slots, busy := 0, -1, -1
 				var cause error
+				fallback = func(_ context.Context, why error) (int, error) {
+					ran++
+					snap := a.Snapshot()
+					cause, slots, busy = why, snap.InFlight, snap.FallbacksInFlight
+					if declines {
+						return 0, why
+					}
+					return 42, nil
+				}
 				call := func(ctx context.Context) (int, error) {
-					return DoOr(ctx, c, fn, func(_ context.Context, why error) (int, error) {
-						ran++
-						snap := a.Snapshot()
-						cause, slots, busy = why, snap.InFlight, snap.FallbacksInFlight
-						if declines {
-							return 0, why
-						}
-						return 42, nil
-					})
+					if configured {
+						return Do(ctx, c, fn)
+					}
+					return DoOr(ctx, c, fn, fallback)
 				}
 				var v int
 				var err error

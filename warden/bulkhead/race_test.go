@@ -199,6 +199,8 @@ func TestAbandonedRace(t *testing.T) {
 
 type countingBreaker struct{ asked, told atomic.Int64 }
 
+func (*countingBreaker) IsOpen() bool { return false }
+
 func (b *countingBreaker) Allow() (func(error), error) {
 	b.asked.Add(1)
 	return func(error) { b.told.Add(1) }, nil

@@ -3,22 +3,50 @@
 package retry
 
 import (
+	"hash/maphash"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Caller decides for all calls to one dependency. Its methods are safe for concurrent use, never block and call no foreign
-// code but Config.Rand. It must come from [New]: the zero Caller rejects every call as invalid.
+// Caller decides for all calls of a client, for each dependency by itself. Its methods are safe for concurrent use, never
+// block and call no foreign code but Config.Rand. It must come from [New]: the zero Caller rejects every call as invalid.
 type Caller struct {
 	cfg   Config
 	epoch time.Time
+	seed  maphash.Seed // of the paths' hashes
 
-	mu       sync.Mutex // guards all below; nothing but Rand is called under it
-	budget   window     // first attempts, and retries and hedges
-	accepted map[limiter.Priority]*window
-	stats    Stats
+	mu        sync.Mutex // guards all below; nothing but Rand is called under it
+	windows   map[key]*window
+	forgotten int64 // number of the slice in which idle windows were last removed
+	stats     Stats
+}
+
+// key is a dependency and one of its priorities, or its budget: first attempts, and retries and hedges.
+type key struct {
+	dependency string
+	of         int16
+}
+
+const (
+	budget        = 1 << 8 // a key.of that is no priority
+	maxWindows    = 1000
+	maxDependency = 256 // bytes
+)
+
+// Target is where a call goes. The zero Target is suitable if a Caller has only one dependency, with one path.
+type Target struct {
+	// Dependency is the server, such as a URL's host; its first 256 bytes count. Each has its own budget and throttle. A
+	// Caller tells about 200 of them apart (1,000 pairs of dependency and priority, budgets included), and forgets one after
+	// a minute without calls. Those beyond count together.
+	Dependency string
+	// Path is a part of the dependency that may fail alone, such as a URL's path or an RPC's method. Leave out what
+	// differs from call to call, such as IDs. Of each dependency and priority the last 32 paths of the last minute count.
+	Path string
+	// Priority is the call's: rejections are counted per priority.
+	Priority limiter.Priority
 }
 
 // Stats is a consistent snapshot of a Caller's counters. None ever falls.
@@ -27,8 +55,8 @@ type Stats struct {
 	Calls, Throttled uint64
 	// Retries and Hedges count attempts beyond the first.
 	Retries, Hedges uint64
-	// Accepted and Rejected count attempts by outcome; attempts that end as Unknown are in neither.
-	Accepted, Rejected uint64
+	// Accepted, Rejected and Failed count attempts by outcome; attempts that end as Unknown are in none.
+	Accepted, Rejected, Failed uint64
 	// NoBudget, NoTime, Pushback and RetryThrottled count retries and hedges that were not made: the budget was used up; the
 	// wait would have exceeded the deadline or MaxWait; the server forbade it; the throttle rejected it.
 	NoBudget, NoTime, Pushback, RetryThrottled uint64
@@ -41,56 +69,65 @@ type Outcome uint8
 const (
 	Unknown  Outcome = iota // says nothing: the caller canceled, the attempt was not sent, or a tenant's share is used up
 	Accepted                // processed, with success or not
-	Rejected                // rejected, timed out, or unreachable
+	Rejected                // rejected because of overload, or unreachable
+	Failed                  // failed or timed out: overload, or the path's own failure; the answers of the other paths decide
 )
 
 // Call is one call with up to Config.Attempts attempts. It is not safe for concurrent use.
 type Call struct {
 	caller   *Caller
-	priority limiter.Priority
+	target   Target
 	attempts int
 }
 
 // Begin asks for the first attempt of a call. If the dependency accepts too few calls of this priority, the error is a
 // [*ThrottledError]: send nothing. Otherwise start the attempt, and report its outcome with [Call.Ended].
 //
-// Begin allocates nothing, except for a priority's first call (about 900 bytes, for at most 256 priorities) and the error.
-func (c *Caller) Begin(p limiter.Priority) (Call, error) {
-	if c == nil || c.accepted == nil {
+// Begin allocates nothing, except for the error, and for the first call of a dependency or of one of its priorities (about
+// 1.3 kB each, at most 1,257 times).
+func (c *Caller) Begin(t Target) (Call, error) {
+	if c == nil || c.windows == nil {
 		return Call{}, &InvalidError{"Caller", "nil or zero", "a caller made by retry.New"}
 	}
+	t.Dependency = t.Dependency[:min(len(t.Dependency), maxDependency)]
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.throttle(p)
+	w := c.window(t.Dependency, int16(t.Priority))
 	lately := w.lately(fewest)
 	if probability := lately.probability(); c.throttles(probability) {
-		e := &ThrottledError{p, lately.whole, lately.part, probability}
-		w.add(1, 0)
+		e := &ThrottledError{strings.Clone(t.Dependency), t.Priority, lately.whole, lately.part, probability}
+		w.throttled()
 		c.stats.Throttled++
 		return Call{}, e
 	}
 	c.stats.Calls++
-	c.move(&c.budget)
-	c.budget.add(1, 0)
-	return Call{c, p, 1}, nil
+	c.window(t.Dependency, budget).add(sums{whole: 1})
+	return Call{c, t, 1}, nil
 }
 
 // Ended reports the outcome of an attempt, with the priority it was sent with. An attempt counts when it has ended, so that
-// slow calls in flight do not look like rejected ones.
+// slow calls in flight do not look like rejected ones. Outcomes other than those above count as Unknown.
 func (k *Call) Ended(p limiter.Priority, o Outcome) {
 	c := k.caller
-	if c == nil || o == Unknown {
+	if c == nil || o == Unknown || o > Failed {
 		return
 	}
+	hash := maphash.String(c.seed, k.target.Path)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o == Accepted {
+	w := c.window(k.target.Dependency, int16(p))
+	w.paths.answered(hash, w.last, o != Accepted)
+	switch o {
+	case Accepted:
 		c.stats.Accepted++
-		c.throttle(p).add(1, 1)
-		return
+		w.add(sums{whole: 1, part: 1})
+	case Rejected:
+		c.stats.Rejected++
+		w.add(sums{whole: 1})
+	default:
+		c.stats.Failed++
+		w.add(sums{failed: 1})
 	}
-	c.stats.Rejected++
-	c.throttle(p).add(1, 0)
 }
 
 // Retry asks for another attempt, at the priority of the call, and returns how long to wait before it. The caller is
@@ -118,7 +155,7 @@ func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duratio
 		c.stats.NoTime++
 		return 0, false
 	}
-	if !c.spendRetry(k.priority) {
+	if !c.spendRetry(k.target.Dependency, k.target.Priority) {
 		return 0, false
 	}
 	c.stats.Retries++
@@ -133,10 +170,10 @@ func (k *Call) Hedge() (limiter.Priority, bool) {
 	if c == nil || k.attempts >= c.cfg.Attempts {
 		return 0, false
 	}
-	p := lower(k.priority)
+	p := lower(k.target.Priority)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.spendRetry(p) {
+	if !c.spendRetry(k.target.Dependency, p) {
 		return 0, false
 	}
 	c.stats.Hedges++
@@ -166,17 +203,17 @@ func (c *Caller) Stats() Stats {
 
 // spendRetry takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
 // does not count as a request, because only this package wanted it.
-func (c *Caller) spendRetry(p limiter.Priority) bool {
-	if c.throttles(c.throttle(p).lately(fewest).probability()) {
+func (c *Caller) spendRetry(dependency string, p limiter.Priority) bool {
+	if c.throttles(c.window(dependency, int16(p)).lately(fewest).probability()) {
 		c.stats.RetryThrottled++
 		return false
 	}
-	c.move(&c.budget)
-	if allowed := max(float64(c.cfg.MinRetries), c.cfg.Ratio*float64(c.budget.within())); float64(c.budget.all.part+1) > allowed {
+	b := c.window(dependency, budget)
+	if allowed := max(float64(c.cfg.MinRetries), c.cfg.Ratio*float64(b.within())); float64(b.all.part+1) > allowed {
 		c.stats.NoBudget++
 		return false
 	}
-	c.budget.add(0, 1)
+	b.add(sums{part: 1})
 	return true
 }
 
@@ -192,18 +229,39 @@ func (c *Caller) throttles(probability float64) bool {
 	return probability > 0 && c.draw() < probability
 }
 
-// throttle returns the window of a priority, moved to now.
-func (c *Caller) throttle(p limiter.Priority) *window {
-	w := c.accepted[p]
-	if w == nil {
-		w = &window{}
-		c.accepted[p] = w
+// window returns the window of a dependency's priority or budget, moved to now. When there are too many, and none to forget,
+// the dependencies without one share those of the dependency "".
+func (c *Caller) window(dependency string, of int16) *window {
+	now := time.Since(c.epoch)
+	k := key{dependency, of}
+	w := c.windows[k]
+	if w == nil && len(c.windows) >= maxWindows {
+		if c.forget(int64(now / slice)); len(c.windows) >= maxWindows {
+			k.dependency = ""
+			w = c.windows[k]
+		}
 	}
-	c.move(w)
+	if w == nil {
+		w = &window{last: int64(now / slice)}
+		k.dependency = strings.Clone(k.dependency) // it may be part of something long
+		c.windows[k] = w
+	}
+	w.at(now)
 	return w
 }
 
-func (c *Caller) move(w *window) { w.at(time.Since(c.epoch)) }
+// forget removes the windows in which nothing counts any more. It looks for them once a slice at most.
+func (c *Caller) forget(now int64) {
+	if now == c.forgotten {
+		return
+	}
+	c.forgotten = now
+	for k, w := range c.windows {
+		if w.last < now-remembered {
+			delete(c.windows, k)
+		}
+	}
+}
 
 // draw returns Rand's number, clamped to [0, 1].
 func (c *Caller) draw() float64 {

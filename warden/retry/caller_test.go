@@ -183,7 +183,7 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 		used = 0
 	}
 	probability, requests, ok := m.probability(p)
-	call, err := c.Begin(p)
+	call, err := c.Begin(retry.Target{Priority: p})
 	if reject := probability > 0 && used < probability; reject != (err != nil) {
 		t.Fatalf("R4: %d of %d accepted, drawn %v: %v", ok, requests, draw, err)
 	}
@@ -289,7 +289,7 @@ func TestBudgetUnderConcurrency(t *testing.T) {
 			for range 8 {
 				all.Go(func() {
 					for i := range 40 {
-						call, err := c.Begin(limiter.Priority(i % 7))
+						call, err := c.Begin(retry.Target{Priority: limiter.Priority(i % 7)})
 						if err != nil {
 							continue
 						}
@@ -328,7 +328,7 @@ func TestTenSecondsAreTen(t *testing.T) {
 				caller := mustNew(t, retry.Config{})
 				time.Sleep(phase)
 				for _, want := range []bool{true, c.want} {
-					call, err := caller.Begin(limiter.Normal)
+					call, err := caller.Begin(retry.Target{Priority: limiter.Normal})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -350,7 +350,7 @@ func TestFirstAttemptsEarnForTenSeconds(t *testing.T) {
 				caller := mustNew(t, retry.Config{})
 				time.Sleep(phase)
 				begin := func() retry.Call {
-					call, err := caller.Begin(limiter.Normal)
+					call, err := caller.Begin(retry.Target{Priority: limiter.Normal})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -389,7 +389,7 @@ func TestTotalRejection(t *testing.T) {
 			}
 			for range calls {
 				time.Sleep(gap)
-				call, err := c.Begin(limiter.Normal)
+				call, err := c.Begin(retry.Target{Priority: limiter.Normal})
 				if err != nil {
 					continue
 				}
@@ -421,12 +421,12 @@ func TestEachPriorityByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
 		for range 100 {
-			if call, err := c.Begin(limiter.Background); err == nil {
+			if call, err := c.Begin(retry.Target{Priority: limiter.Background}); err == nil {
 				call.Ended(limiter.Background, retry.Rejected)
 			}
 		}
 		for i := range 100 {
-			call, err := c.Begin(limiter.Critical)
+			call, err := c.Begin(retry.Target{Priority: limiter.Critical})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -436,7 +436,7 @@ func TestEachPriorityByItself(t *testing.T) {
 		if s.Throttled != 90 || s.Calls != 110 {
 			t.Errorf("R4: %+v", s)
 		}
-		_, err := c.Begin(limiter.Background)
+		_, err := c.Begin(retry.Target{Priority: limiter.Background})
 		if want := "retry: throttled: of the last 100 requests of priority background, 0 were accepted; 80 % are not sent"; err == nil || err.Error() != want {
 			t.Errorf("R4: %v", err)
 		}
@@ -448,7 +448,7 @@ func TestUnknownAndUnfinishedCountNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
 		for i := range 100 {
-			call, err := c.Begin(limiter.Normal)
+			call, err := c.Begin(retry.Target{Priority: limiter.Normal})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -475,7 +475,7 @@ func TestInvalid(t *testing.T) {
 	}
 	var none *retry.Caller
 	for _, c := range []*retry.Caller{none, {}} {
-		if _, err := c.Begin(limiter.Normal); !errors.Is(err, retry.ErrInvalid) {
+		if _, err := c.Begin(retry.Target{Priority: limiter.Normal}); !errors.Is(err, retry.ErrInvalid) {
 			t.Error(err)
 		}
 		if s := c.Stats(); s != (retry.Stats{}) {
@@ -495,7 +495,7 @@ func TestInvalid(t *testing.T) {
 func TestNothingAllocates(t *testing.T) {
 	c := mustNew(t, retry.Config{})
 	if n := testing.AllocsPerRun(1000, func() {
-		call, _ := c.Begin(limiter.Normal)
+		call, _ := c.Begin(retry.Target{Dependency: "payments", Path: "/charge", Priority: limiter.Normal})
 		call.Ended(limiter.Normal, retry.Accepted)
 		call.Retry(0, time.Time{})
 	}); n != 0 {

@@ -5,7 +5,9 @@ package retry
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -15,11 +17,12 @@ import (
 type Config struct {
 	// Attempts is the maximum number of attempts per call, the first one and hedges included, 1 to 10; 0: 3.
 	Attempts int
-	// Ratio is the maximum number of retries and hedges per first attempt of the last ten seconds, up to 1; 0: 0.1.
+	// Ratio is the maximum number of retries and hedges per first attempt of the last ten seconds to the same dependency, up to
+	// 1; 0: 0.1.
 	Ratio float64
-	// MinRetries is the number of retries and hedges allowed in ten seconds at any rate of first attempts, up to 1000; 0: 1,
-	// negative: none. With a Ratio of 0.1, a MinRetries of 1 matters below one first attempt a second. Each Caller has its own
-	// minimum: a thousand processes with rare calls may together retry a hundred times a second.
+	// MinRetries is the number of retries and hedges allowed in ten seconds at any rate of first attempts to a dependency, up to
+	// 1000; 0: 1, negative: none. With a Ratio of 0.1, a MinRetries of 1 matters below one first attempt a second. Each Caller
+	// has its own minimum: a thousand processes with rare calls may together retry a hundred times a second.
 	MinRetries int
 	// Backoff is the upper bound of the random wait before the second attempt, up to a minute; it doubles with each further
 	// attempt. 0: 100 ms.
@@ -36,8 +39,8 @@ const (
 	fewest      = 10 // requests needed before one is rejected: a few failures prove nothing
 )
 
-// New returns a Caller: use one for each dependency. The error, an [*InvalidError], names the invalid field. New starts no
-// goroutine.
+// New returns a Caller: one is enough for all dependencies of a client. The error, an [*InvalidError], names the invalid field.
+// New starts no goroutine.
 func New(cfg Config) (*Caller, error) {
 	for _, f := range []struct {
 		field   string
@@ -63,7 +66,7 @@ func New(cfg Config) (*Caller, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64
 	}
-	return &Caller{cfg: cfg, epoch: time.Now(), accepted: map[limiter.Priority]*window{}}, nil
+	return &Caller{cfg: cfg, epoch: time.Now(), seed: maphash.MakeSeed(), windows: map[key]*window{}}, nil
 }
 
 func or[T comparable](v, otherwise T) T {
@@ -84,8 +87,9 @@ var (
 // ThrottledError reports that the Caller rejected a call and sent nothing, because the dependency accepts too few. It has the
 // numbers of the decision.
 type ThrottledError struct {
-	// Priority is that of the call: each priority is counted separately.
-	Priority limiter.Priority
+	// Dependency and Priority are those of the call: each pair is counted separately.
+	Dependency string
+	Priority   limiter.Priority
 	// Requests is the number of requests in the last second, or in as much of the last ten as it took to see ten, including
 	// those throttled here; Accepted of them were not rejected.
 	Requests, Accepted int64
@@ -95,8 +99,12 @@ type ThrottledError struct {
 
 // Error has all fields on one line. It allocates.
 func (e *ThrottledError) Error() string {
-	return fmt.Sprintf("retry: throttled: of the last %d requests of priority %s, %d were accepted; %.0f %% are not sent",
-		e.Requests, e.Priority, e.Accepted, 100*e.Probability)
+	to := ""
+	if e.Dependency != "" {
+		to = " to " + strconv.Quote(e.Dependency)
+	}
+	return fmt.Sprintf("retry: throttled: of the last %d requests of priority %s%s, %d were accepted; %.0f %% are not sent",
+		e.Requests, e.Priority, to, e.Accepted, 100*e.Probability)
 }
 
 // Is reports whether target is ErrThrottled.

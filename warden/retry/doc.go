@@ -1,8 +1,8 @@
-// Package retry is client-side overload protection: a retry budget and client-side throttling decide, for all calls to one
+// Package retry is client-side overload protection: a retry budget and client-side throttling decide, for all calls to a
 // dependency, which attempts may start. It depends on no protocol; wardenhttp.NewRetry and wardengrpc.NewRetry apply it to
 // HTTP requests and gRPC calls. Neither side needs a warden.
 //
-// A [Caller] keeps two sums, each over a sliding window:
+// A [Caller] keeps two sums for each dependency, over sliding windows:
 //
 //   - First attempts and retries of the last ten seconds. A retry starts only while retries stay below a tenth of first
 //     attempts ([Config.Ratio]), or below a small floor. When the dependency rejects everything, it gets 1.1 times the
@@ -16,6 +16,9 @@
 //     admission control filter has the bound.
 //
 // Both reject attempts before they start. Neither tracks running attempts, so neither can end one.
+//
+// A failure that may be that of one path, such as a 502, counts as a request that was not accepted only while most other paths
+// of the dependency fail too: see [Failed].
 //
 // docs/retries.md has the invariants R1 to R8.
 package retry

@@ -11,7 +11,7 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// One Caller for each dependency decides which attempts may start. This dependency rejects the first attempt; the second is
+// A Caller decides which attempts may start. This dependency rejects the first attempt; the second is
 // within the budget.
 func ExampleCaller() {
 	caller, err := retry.New(retry.Config{Backoff: time.Millisecond})
@@ -26,7 +26,7 @@ func ExampleCaller() {
 		return nil
 	}
 
-	call, err := caller.Begin(limiter.Normal)
+	call, err := caller.Begin(retry.Target{Dependency: "payments", Path: "/charge", Priority: limiter.Normal})
 	if err != nil {
 		fmt.Println("not sent:", err) // the dependency rejects most calls: errors.Is(err, retry.ErrThrottled)
 		return
@@ -59,7 +59,7 @@ func ExampleCaller_outage() {
 	}
 	attempts := 0
 	for range 100 {
-		call, err := caller.Begin(limiter.Normal)
+		call, err := caller.Begin(retry.Target{Priority: limiter.Normal})
 		if err != nil {
 			panic(err)
 		}

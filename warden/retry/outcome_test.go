@@ -31,7 +31,7 @@ func TestPropertyAnAttemptCountsOnceItHasEnded(t *testing.T) {
 				outcomes = outcomes[len(some):]
 				var calls []retry.Call
 				for range some {
-					call, _ := c.Begin(limiter.Normal)
+					call, _ := c.Begin(retry.Target{Priority: limiter.Normal})
 					calls = append(calls, call)
 					if probability := (whole - 2*float64(s.Accepted)) / (whole + 1); whole >= 10 && drawn < min(probability, 0.8) {
 						s.Throttled++

@@ -18,7 +18,7 @@ func TestPeer_EnvoyBudgetForgetsRetriesInBackoff(t *testing.T) {
 		c := mustNew(t, retry.Config{Ratio: 0.1, MinRetries: 1, Backoff: 5 * time.Second, MaxWait: time.Minute, Rand: func() float64 { return 1 }})
 		var all []retry.Call
 		for range calls {
-			call, err := c.Begin(limiter.Normal)
+			call, err := c.Begin(retry.Target{Priority: limiter.Normal})
 			if err != nil {
 				t.Fatal(err)
 			}

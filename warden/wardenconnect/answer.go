@@ -42,7 +42,7 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 		if status.RequestID == "" {
 			status.RequestID = w.Header().Get(requestid.HTTP) // as the middleware knows it
 		}
-		status.Tenant = w.Header().Get(rpcstatus.ScopeHTTP) == rpcstatus.Tenant // as the middleware knows it
+		status.Scope = w.Header().Get(rpcstatus.ScopeHTTP) // as the middleware knows it
 		w.Header()[wardenhttp.RejectedHeader] = []string{status.Reason}
 		_ = writer.Write(w, r, rejection(status, err, true)) // on failure the client is gone
 		return true

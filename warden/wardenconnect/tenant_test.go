@@ -23,7 +23,7 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 	queues := bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Millisecond}
 	tenants := queues
 	tenants.Tenants.Max = 1
-	taught, not := retry.Stats{Calls: 1, Rejected: 1}, retry.Stats{Calls: 1}
+	failed, not := retry.Stats{Calls: 1, Failed: 1}, retry.Stats{Calls: 1}
 	for name, c := range map[string]struct {
 		cfg     bulkhead.CompartmentConfig
 		holders []string
@@ -31,8 +31,8 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		scope   string
 		want    retry.Stats
 	}{
-		"a full compartment":       {bulkhead.CompartmentConfig{}, []string{"", ""}, connect.CodeResourceExhausted, "", taught},
-		"a compartment of tenants": {tenants, []string{"b", "c"}, connect.CodeDeadlineExceeded, "", taught},
+		"a full compartment":       {bulkhead.CompartmentConfig{}, []string{"", ""}, connect.CodeResourceExhausted, "compartment", failed},
+		"a compartment of tenants": {tenants, []string{"b", "c"}, connect.CodeDeadlineExceeded, "compartment", failed},
 		"a tenant":                 {tenants, []string{"a"}, connect.CodeDeadlineExceeded, "tenant", not},
 	} {
 		t.Run(name, func(t *testing.T) {

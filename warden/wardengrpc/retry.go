@@ -42,8 +42,8 @@ type Retry struct {
 	cfg    RetryConfig
 }
 
-// NewRetry returns a Retry under the rules of c. Use one Caller per dependency: one dependency's rejections say nothing about
-// another. The error, a [*warden.InvalidError], names the invalid argument.
+// NewRetry returns a Retry under the rules of c, which counts each target of a connection by itself. The error, a
+// [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	switch {
 	case c == nil:
@@ -66,7 +66,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 // attempts.
 func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		_, _, err := r.call(ctx, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
+		_, _, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
 			if r.cfg.AttemptTimeout > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, r.cfg.AttemptTimeout)
@@ -84,7 +84,7 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		var cs grpc.ClientStream
-		call, p, err := r.call(ctx, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
+		call, p, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
 			cs, err = streamer(ctx, desc, cc, method, opts...)
 			return err != nil, err
 		})
@@ -123,12 +123,18 @@ func (s *reportedStream) RecvMsg(m any) error {
 }
 
 // call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
-func (r *Retry) call(ctx context.Context, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error)) (retry.Call, warden.Priority, error) {
+func (r *Retry) call(
+	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error),
+) (retry.Call, warden.Priority, error) {
 	if r.caller == nil {
 		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
 	}
 	p := r.cfg.Priority(ctx, method)
-	call, err := r.caller.Begin(p)
+	to := retry.Target{Path: method, Priority: p}
+	if cc != nil { // it is in tests that call an interceptor themselves
+		to.Dependency = cc.Target()
+	}
+	call, err := r.caller.Begin(to)
 	if err != nil {
 		return call, p, err
 	}
@@ -177,23 +183,27 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	case errors.As(err, &local), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
 		return result{} // it was not sent, or its caller went away
 	case err != nil && ctx.Err() != nil:
-		return result{outcome: retry.Rejected} // no time is left
+		return result{outcome: retry.Failed} // no time is left
 	}
 	said := read(s, trailer)
-	rejected := retry.Rejected
-	if said.tenant { // the others' calls are not meant
-		rejected = retry.Unknown
+	outcome := retry.Failed // perhaps only this method's service does not answer (H25)
+	switch {
+	case said.scope == rpcstatus.Tenant: // the others' calls are not meant
+		outcome = retry.Unknown
+	case said.scope == rpcstatus.Compartment: // nor those of methods in other compartments
+	case !sent, said.ours && (said.unprocessed || s.Code() != codes.DeadlineExceeded): // not if a handler was too slow
+		outcome = retry.Rejected
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return result{rejected, true, said.unprocessed || !sent, said.after}
+		return result{outcome, true, said.unprocessed || !sent, said.after}
 	case codes.DeadlineExceeded:
-		return result{rejected, true, said.unprocessed, said.after}
+		return result{outcome, true, said.unprocessed, said.after}
 	case codes.ResourceExhausted:
 		if !said.ours { // the caller's own quota, or a message that is too long: it says nothing about the server
-			rejected = retry.Unknown
+			outcome = retry.Unknown
 		}
-		return result{rejected, said.again, said.unprocessed, said.after}
+		return result{outcome, said.again, said.unprocessed, said.after}
 	case codes.Canceled:
 		return result{}
 	}
@@ -206,8 +216,9 @@ const pushbackKey = "grpc-retry-pushback-ms"
 
 // said is what a status and its trailer say about another attempt.
 type said struct {
-	ours, tenant, again, unprocessed bool // rejected by this project, for the sake of one tenant; another attempt is welcome
-	after                            time.Duration
+	ours, again, unprocessed bool   // rejected by this project; another attempt is welcome
+	scope                    string // whom a rejection by this project concerns
+	after                    time.Duration
 }
 
 func read(s *status.Status, trailer metadata.MD) (r said) {
@@ -217,7 +228,7 @@ func read(s *status.Status, trailer metadata.MD) (r said) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == Domain {
 				r.ours, r.again = true, true
-				r.tenant = d.GetMetadata()[rpcstatus.Scope] == rpcstatus.Tenant
+				r.scope = d.GetMetadata()[rpcstatus.Scope]
 				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"
 			}
 		case *errdetails.RetryInfo:

@@ -194,7 +194,7 @@ func TestThrottledCallIsNotSent(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := s.calls.Load(); n != 10 || c.Stats().Throttled != 2 || c.Stats().Rejected != 10 {
+	if n := s.calls.Load(); n != 10 || c.Stats().Throttled != 2 || c.Stats().Failed != 10 {
 		t.Errorf("R4: %d were sent, %+v", n, c.Stats())
 	}
 }
@@ -265,7 +265,7 @@ func TestAttemptTimeout(t *testing.T) {
 		t.Error(err)
 	}
 	close(answered)
-	if s := c.Stats(); s.Retries != 1 || s.Rejected != 1 || s.Accepted != 1 {
+	if s := c.Stats(); s.Retries != 1 || s.Failed != 1 || s.Accepted != 1 {
 		t.Errorf("%+v", s)
 	}
 }

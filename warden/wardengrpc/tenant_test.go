@@ -4,6 +4,8 @@ package wardengrpc_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -35,6 +37,7 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		return func(context.Context, string) *bulkhead.Compartment { return set.Compartment("unary").Tenant("a") }
 	}
 	taught, not := retry.Stats{Calls: 1, Retries: 2, Rejected: 3}, retry.Stats{Calls: 1, Retries: 2}
+	failed := retry.Stats{Calls: 1, Retries: 2, Failed: 3}
 	queues := bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Millisecond}
 	queueing := queues
 	queueing.Tenants.Max = 1
@@ -48,9 +51,9 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		want retry.Stats
 	}{
 		"a warden":                  {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 1}), codes.ResourceExhausted, taught},
-		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: 1, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, taught},
-		"a compartment that queues": {mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, taught},
-		"a compartment of tenants":  {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, taught},
+		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: 1, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, failed},
+		"a compartment that queues": {mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, failed},
+		"a compartment of tenants":  {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, failed},
 		"a tenant that queues":      {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "a")}), codes.DeadlineExceeded, not},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +105,7 @@ func TestATenantsFullQueue(t *testing.T) {
 // A handler's own tenant is told apart as well.
 func TestATenantsRejectionSaysSo(t *testing.T) {
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return nil }})
-	for bound, want := range map[limiter.Bound]string{limiter.BoundTenant: "tenant", limiter.BoundSlots: ""} {
+	for bound, want := range map[limiter.Bound]string{limiter.BoundTenant: "tenant", limiter.BoundSlots: "compartment", limiter.BoundTotal: ""} {
 		r := &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.TimeoutQueued, Bound: bound}}
 		for _, err := range []error{r, &bulkhead.TimeoutError{Rejection: r}} {
 			info, _ := details(t, i.Convert(err))
@@ -120,6 +123,7 @@ func TestWhatAStatusTeaches(t *testing.T) {
 	}
 	wait := &errdetails.RetryInfo{}
 	rejected, unknown, accepted := retry.Stats{Calls: 1, Rejected: 3, Retries: 2}, retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}
+	failed := retry.Stats{Calls: 1, Failed: 3, Retries: 2}
 	for _, c := range []struct {
 		code    codes.Code
 		details []protoadapt.MessageV1
@@ -128,13 +132,18 @@ func TestWhatAStatusTeaches(t *testing.T) {
 		{codes.ResourceExhausted, []protoadapt.MessageV1{ours()}, rejected},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "server"), wait}, rejected},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "tenant"), wait}, unknown},
+		{codes.ResourceExhausted, []protoadapt.MessageV1{ours("scope", "compartment", "processed", "false")}, failed},
+		{codes.Unavailable, []protoadapt.MessageV1{ours("scope", "compartment")}, failed},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{wait}, unknown},
 		{codes.ResourceExhausted, []protoadapt.MessageV1{info("example.com", "scope", "tenant"), wait}, unknown},
 		{codes.ResourceExhausted, nil, retry.Stats{Calls: 1}}, // a quota, or a message that is too long
-		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours()}, rejected},
+		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours("processed", "false")}, rejected},
+		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours()}, failed}, // the handler was too slow
 		{codes.DeadlineExceeded, []protoadapt.MessageV1{ours("scope", "tenant")}, unknown},
-		{codes.Unavailable, []protoadapt.MessageV1{info("example.com", "scope", "tenant")}, rejected},
-		{codes.Unavailable, nil, rejected},
+		{codes.Unavailable, []protoadapt.MessageV1{ours()}, rejected},
+		{codes.Unavailable, []protoadapt.MessageV1{info("example.com", "scope", "tenant")}, failed},
+		{codes.Unavailable, nil, failed},
+		{codes.DeadlineExceeded, nil, failed},
 		{codes.Internal, nil, accepted},
 		{codes.Internal, []protoadapt.MessageV1{ours("scope", "tenant")}, accepted},
 	} {
@@ -151,6 +160,38 @@ func TestWhatAStatusTeaches(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
 			t.Errorf("R8: %s %v (-want +got)\n%s", c.code, c.details, diff)
+		}
+	}
+}
+
+// A method that is always unavailable throttles nobody who calls another; unless that fails too.
+func TestABrokenMethodThrottlesNoOther(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		s := &service{
+			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+				return nil, status.Error(codes.Unavailable, "as every time")
+			},
+			duplex: func(pb.TestService_FullDuplexCallServer) error {
+				if down {
+					return status.Error(codes.DeadlineExceeded, "as every time")
+				}
+				return nil
+			},
+		}
+		r, caller := newRetry(t, retry.Config{Attempts: 1, Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
+		client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
+		for i := range 200 {
+			_, _ = client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+			stream, err := client.FullDuplexCall(t.Context())
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			if !down && !errors.Is(err, io.EOF) {
+				t.Fatalf("H25: call %d: %v", i, err)
+			}
+		}
+		if n := caller.Stats().Throttled; down != (n > 300) {
+			t.Errorf("H25: down %t: %d of 400 calls throttled", down, n)
 		}
 	}
 }

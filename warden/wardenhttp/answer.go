@@ -155,11 +155,11 @@ func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartm
 	return ours
 }
 
-// scope marks, in the header of an answer, what c rejected because a tenant has used up its share: a client's throttle must not
-// reject the others for it (R8).
+// scope marks, in the header of an answer, what c rejected for the sake of one tenant or compartment: a client's throttle must not
+// reject the others' requests for it (R8).
 func scope(h http.Header, c *bulkhead.Compartment, err error) {
-	if rpcstatus.OfTenant(c, err) {
-		h[rpcstatus.ScopeHTTP] = []string{rpcstatus.Tenant}
+	if of := rpcstatus.ScopeOf(c, err); of != "" {
+		h[rpcstatus.ScopeHTTP] = []string{of}
 	}
 }
 

@@ -113,7 +113,13 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 				} else {
 					errors.As(err, &r)
 				}
-				scope := map[bool]string{true: "tenant"}[c.status == 429 || r != nil && r.Bound == limiter.BoundTenant]
+				scope := ""
+				switch {
+				case c.status == 429 || r != nil && r.Bound == limiter.BoundTenant:
+					scope = "tenant"
+				case c.reason == "breaker_open":
+					scope = "compartment"
+				}
 				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != c.retryAfter ||
 					h.Get("Warden-Scope") != scope || h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter)+min(len(scope), 1) {
 					t.Errorf("H5: %v", h)

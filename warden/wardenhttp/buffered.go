@@ -55,7 +55,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	_, late := e.in.state()
 	switch {
 	case errors.Is(over, context.DeadlineExceeded), errors.Is(late, context.DeadlineExceeded):
-		e.answer(timeoutRunning(), context.DeadlineExceeded)
+		e.outOfTime(w)
 	case left:
 		e.answer(canceled(), over)
 	case k.status == 0 && errors.Is(late, ErrSlowPeer):

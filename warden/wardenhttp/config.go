@@ -67,6 +67,12 @@ type Config struct {
 	// not, it must have written nothing. err is an error that WriteError accepts. Package wardenconnect provides one for RPC
 	// protocols.
 	Answer func(w http.ResponseWriter, r *http.Request, err error) bool
+	// Fallback, if not nil, answers requests that the Compartment rejects, or that run out of time before they have an answer, in
+	// another way, such as with a cached page, and reports whether it did; if not, it must have written nothing. cause is the
+	// error that WriteError would be given. Fallbacks run outside the compartment's slots, at most MaxFallback at a time (B9),
+	// and are counted as degraded or failed. The request has no body, and its context ends after Grace. Beyond MaxFallback, or
+	// if the client has left, the answer is that without a Fallback. A panic is that of the request.
+	Fallback func(w http.ResponseWriter, r *http.Request, cause error) bool
 	// Instance is the name of this process, such as its pod's, sent to rejected clients as server_instance: up to 128 bytes
 	// of UTF-8; "": not sent.
 	Instance string
@@ -107,6 +113,9 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (the default, 4096 bytes a second) or more"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
+	}
+	if cfg.Fallback != nil && cfg.Compartment == nil {
+		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Fallback", Value: "a function", Allowed: "nil without a Compartment, which bounds and counts fallbacks"}
 	}
 	if len(cfg.Instance) > longestInstance || !utf8.ValidString(cfg.Instance) {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Instance", Value: strconv.Quote(cfg.Instance), Allowed: "up to 128 bytes of UTF-8"}

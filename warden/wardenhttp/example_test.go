@@ -270,7 +270,7 @@ func ExampleNewRetry() {
 		panic(err)
 	}
 
-	caller, err := retry.New(retry.Config{}) // one for each dependency
+	caller, err := retry.New(retry.Config{}) // one is enough: it counts each host by itself
 	if err != nil {
 		panic(err)
 	}
@@ -321,4 +321,75 @@ func ExampleDetach() {
 	fetch(mux, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	http.DefaultClient.CloseIdleConnections()
 	// Output: 200  from the upstream
+}
+
+// An edge server answers 502 when it is overloaded, so that these answers count whatever the other paths answer.
+func ExampleRetryConfig() {
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Server", "edge")
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer host.Close()
+	caller, err := retry.New(retry.Config{Attempts: 1})
+	if err != nil {
+		panic(err)
+	}
+	again, err := wardenhttp.NewRetry(caller, wardenhttp.RetryConfig{
+		Outcome: func(resp *http.Response, usual retry.Outcome) retry.Outcome {
+			if resp.StatusCode == http.StatusBadGateway && resp.Header.Get("Server") == "edge" {
+				return retry.Rejected // our edge answers 502 when it is overloaded
+			}
+			return usual
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: again, Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(host.URL)
+	if err != nil {
+		panic(err)
+	}
+	resp.Body.Close()
+	s := caller.Stats()
+	fmt.Println(resp.StatusCode, "rejected", s.Rejected, "failed", s.Failed)
+	// Output: 502 rejected 1 failed 0
+}
+
+// A compartment without a free slot serves the bestsellers instead of 503.
+func ExampleConfig_fallback() {
+	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "products", Guaranteed: 1}}})
+	if err != nil {
+		panic(err)
+	}
+	bestsellers := []byte("bestsellers")
+	mw, err := wardenhttp.New(nil, wardenhttp.Config{
+		Compartment: func(*http.Request) *bulkhead.Compartment { return set.Compartment("products") },
+		Fallback: func(w http.ResponseWriter, _ *http.Request, cause error) bool {
+			_, err := w.Write(bestsellers)
+			return err == nil
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	h := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "for you") }))
+	get := func() {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/products", http.NoBody))
+		fmt.Println(rec.Code, rec.Body)
+	}
+	get()
+	_, slot, err := set.Compartment("products").Acquire(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	get()
+	slot.Release(nil)
+	fmt.Println("degraded:", set.Compartment("products").Snapshot().Degraded)
+	// Output:
+	// 200 for you
+	// 200 bestsellers
+	// degraded: 1
 }

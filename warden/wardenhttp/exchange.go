@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
@@ -27,10 +28,12 @@ type exchange struct {
 	ctx                 within
 	behind              behind
 	asked               *http.Request // the original request
+	compartment         *bulkhead.Compartment
 	body                upload
 	in, out             side
 	watching            func() bool // stops watching the context; nil: not watched
 	hijacked            bool        // guarded by out.mu
+	late                bool        // time was up, and the answer comes when the slot is released
 }
 
 // upload is the request's body as the handler reads it.
@@ -104,7 +107,9 @@ func (e *exchange) conclude() {
 	case errors.Is(late, ErrSlowPeer):
 		e.answer(slowPeer(), late)
 	case errors.Is(late, context.DeadlineExceeded), errors.Is(context.Cause(e.slot.Ctx), context.DeadlineExceeded):
-		e.answer(timeoutRunning(), context.DeadlineExceeded)
+		if e.late = e.h.cfg.Fallback != nil; !e.late {
+			e.answer(timeoutRunning(), context.DeadlineExceeded)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.endless(r)
-	e := &exchange{h: h, slot: got, asked: r}
+	e := &exchange{h: h, slot: got, asked: r, compartment: is.Compartment}
 	inner := e.request()
 	if h.cfg.Buffered {
 		e.buffer(w, inner)
@@ -79,6 +79,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The server removes the form's files, and outer log handlers read the pattern, but both see only the outer request.
 	defer func() { r.MultipartForm, r.Pattern = inner.MultipartForm, inner.Pattern }()
 	inflight.Serve(e, e, w, inner)
+	if e.late {
+		e.outOfTime(w)
+	}
 }
 
 // reject answers r, rejected under claim is. Over HTTP/1, net/http's server reads up to 256 KiB of an unread body before it
@@ -94,6 +97,9 @@ func (h *handler) reject(w http.ResponseWriter, r *http.Request, is *slot.Claim,
 	}
 	answers := h.answers
 	answers.unseen, answers.requestID = true, is.Task.ID
+	if h.cfg.Fallback != nil && h.fallBack(requestid.With(r.Context(), is.Task.ID), w, r, is.Compartment, err) {
+		return
+	}
 	if h.cfg.Answer != nil {
 		if answers.requestID != "" {
 			w.Header()[requestid.HTTP] = []string{answers.requestID}

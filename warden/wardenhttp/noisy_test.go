@@ -152,6 +152,7 @@ func TestNoisyTenantThrottlesNobodyElse(t *testing.T) {
 // What each answer teaches the throttle.
 func TestWhatAnAnswerTeaches(t *testing.T) {
 	accepted, rejected, nothing := retry.Stats{Calls: 1, Accepted: 1}, retry.Stats{Calls: 1, Rejected: 1}, retry.Stats{Calls: 1}
+	failed := retry.Stats{Calls: 1, Failed: 1}
 	ours, tenants := http.Header{"Warden-Rejected": {"queue_overflow"}}, http.Header{"Warden-Scope": {"tenant"}}
 	both := http.Header{"Warden-Rejected": {"queue_overflow"}, "Warden-Scope": {"tenant"}}
 	for _, c := range []struct {
@@ -163,9 +164,10 @@ func TestWhatAnAnswerTeaches(t *testing.T) {
 		{200, tenants, accepted},
 		{404, nil, accepted},
 		{500, nil, accepted},
-		{502, nil, rejected},
+		{502, nil, failed},
 		{503, nil, rejected},
-		{504, nil, rejected},
+		{504, nil, failed},
+		{502, ours, rejected},
 		{503, ours, rejected},
 		{504, ours, rejected},
 		{429, nil, nothing},     // a stranger's quota
@@ -173,6 +175,8 @@ func TestWhatAnAnswerTeaches(t *testing.T) {
 		{429, both, nothing},    // a tenant that has used up its share,
 		{429, tenants, nothing}, // as a handler's WriteError says it
 		{504, both, nothing},    // a tenant that had to wait too long
+		{503, http.Header{"Warden-Scope": {"compartment"}}, failed}, // one compartment is full, or its breaker open
+		{429, http.Header{"Warden-Rejected": {"queue_overflow"}, "Warden-Scope": {"compartment"}}, failed},
 		{503, http.Header{"Warden-Scope": {"server"}}, rejected},
 		{503, http.Header{"Warden-Scope": {"tenant", "tenant"}}, rejected},
 	} {

@@ -26,6 +26,9 @@ type RetryConfig struct {
 	// Repeatable reports whether a request may be processed twice. nil: if its method is idempotent (RFC 9110, 9.2.2) or it
 	// has an Idempotency-Key. Other requests are sent again only if they were certainly not processed.
 	Repeatable func(*http.Request) bool
+	// Outcome returns what a response says about the host; usual is what docs/retries.md says, for the responses that it does
+	// not decide otherwise. It must not use the body. nil: usual. It decides what the throttle counts, not what is retried.
+	Outcome func(resp *http.Response, usual retry.Outcome) retry.Outcome
 	// AttemptTimeout bounds an attempt until the header of its response has arrived, 0 or more; 0: only the request's context
 	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
 	AttemptTimeout time.Duration
@@ -42,8 +45,8 @@ type Retry struct {
 	base   http.RoundTripper // sends deadline and priority of contexts
 }
 
-// NewRetry returns a Retry under the rules of c. Use one Caller per dependency: one dependency's rejections say nothing about
-// another. The error, a [*warden.InvalidError], names the invalid argument.
+// NewRetry returns a Retry under the rules of c, which counts each host (that of the request's URL) by itself. The error, a
+// [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	switch {
 	case c == nil:
@@ -163,7 +166,7 @@ func (t *Retry) begin(req *http.Request) (c call, err error) {
 	c.priority = t.cfg.Priority(req)
 	c.rewindable = req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 	c.repeatable = c.rewindable && t.cfg.Repeatable(req)
-	c.Call, err = t.caller.Begin(c.priority)
+	c.Call, err = t.caller.Begin(target(req, c.priority))
 	begun = err == nil
 	return c, err
 }
@@ -192,9 +195,26 @@ func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, result, err
 		inner, cancel := context.WithCancelCause(ctx)
 		resp, err = t.send(req.WithContext(inner), cancel)
 	}
+	return resp, t.report(ctx, c, c.priority, resp, err), err
+}
+
+// report classifies the result of an attempt sent with priority p, and reports it to the Caller. It closes the response if
+// Outcome panics, because nobody gets it.
+func (t *Retry) report(ctx context.Context, c *call, p warden.Priority, resp *http.Response, err error) result {
 	v := classifyAttempt(ctx, resp, err)
-	c.Ended(c.priority, v.outcome)
-	return resp, v, err
+	outcome := v.outcome
+	if t.cfg.Outcome != nil && err == nil && resp != nil {
+		decided := false
+		defer func() {
+			if !decided {
+				discard(resp)
+			}
+		}()
+		outcome = t.cfg.Outcome(resp, outcome)
+		decided = true
+	}
+	c.Ended(p, outcome)
+	return v
 }
 
 // send sends one attempt, whose context cancel ends: when another attempt has won, after AttemptTimeout, and when nothing

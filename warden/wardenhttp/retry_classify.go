@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -26,6 +27,24 @@ const RejectedHeader = "Warden-Rejected"
 // (draft-ietf-httpapi-idempotency-key-header).
 const idempotencyKey = "Idempotency-Key"
 
+// target returns where a request goes. Segments of its path that have a digit count as one: most are IDs.
+func target(r *http.Request, p warden.Priority) retry.Target {
+	if r.URL == nil { // the base rejects it
+		return retry.Target{Priority: p}
+	}
+	path := r.URL.Path
+	if strings.ContainsAny(path, "0123456789") {
+		segments := strings.Split(path, "/")
+		for i, s := range segments {
+			if strings.ContainsAny(s, "0123456789") {
+				segments[i] = "*"
+			}
+		}
+		path = strings.Join(segments, "/")
+	}
+	return retry.Target{Dependency: r.URL.Host, Path: path, Priority: p}
+}
+
 // result is the result of an attempt.
 type result struct {
 	outcome     retry.Outcome
@@ -41,20 +60,26 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
-		v := result{
-			outcome: retry.Rejected, again: true,
-			unprocessed: only(resp.Header, RejectedHeader) != "",
-			after:       retryAfter(resp.Header, time.Now()),
-		}
-		// A 429 is a quota, which says nothing about other callers, unless a middleware of ours says that it is overload: Connect
-		// has no other status for that (R8).
-		quota := resp.StatusCode == http.StatusTooManyRequests && !v.unprocessed
-		if quota || only(resp.Header, rpcstatus.ScopeHTTP) == rpcstatus.Tenant {
-			v.outcome = retry.Unknown
-		}
-		return v
+	default:
+		return result{outcome: retry.Accepted}
 	}
-	return result{outcome: retry.Accepted}
+	v := result{
+		outcome: retry.Rejected, again: true,
+		unprocessed: only(resp.Header, RejectedHeader) != "",
+		after:       retryAfter(resp.Header, time.Now()),
+	}
+	switch scope := only(resp.Header, rpcstatus.ScopeHTTP); {
+	case scope == rpcstatus.Tenant:
+		v.outcome = retry.Unknown
+	case scope == rpcstatus.Compartment: // the paths in other compartments have slots
+		v.outcome = retry.Failed
+	case v.unprocessed, resp.StatusCode == http.StatusServiceUnavailable: // overload; Connect has no other status for it than 429
+	case resp.StatusCode == http.StatusTooManyRequests: // a quota, which says nothing about other callers (R8)
+		v.outcome = retry.Unknown
+	default: // perhaps only this path's service does not answer (H25)
+		v.outcome = retry.Failed
+	}
+	return v
 }
 
 // streamError matches net/http's HTTP/2 stream error with errors.As, by its fields: the stream was reset. net/http itself
@@ -77,11 +102,11 @@ func classifyError(ctx context.Context, err error) result {
 	case errors.Is(err, warden.ErrRejected), errors.Is(err, unsent{}), bulkhead.IsExcluded(err):
 		return result{} // not sent
 	case ctx.Err() != nil:
-		return result{outcome: retry.Rejected} // the deadline has passed
+		return result{outcome: retry.Failed} // the deadline has passed
 	case errors.As(err, &dialed) && dialed.Op == "dial":
 		return result{outcome: retry.Rejected, again: true, unprocessed: true}
 	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
-		return result{outcome: retry.Rejected, again: true}
+		return result{outcome: retry.Failed, again: true}
 	}
 	return result{} // such as an invalid certificate, or an unsupported URL
 }

@@ -33,10 +33,10 @@ func (t *Retry) race(req *http.Request, c *call) (*http.Response, result, error)
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(t.cfg.HedgeAfter, func() { t.hedge(r, req, c, cancel) })
-	defer timer.Stop() // even if the base panics
+	defer timer.Stop() // even if the base or Outcome panics
+	defer r.abandon()
 	resp, err := t.send(req.WithContext(ctx), cancel)
-	v := classifyAttempt(req.Context(), resp, err)
-	c.Ended(c.priority, v.outcome)
+	v := t.report(req.Context(), c, c.priority, resp, err)
 
 	r.mu.Lock()
 	r.over = true
@@ -57,6 +57,18 @@ func (t *Retry) race(req *http.Request, c *call) (*http.Response, result, error)
 	}
 	discard(r.resp)
 	return resp, v, err
+}
+
+// abandon ends the hedge if the first attempt panicked.
+func (r *race) abandon() {
+	r.mu.Lock()
+	over, hedged, resp := r.over, r.hedged != nil, r.resp
+	r.over, r.lost = true, r.lost || !over
+	r.mu.Unlock()
+	if !over && hedged {
+		r.cancel(errLost)
+		discard(resp)
+	}
 }
 
 // hedge sends the second attempt, if the Caller allows one.
@@ -81,9 +93,8 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 	r.hedged, r.cancel = make(chan struct{}), cancel
 	r.mu.Unlock()
 
-	resp, err := t.contained(second.WithContext(warden.WithPriority(ctx, p)), cancel) //nolint:bodyclose // who wins returns it, and discard closes it
-	v := classifyAttempt(req.Context(), resp, err)
-	c.Ended(p, v.outcome)
+	second = second.WithContext(warden.WithPriority(ctx, p))
+	resp, v, err := t.contained(req.Context(), second, c, p, cancel) //nolint:bodyclose // who wins returns it, and discard closes it
 	r.mu.Lock()
 	r.resp, r.v, r.err = resp, v, err
 	lost := r.lost
@@ -98,12 +109,16 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 	}
 }
 
-// contained is send with a panic turned into an error: on this goroutine it would end the program.
-func (t *Retry) contained(req *http.Request, cancel context.CancelCauseFunc) (resp *http.Response, err error) {
+// contained sends and reports the hedge req of a request with context ctx, with a panic turned into an error: on this goroutine
+// it would end the program.
+func (t *Retry) contained(
+	ctx context.Context, req *http.Request, c *call, p warden.Priority, cancel context.CancelCauseFunc,
+) (resp *http.Response, v result, err error) {
 	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("wardenhttp: the base panicked in a hedge: %v", v)
+		if of := recover(); of != nil {
+			resp, v, err = nil, result{}, fmt.Errorf("wardenhttp: a panic in a hedge: %v", of)
 		}
 	}()
-	return t.send(req, cancel)
+	resp, err = t.send(req, cancel)
+	return resp, t.report(ctx, c, p, resp, err), err
 }

@@ -100,7 +100,8 @@ func (s *side) expire() {
 	_ = s.setDeadline(time.Unix(1, 0))
 }
 
-// stop ends waiting for the client, now and later.
+// stop ends waiting for the client, now and later. A body that was read to its end is left alone: net/http then reads ahead, and
+// takes a deadline that passes for a client that has left, so that this request and all later ones of the connection are canceled.
 func (s *side) stop(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +111,9 @@ func (s *side) stop(why error) {
 	if s.late == nil {
 		s.late = why
 	}
-	_ = s.setDeadline(time.Unix(1, 0))
+	if !s.whole {
+		_ = s.setDeadline(time.Unix(1, 0))
+	}
 }
 
 // end is stop for a handler that is done: the ResponseWriter must not be used afterwards. Waits on other goroutines are

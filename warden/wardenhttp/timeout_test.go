@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -315,4 +316,25 @@ func TestNobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 		_ = client.Close()
 		s.Close()
 	}
+}
+
+// A request that ran out of time after its handler had read the body leaves its connection as it was: the next ones are answered.
+func TestTheConnectionOutlivesATimeout(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		for _, buffered := range []bool{false, true} {
+			m := newMiddleware(t, newGuard(t, 3, 0), wardenhttp.Config{Timeout: 200 * time.Millisecond, Buffered: buffered})
+			var asked atomic.Int32
+			s := serve(m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if asked.Add(1) == 1 {
+					<-r.Context().Done()
+				}
+			})))
+			for i, want := range []int{http.StatusGatewayTimeout, http.StatusOK, http.StatusOK} {
+				if status, text, err := do(t, s.Client().Transport, http.MethodPost, s.URL, "body"); status != want || err != nil {
+					t.Errorf("H16: buffered %t: request %d: %d %s, %v; want %d", buffered, i, status, text, err, want)
+				}
+			}
+		}
+	})
 }

@@ -22,6 +22,8 @@ type everyThird struct {
 	n  int
 }
 
+func (*everyThird) IsOpen() bool { return false }
+
 func (b *everyThird) Allow() (func(error), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,7 +30,7 @@ func run() error {
 	}))
 	defer server.Close()
 
-	caller, err := retry.New(retry.Config{}) // 3 attempts, retries for at most 10 % of the calls; one Caller per dependency
+	caller, err := retry.New(retry.Config{}) // 3 attempts, retries for at most 10 % of the calls to each host
 	if err != nil {
 		return err
 	}

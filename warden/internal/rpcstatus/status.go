@@ -38,7 +38,7 @@ type Status struct {
 	Decision uint64        // the number of the one that ruled; 0: none did
 	Again    bool          // another try at the same server is worth its while,
 	After    time.Duration // after this; 0: the limiter cannot tell
-	Tenant   bool          // a tenant has used up its share, which says nothing about the server
+	Scope    string        // whom it concerns: Tenant, Compartment, or "" for all calls
 
 	RequestID string // as the error knows it; "": it does not
 }
@@ -46,7 +46,7 @@ type Status struct {
 // Of says what err means, which c returned, nil if that is unknown; false: it is none of this module's.
 func Of(c *bulkhead.Compartment, err error) (s Status, ours bool) {
 	s, ours = of(err)
-	s.Tenant = OfTenant(c, err)
+	s.Scope = ScopeOf(c, err)
 	return s, ours
 }
 
@@ -104,31 +104,52 @@ func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
 // Processed is in the metadata of the ErrorInfo of a call that no handler has seen: "false". It can be made again whatever its method.
 const Processed = "processed"
 
-// Scope is the key in an ErrorInfo's metadata, and ScopeHTTP the header, that says Tenant of a rejection that concerns one tenant.
+// Scope is the key in an ErrorInfo's metadata, and ScopeHTTP the header, that says Tenant of a rejection that concerns one tenant, and
+// Compartment of one that concerns one compartment.
 const (
-	Scope     = "scope"
-	ScopeHTTP = "Warden-Scope"
-	Tenant    = "tenant"
+	Scope       = "scope"
+	ScopeHTTP   = "Warden-Scope"
+	Tenant      = "tenant"
+	Compartment = "compartment"
 )
 
-// OfTenant reports whether err, which c returned, says only that a tenant has used up its share: it had all the slots that it may have, or its
-// own queue was full. What else rejects a tenant's call, such as shedding or a wait for slots that all tenants share, concerns the others too.
-// c is nil if that is unknown; then only the first of the two shows.
-func OfTenant(c *bulkhead.Compartment, err error) bool {
+// ScopeOf returns whom err, which c returned, concerns: Tenant, as OfTenant says; Compartment, if that had all the slots that it may have
+// or its breaker is open; otherwise "".
+func ScopeOf(c *bulkhead.Compartment, err error) string {
 	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case allocates nothing
-		return ofTenant(c, r)
+		return scopeOf(c, r)
 	}
 	var r *warden.Rejection
 	var timeout *bulkhead.TimeoutError
-	if errors.As(err, &timeout) {
-		return ofTenant(c, timeout.Rejection) // nil: the call ran, and was slow
+	switch {
+	case errors.Is(err, bulkhead.ErrBreakerOpen):
+		return Compartment
+	case errors.As(err, &timeout):
+		r = timeout.Rejection // nil: the call ran, and was slow
+	case !errors.As(err, &r):
+		return ""
 	}
-	return errors.As(err, &r) && ofTenant(c, r)
+	return scopeOf(c, r)
 }
 
-func ofTenant(c *bulkhead.Compartment, r *warden.Rejection) bool {
+func scopeOf(c *bulkhead.Compartment, r *warden.Rejection) string {
+	switch {
+	case r == nil:
+		return ""
+	case OfTenant(c, r):
+		return Tenant
+	case r.Bound == limiter.BoundSlots, r.Bound == limiter.BoundBorrow:
+		return Compartment
+	}
+	return ""
+}
+
+// OfTenant reports whether r, which c returned, says only that a tenant has used up its share: it had all the slots that it may have, or its
+// own queue was full. What else rejects a tenant's call, such as shedding or a wait for slots that all tenants share, concerns the others too.
+// c is nil if that is unknown; then only the first of the two shows.
+func OfTenant(c *bulkhead.Compartment, r *warden.Rejection) bool {
 	_, tenant := c.TenantKey()
-	return r != nil && (r.Bound == limiter.BoundTenant || tenant && r.Reason == limiter.QueueOverflow)
+	return r.Bound == limiter.BoundTenant || tenant && r.Reason == limiter.QueueOverflow
 }
 
 // Metadata is that of the ErrorInfo. unseen: no handler has seen the call.
@@ -143,8 +164,8 @@ func (s Status) Metadata(unseen bool) map[string]string {
 	if unseen {
 		m[Processed] = "false"
 	}
-	if s.Tenant {
-		m[Scope] = Tenant
+	if s.Scope != "" {
+		m[Scope] = s.Scope
 	}
 	return m
 }

@@ -1,0 +1,59 @@
+// Fallbacks: another answer for a request that a compartment rejects, or whose time is up (B9).
+
+package wardenhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/slot"
+)
+
+// fallBack lets the Config's Fallback, which is not nil, answer r, which c rejected or ended with cause, and reports whether
+// there is an answer. ctx bounds it, and so does Grace. It has an exchange of its own, without slot and body: the handler's may
+// still be in use, and a slow client must not keep a fallback either.
+func (h *handler) fallBack(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, cause error,
+) (answered bool) {
+	ctx, cancel := context.WithTimeout(ctx, h.pace.grace)
+	defer cancel()
+	_ = c.RunFallback(ctx, cause, func(ctx context.Context, cause error) error { // what matters is whether it answered
+		if id := requestid.From(ctx); id != "" {
+			w.Header()[requestid.HTTP] = []string{id}
+		}
+		inner := r.WithContext(ctx)
+		inner.Body = http.NoBody
+		e := &exchange{h: h, slot: slot.Slot{Ctx: ctx}, asked: inner}
+		e.attach(w)
+		defer e.detach()
+		gave := h.cfg.Fallback(e.writer(), inner, cause)
+		if answered, _ = e.out.state(); answered || gave {
+			answered = true
+			return nil
+		}
+		return cause
+	})
+	return answered
+}
+
+// outOfTime answers a request whose deadline passed while its handler ran, and that has no answer. w is the server's own.
+func (e *exchange) outOfTime(w http.ResponseWriter) {
+	if e.h.cfg.Fallback == nil {
+		e.answer(timeoutRunning(), context.DeadlineExceeded)
+		return
+	}
+	var timeout *bulkhead.TimeoutError
+	cause := context.DeadlineExceeded
+	if errors.As(context.Cause(e.slot.Ctx), &timeout) {
+		cause = timeout
+	}
+	id := requestid.From(e.slot.Ctx)
+	if !e.h.fallBack(requestid.With(e.asked.Context(), id), w, e.asked, e.compartment, cause) {
+		answers := e.h.answers
+		answers.requestID = id
+		answers.write(w, timeoutRunning(), cause)
+	}
+}
