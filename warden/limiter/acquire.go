@@ -59,7 +59,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	case l.inDryRun():
 		o = l.startDryRun(t, d.due, now, false, 0)
 	default:
-		o = l.countRejection(t.Priority, l.full(), 0)
+		o = l.countRejection(t.Priority, l.full(NoSlot), 0)
 	}
 	if o.reason != 0 {
 		l.mu.Unlock()
@@ -126,7 +126,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	case l.inDryRun():
 		o = l.startDryRun(t, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
-		o = l.countRejection(t.Priority, l.full(), 0)
+		o = l.countRejection(t.Priority, l.full(QueueOverflow), 0)
 	case queue.Missed(due, now, need):
 		o = l.countRejection(t.Priority, DeadlineExceeded, 0)
 	default:
@@ -241,15 +241,15 @@ func (l *Limiter) free() bool {
 // inDryRun reports whether tasks start although the decision may reject them (dry run).
 func (l *Limiter) inDryRun() bool { return l.rule.mode == DryRun && !l.closed }
 
-// full returns the reason to reject a task that found no slot and may not wait.
-func (l *Limiter) full() Reason {
+// full returns the reason to reject a task that found no slot and cannot wait: otherwise, if the limiter is open and has slots.
+func (l *Limiter) full(otherwise Reason) Reason {
 	switch {
 	case l.closed:
 		return Closed
 	case l.rule.decision.TargetConcurrency == 0:
 		return PressureHigh
 	}
-	return QueueOverflow
+	return otherwise
 }
 
 // submit counts an arriving task.

@@ -133,9 +133,9 @@ func brief(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// mayNotWait reports whether the task was rejected because it had no queue to wait in: a full queue is not empty.
+// mayNotWait reports whether the task had to start at once: by TryAcquire, or because there is no queue (a full one is not empty).
 func (e Explanation) mayNotWait() bool {
-	return e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
+	return e.Reason == NoSlot || e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
 }
 
 // sheds reports whether ShedBelow is set; in the zero Explanation, which a released permit returns, it is not.

@@ -48,9 +48,9 @@ func TestEveryReason(t *testing.T) {
 			q.join(Task{Name: "b", Priority: Critical})
 			q.join(Task{Name: "x", Priority: High})
 		}},
-		{QueueOverflow, "0 queued", func(t *testing.T, l *Limiter, q *line) {
+		{NoSlot, "0 queued", func(t *testing.T, l *Limiter, q *line) {
 			_, err := l.TryAcquire(Task{Name: "x"})
-			q.rejected["x"] = wantReason(t, err, QueueOverflow)
+			q.rejected["x"] = wantReason(t, err, NoSlot)
 		}},
 		{PriorityDrop, "waited 5ms", func(t *testing.T, l *Limiter, q *line) {
 			q.join(Task{Name: "x", Priority: 3})
@@ -214,7 +214,7 @@ func TestWhoseDeadlineAndWhichBound(t *testing.T) {
 			}
 		}
 		_, err := l.TryAcquire(Task{})
-		if r := wantReason(t, err, QueueOverflow); r.Bound != BoundTarget || r.Limit != 1 || r.DeadlineFrom != 0 || !r.Deadline.IsZero() {
+		if r := wantReason(t, err, NoSlot); r.Bound != BoundTarget || r.Limit != 1 || r.DeadlineFrom != 0 || !r.Deadline.IsZero() {
 			t.Errorf("Q7: %+v", r)
 		}
 		p.Release()
@@ -270,7 +270,7 @@ func TestDelayedStartsPushNoRejectionOut(t *testing.T) {
 		l := mustNew(t, Config{Recent: keep, MaxQueue: waiting, Initial: fixed(1)})
 		p := must(l.TryAcquire(Task{}))(t)
 		_, err := l.TryAcquire(Task{Name: "rejected"})
-		wantReason(t, err, QueueOverflow)
+		wantReason(t, err, NoSlot)
 		var all sync.WaitGroup
 		for range waiting {
 			all.Go(func() {
@@ -297,10 +297,10 @@ func TestDelayedStartsPushNoRejectionOut(t *testing.T) {
 
 // TestCodes holds the words that tools group by.
 func TestCodes(t *testing.T) {
-	got := fmt.Sprint(Reason(0), PressureHigh, QueueOverflow, ProbabilisticShedding, PriorityDrop, DeadlineExceeded, Canceled, Closed, Reason(99),
+	got := fmt.Sprint(Reason(0), PressureHigh, QueueOverflow, NoSlot, ProbabilisticShedding, PriorityDrop, DeadlineExceeded, Canceled, Closed, Reason(99),
 		SlotFree, QueueOldest, QueueNewest, StarvationTurn, Initial, Applied, Stale, Started, Executed, Rejected, OutcomeCanceled,
 		Background, Normal, High, Critical, Priority(5))
-	want := "none pressure_high queue_overflow probabilistic_shedding priority_drop deadline_exceeded canceled closed Reason(99) " +
+	want := "none pressure_high queue_overflow no_slot probabilistic_shedding priority_drop deadline_exceeded canceled closed Reason(99) " +
 		"slot_free queue_oldest queue_newest starvation_turn initial applied stale started executed rejected canceled background normal high critical 5"
 	if got != want {
 		t.Errorf("Q7: %s\nwant %s", got, want)

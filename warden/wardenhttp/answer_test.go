@@ -65,6 +65,7 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{rejected(limiter.PressureHigh), nil, 503, full, "pressure_high", "1", true},
 		{rejected(limiter.QueueOverflow), nil, 503, full, "queue_overflow", "1", true},
 		{rejected(limiter.ProbabilisticShedding), nil, 503, full, "probabilistic_shedding", "1", true},
+		{rejected(limiter.NoSlot), nil, 503, full, "no_slot", "1", true},
 		{rejected(limiter.PriorityDrop), nil, 503, full, "priority_drop", "1", true},
 		{rejected(limiter.DeadlineExceeded), nil, 504, "Gateway Timeout", "deadline_exceeded", "", true},
 		{rejected(limiter.Canceled), nil, 499, "Client Closed Request", "canceled", "", true},

@@ -40,7 +40,7 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 
 // judgements are the reasons of a dry run: those that are known when a task comes.
 func judgements() []limiter.Reason {
-	return []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.DeadlineExceeded}
+	return []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.NoSlot, limiter.ProbabilisticShedding, limiter.DeadlineExceeded}
 }
 
 // Classes are those of priorities, whose names are the values of the label priority.
