@@ -140,6 +140,9 @@ func TestInvalidConfig(t *testing.T) {
 		{"wardenhttp.New: the warden", nil, wardenhttp.Config{}},
 		{"wardenhttp.New: the warden", &warden.Warden{}, wardenhttp.Config{}},
 		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: -1}},
+		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: 500}}, // nanoseconds: every request would be late
+		{"wardenhttp.Config.Grace", w, wardenhttp.Config{Grace: 10}},
+		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: 30}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: -1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: time.Hour + 1}},
 	} {

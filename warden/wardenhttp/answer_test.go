@@ -155,7 +155,7 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	}{
 		{0, 0, 0, "1"}, {0, 0, 0.49, "1"}, {0, 0, 0.5, "2"}, {0, 0, 0.999, "2"},
 		{1, 0, 0, "1"}, {time.Second, 0, 0, "1"}, {time.Second + 1, 0, 0, "2"}, {1500 * time.Millisecond, 0, 0.999, "4"},
-		{0, 1, 0, "1"}, {0, 1500 * time.Millisecond, 0, "2"}, {0, time.Hour, 0, "3600"}, {0, time.Hour, 0.999999, "7200"},
+		{0, time.Millisecond, 0, "1"}, {0, 1500 * time.Millisecond, 0, "2"}, {0, time.Hour, 0, "3600"}, {0, time.Hour, 0.999999, "7200"},
 		{3 * time.Second, time.Hour, 0, "3"}, {time.Minute, 0, 0.999, "120"}, {-time.Second, 0, 0, "1"},
 	} {
 		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 { return c.draw }})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 )
 
 // Config describes a [Middleware]. The zero value is suitable for production. Its functions must be safe for concurrent use
@@ -28,7 +29,7 @@ type Config struct {
 	// X-Request-Id that an outer handler set in the answer, that of the request, the trace-id of its traceparent, and a
 	// generated one. An ID is only text, whatever its source: no decision depends on it.
 	Task func(*http.Request) warden.Task
-	// Timeout is the time from arrival within which an answer is useful, 0 or more; 0: unlimited, so that a handler that hangs
+	// Timeout is the time from arrival within which an answer is useful, 1 ms or more; 0: unlimited, so that a handler that hangs
 	// holds its slot until it returns. After it the request is not started, and its context ends, under a warden and in
 	// compartments. Deadlines of the Task, the context and the client count as well: the earliest applies.
 	Timeout time.Duration
@@ -44,7 +45,7 @@ type Config struct {
 	// discarded. Handlers run on their own goroutines, cannot flush or hijack, and release their slot before the client has
 	// read the answer.
 	Buffered bool
-	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 0 or more; 0: 10 s.
+	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 1 ms or more; 0: 10 s.
 	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
 	// handler's computing, nor the pauses of an event stream. A slower client is cut off: Read and Write return
 	// [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that sets a deadline through
@@ -59,7 +60,7 @@ type Config struct {
 	// docs/wardenhttp.md lists the headers; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
 
-	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, up to an hour; 0: 1 s.
+	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s.
 	RetryAfter time.Duration
 	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws spread Retry-After.
 	Rand func() float64
@@ -98,15 +99,21 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	if err := who.check("wardenhttp.New", "Config"); err != nil {
 		return nil, err
 	}
-	switch {
-	case cfg.Timeout < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Timeout", Value: cfg.Timeout, Allowed: "0 (unlimited) or more"}
-	case cfg.Grace < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Grace", Value: cfg.Grace, Allowed: "0 (the default, 10s) or more"}
-	case cfg.MinRate < 0:
+	for _, f := range []struct {
+		name          string
+		value, atMost time.Duration
+		zero          string
+	}{
+		{"Timeout", cfg.Timeout, 0, "0 (unlimited)"},
+		{"Grace", cfg.Grace, 0, "0 (the default, 10s)"},
+		{"RetryAfter", cfg.RetryAfter, longestRetryAfter, "0 (the default, 1s)"},
+	} {
+		if allowed := unit.Allowed(f.value, unit.Network, f.atMost, f.zero); allowed != "" {
+			return nil, &warden.InvalidError{Field: "wardenhttp.Config." + f.name, Value: f.value, Allowed: allowed}
+		}
+	}
+	if cfg.MinRate < 0 {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (the default, 4096 bytes a second) or more"}
-	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
 	}
 	if len(cfg.Instance) > longestInstance || !utf8.ValidString(cfg.Instance) {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Instance", Value: strconv.Quote(cfg.Instance), Allowed: "up to 128 bytes of UTF-8"}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -26,11 +27,11 @@ type RetryConfig struct {
 	// Repeatable reports whether a request may be processed twice. nil: if its method is idempotent (RFC 9110, 9.2.2) or it
 	// has an Idempotency-Key. Other requests are sent again only if they were certainly not processed.
 	Repeatable func(*http.Request) bool
-	// AttemptTimeout bounds an attempt until the header of its response has arrived, 0 or more; 0: only the request's context
+	// AttemptTimeout bounds an attempt until the header of its response has arrived, 1 ms or more; 0: only the request's context
 	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
 	AttemptTimeout time.Duration
 	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second
-	// attempt beside the first, 0 or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
+	// attempt beside the first, 10 µs or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
 	HedgeAfter time.Duration
 }
 
@@ -45,13 +46,14 @@ type Retry struct {
 // NewRetry returns a Retry under the rules of c. Use one Caller per dependency: one dependency's rejections say nothing about
 // another. The error, a [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
-	switch {
-	case c == nil:
+	if c == nil {
 		return nil, &warden.InvalidError{Field: "wardenhttp.NewRetry: the caller", Value: "nil", Allowed: "a caller made by retry.New"}
-	case cfg.AttemptTimeout < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (unlimited) or more"}
-	case cfg.HedgeAfter < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: "0 (no hedging) or more"}
+	}
+	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
+		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
+	}
+	if allowed := unit.Allowed(cfg.HedgeAfter, unit.Process, 0, "0 (no hedging)"); allowed != "" {
+		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: allowed}
 	}
 	if err := noBase("wardenhttp.RetryConfig", cfg.Base); err != nil {
 		return nil, err

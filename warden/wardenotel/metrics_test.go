@@ -297,7 +297,7 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	var nobody *sdk.MeterProvider
 	for field, cfg := range map[string]wardenotel.Config{
-		"Config.Timeout":          {Timeout: -1},
+		"Config.Timeout":          {Timeout: 2},
 		"Config.MeterProvider":    {MeterProvider: nobody},
 		"Config.Limiters":         {Limiters: map[string]*limiter.Limiter{"": newLimiter(t, 1, nil)}},
 		`Config.Gates["a"]`:       {Gates: map[string]wardenotel.Gate{"a": {}}},
