@@ -1,3 +1,5 @@
+// A duration without a unit is refused, and the text says what was probably meant.
+
 package unit
 
 import (
