@@ -163,6 +163,12 @@ func TestInvalidConfig(t *testing.T) {
 		{"wardenhttp.Config.Grace", w, wardenhttp.Config{Grace: 10}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: 30}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: -1}},
+		{"wardenhttp.Config.BufferPerAnswer", w, wardenhttp.Config{Buffered: true, BufferPerAnswer: -1}},
+		{"wardenhttp.Config.BufferPerAnswer", w, wardenhttp.Config{BufferPerAnswer: 1}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{Buffered: true, BufferTotal: -1}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{Buffered: true, BufferTotal: 1 << 10}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{Buffered: true, BufferPerAnswer: 128 << 20}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{BufferTotal: 1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: time.Hour + 1}},
 	} {
 		m, err := wardenhttp.New(c.w, c.cfg)

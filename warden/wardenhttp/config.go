@@ -5,6 +5,7 @@ package wardenhttp
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -45,6 +46,10 @@ type Config struct {
 	// discarded. Handlers run on their own goroutines, cannot flush or hijack, and release their slot before the client has
 	// read the answer.
 	Buffered bool
+	// BufferPerAnswer is how many bytes of one body Buffered keeps, and BufferTotal of all bodies together, 1 or more; 0: 1 MiB and
+	// 64 MiB. An answer that needs more is sent as it is written, whole, and from then on its handler as without Buffered. What is
+	// kept takes up to twice its length.
+	BufferPerAnswer, BufferTotal int
 	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 1 ms or more; 0: 10 s.
 	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
 	// handler's computing, nor the pauses of an event stream. A slower client is cut off: Read and Write return
@@ -87,8 +92,9 @@ type Middleware struct {
 	cfg      Config
 	answers  answers
 	pace     pace
-	noticed  atomic.Bool // a TimeoutHandler was found inside, and logged
-	unbound  atomic.Bool // HTTP/2 without a WriteByteTimeout was found, and logged
+	kept     atomic.Int64 // bytes of buffered answers
+	noticed  atomic.Bool  // a TimeoutHandler was found inside, and logged
+	unbound  atomic.Bool  // HTTP/2 without a WriteByteTimeout was found, and logged
 }
 
 // New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may
@@ -115,6 +121,9 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	if cfg.MinRate < 0 {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (the default, 4096 bytes a second) or more"}
 	}
+	if err := cfg.bound(); err != nil {
+		return nil, err
+	}
 	if len(cfg.Instance) > longestInstance || !utf8.ValidString(cfg.Instance) {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Instance", Value: strconv.Quote(cfg.Instance), Allowed: "up to 128 bytes of UTF-8"}
 	}
@@ -128,4 +137,21 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
 	told := answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, instance: string(instance), verbose: cfg.Verbose}
 	return &Middleware{capacity: who, cfg: cfg, answers: told, pace: slowest}, nil
+}
+
+// bound completes and validates the bounds of buffered answers.
+func (cfg *Config) bound() error {
+	each, total := cmp.Or(cfg.BufferPerAnswer, 1<<20), cmp.Or(cfg.BufferTotal, 64<<20)
+	switch {
+	case !cfg.Buffered && cfg.BufferPerAnswer != 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: cfg.BufferPerAnswer, Allowed: "0 without Buffered"}
+	case !cfg.Buffered && cfg.BufferTotal != 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: cfg.BufferTotal, Allowed: "0 without Buffered"}
+	case each < 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: each, Allowed: "1 or more bytes, or 0 (the default, 1 MiB)"}
+	case total < each:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: total, Allowed: fmt.Sprintf("BufferPerAnswer (%d) or more bytes, or 0 (the default, 64 MiB)", each)}
+	}
+	cfg.BufferPerAnswer, cfg.BufferTotal = each, total
+	return nil
 }
