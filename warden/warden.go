@@ -146,6 +146,14 @@ func (w *Warden) Stats() Stats {
 	return s
 }
 
+// Name returns the name of the limiter, under which errors, logs, metrics and the console know the warden; "" for a nil Warden.
+func (w *Warden) Name() string {
+	if w == nil {
+		return ""
+	}
+	return w.name
+}
+
 // Limiter returns the limiter that runs the tasks, for statistics and explanations; nil for a nil Warden. Tasks started on it
 // directly, not through [Warden.Acquire] or [Do], are invisible to the monitor. Do not Apply other decisions to it.
 func (w *Warden) Limiter() *limiter.Limiter {

@@ -263,7 +263,7 @@ function rejections(list) {
 }
 
 function rejection(r) {
-  const d = r.decision, ofSet = r.limiter !== "warden" && state?.set?.compartments.some((c) => c.name === r.limiter);
+  const d = r.decision, ofSet = r.limiter !== state?.warden?.name && state?.set?.compartments.some((c) => c.name === r.limiter);
   return el("details", { class: "rejection" },
     el("summary", {},
       el("time", { datetime: r.at }, clock(r.at, 3)), " ",
