@@ -33,7 +33,7 @@ type kept struct {
 	sent   bool         // there was no room: what was kept has been sent, and the rest is not kept
 	left   bool         // the client was answered without the handler
 	ended  bool         // the handler is done
-	over   error // why the context had ended by then; a cause, because an untrusted client's deadline shows as Canceled
+	over   error        // why the context had ended by then; a cause, because an untrusted client's deadline shows as Canceled
 }
 
 // buffer calls the next handler and waits until it is done, its deadline passes or the client disconnects. Which of them came
