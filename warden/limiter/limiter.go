@@ -53,14 +53,16 @@ type Limiter struct {
 	delayed    *queue.Recent[Explanation] // tasks that started after waiting, kept apart so that they do not push rejections out
 	waiters    queue.Pool[outcome]
 
-	mu     sync.Mutex // guards all below; no foreign code runs while it is held
-	rule   *rule      // the decision in force
-	seq    uint64     // of the decision applied last
-	expiry *time.Timer
-	closed bool
-	direct bool // a task with a free slot may start at once: not closed, no dry run
-	queue  queue.Queue[outcome]
-	idle   *slot // free list
+	mu       sync.Mutex // guards all below; no foreign code runs while it is held
+	rule     *rule      // the decision in force
+	seq      uint64     // of the decision applied last
+	expiry   *time.Timer
+	closed   bool
+	direct   bool // a task with a free slot may start at once: not closed, no dry run
+	queue    queue.Queue[outcome]
+	idle     *slot // free list
+	held     slot  // before the oldest permit that is out
+	youngest *slot // of these; &held: none is
 
 	running                   int
 	unwanted                  int           // the running tasks that a dry run would have rejected
@@ -86,7 +88,7 @@ func New(cfg Config) (*Limiter, error) {
 		rejections: queue.NewRecent[Explanation](cfg.Recent), delayed: queue.NewRecent[Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
-	l.queue.Left = l.drop
+	l.queue.Left, l.youngest = l.drop, &l.held
 	l.begun(initial.Sanitized(), cfg.Mode)
 	return l, nil
 }
