@@ -22,7 +22,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	case ctx == nil:
 		return Permit{}, &InvalidError{"ctx", "nil", "a context"}
 	}
-	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
+	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && l.prompt == nil && t.Deadline.IsZero() && ctx.Err() == nil {
 		if p, o, ok := l.startAtOnce(t); ok {
 			if o.rule.yields == 0 {
 				return p, nil
@@ -67,9 +67,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	if o.would != 0 {
-		l.remember(t, d, o)
-	}
+	l.remember(t, d, o)
 	return l.observeStart(p), nil
 }
 
@@ -203,21 +201,25 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	if o.grant != SlotFree || o.would != 0 {
-		l.remember(t, d, o)
-	}
+	l.remember(t, d, o)
 	return l.observeStart(p), nil
 }
 
-// remember keeps the explanation of an unusual start: after waiting, or of a task that would have been rejected.
+// remember keeps the explanation of a start: of a task that would have been rejected or has waited, and of any other if asked.
 func (l *Limiter) remember(t Task, d deadline, o outcome) {
+	kept := l.prompt
+	switch {
+	case o.would != 0:
+		kept = l.rejections
+	case o.grant != SlotFree:
+		kept = l.delayed
+	}
+	if kept == nil {
+		return
+	}
 	e := l.explain(t, d, o)
 	e.At = time.Now()
-	if o.would != 0 {
-		l.rejections.Add(e)
-	} else {
-		l.delayed.Add(e)
-	}
+	kept.Add(e)
 }
 
 // trials is how many tasks that find no free slot have one among them of whose kind nothing counts as known. A need is the shortest of 64
