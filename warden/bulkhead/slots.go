@@ -23,6 +23,10 @@ func (p *pool) reserved() int { return p.share.Guaranteed - p.share.Lendable }
 // share puts new shares, in the order of ranked, in force. The caller holds Set.mu, as for all functions of this file.
 func (s *Set) share(total int, shares []Share) {
 	s.total, s.unreserved = total, total
+	if total < s.plan.Total || s.proposed != s.plan.Revision {
+		s.proposed = s.plan.Revision
+		s.restart(s.clock())
+	}
 	for i, p := range s.ranked {
 		p.share = shares[i]
 		s.unreserved -= max(p.held, p.reserved())
@@ -62,6 +66,7 @@ func (s *Set) take(c *Compartment) {
 	p.held++
 	s.held++
 	c.held++
+	p.demand.peak, s.peak = max(p.demand.peak, p.held), max(s.peak, s.held)
 	p.waiting.fix(c)
 }
 

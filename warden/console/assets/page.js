@@ -212,6 +212,8 @@ function compartments(s) {
   const { total, effective_total: left, in_flight: running, revision, stale } = s.set;
   text($("set-sum"), `${number(running)} of ${number(left)} slots in flight` +
     (left < total ? `; the controller leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan revision ${revision}.`);
+  $("set-proposal").hidden = s.set.proposal.length === 0;
+  text($("set-proposal"), `Proposed, and not applied: ${s.set.proposal.join("; ")}.`);
   keyed($("compartments"), s.set.compartments, (c) => c.name, card, (e, c) => {
     const own = Math.min(c.in_flight, c.effective_guaranteed), over = c.in_flight - own;
     fill(e, {
