@@ -110,9 +110,9 @@ func (s *Set) propose(now time.Duration) *Proposal {
 		want := int(min(float64(idle), max(1, math.Ceil(p.needs()/float64(now-s.opened)))))
 		got := min(want, free)
 		free -= got
-		for i := len(s.ranked) - 1; i >= 0; i-- {
-			from := share(s.ranked[i])
-			n := min(want-got, s.ranked[i].spare(from, p))
+		for _, donor := range slices.Backward(s.ranked) {
+			from := share(donor)
+			n := min(want-got, donor.spare(from, p))
 			from.Guaranteed -= n
 			from.Lendable = min(from.Lendable, from.Guaranteed)
 			got += n

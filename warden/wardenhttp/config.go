@@ -140,18 +140,18 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 }
 
 // bound completes and validates the bounds of buffered answers.
-func (cfg *Config) bound() error {
-	each, total := cmp.Or(cfg.BufferPerAnswer, 1<<20), cmp.Or(cfg.BufferTotal, 64<<20)
+func (c *Config) bound() error {
+	each, total := cmp.Or(c.BufferPerAnswer, 1<<20), cmp.Or(c.BufferTotal, 64<<20)
 	switch {
-	case !cfg.Buffered && cfg.BufferPerAnswer != 0:
-		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: cfg.BufferPerAnswer, Allowed: "0 without Buffered"}
-	case !cfg.Buffered && cfg.BufferTotal != 0:
-		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: cfg.BufferTotal, Allowed: "0 without Buffered"}
+	case !c.Buffered && c.BufferPerAnswer != 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: c.BufferPerAnswer, Allowed: "0 without Buffered"}
+	case !c.Buffered && c.BufferTotal != 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: c.BufferTotal, Allowed: "0 without Buffered"}
 	case each < 0:
 		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: each, Allowed: "1 or more bytes, or 0 (the default, 1 MiB)"}
 	case total < each:
 		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: total, Allowed: fmt.Sprintf("BufferPerAnswer (%d) or more bytes, or 0 (the default, 64 MiB)", each)}
 	}
-	cfg.BufferPerAnswer, cfg.BufferTotal = each, total
+	c.BufferPerAnswer, c.BufferTotal = each, total
 	return nil
 }

@@ -24,7 +24,7 @@ func Allowed(d, least, most time.Duration, zero string) string {
 		s = fmt.Sprintf("%s, or %s to %s", zero, least, strings.TrimSuffix(strings.TrimSuffix(most.String(), "0s"), "0m"))
 	}
 	if d > 0 && d < Process {
-		s += fmt.Sprintf("; did you mean %s?", d*time.Millisecond)
+		s += fmt.Sprintf("; did you mean %s?", time.Duration(d.Nanoseconds())*time.Millisecond)
 	}
 	return s
 }
