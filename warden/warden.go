@@ -54,7 +54,7 @@ const forgotten = 10 * time.Second // the age at which a warden that nobody runs
 
 // Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error, an
 // [*InvalidError], means that ctx is nil or another Run of this warden is active. A warden works without Run, driven by
-// requests, but then recovers only as requests arrive: a request that takes a sample more than ten seconds after New without a Run
+// requests, but then recovers only as requests arrive: if Run has not been called ten seconds after New, the next such request
 // says so to slog.Default, once. After Run has returned, requests continue to drive the warden, and Run may be called again.
 func (w *Warden) Run(ctx context.Context) error {
 	switch {

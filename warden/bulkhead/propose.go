@@ -117,6 +117,9 @@ func (s *Set) propose(now time.Duration) *Proposal {
 			from.Lendable = min(from.Lendable, from.Guaranteed)
 			got += n
 		}
+		if got == 0 {
+			continue
+		}
 		to := share(p)
 		to.Guaranteed += got
 		to.Max = max(to.Max, to.Guaranteed, min(next.Total, p.demand.most()+got))
@@ -162,8 +165,8 @@ func (p *pool) lacks() bool {
 	return d.peak >= all && notice*(p.counts.lacked()-d.lacked) > p.counts.submitted-d.submitted
 }
 
-// spare returns how many slots of sh, which p is guaranteed, it can do without for the sake of another compartment that is no less
-// critical. It keeps one.
+// spare returns how many slots of sh, p's part of the next plan, p can do without for the sake of another compartment, which is
+// no less critical. It keeps one.
 func (p *pool) spare(sh *Share, other *pool) int {
 	if p.demand.again > 0 || sh.Mode != limiter.Enforce || p.config.Criticality > other.config.Criticality {
 		return 0

@@ -140,7 +140,8 @@ func brief(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// mayNotWait reports whether the task had to start at once: by TryAcquire, or because there is no queue (a full one is not empty).
+// mayNotWait reports whether the task had to start at once: by TryAcquire, or because there is no queue, as a full one is not
+// empty.
 func (e Explanation) mayNotWait() bool {
 	return e.Reason == NoSlot || e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Permits are taken and released in any order. What a rejection says is the time since the first one that met the same oldest permit.
+// Permits are taken and released in any order. A rejection says how long ago the first one met the same oldest permit.
 func TestPropertyOldestHeld(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := rapid.IntRange(1, 4).Draw(rt, "limit")

@@ -239,7 +239,8 @@ func (l *Limiter) Stats() Stats {
 }
 
 // Recent returns the explanations of the last rejected tasks and of the last tasks that started after waiting, oldest first,
-// at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates the copy.
+// at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates
+// the copy.
 func (l *Limiter) Recent() []Explanation {
 	if !l.made() {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/stopbank/stopbank/warden"
 )
 
-// missing answers 500 in the place of a nil handler. [http.DefaultServeMux] would serve what any package has registered there, such
-// as net/http/pprof.
+// missing answers 500 in the place of a nil handler. [http.DefaultServeMux] would serve what any package has registered there,
+// such as net/http/pprof.
 type missing struct {
 	of     *Middleware
 	what   string
