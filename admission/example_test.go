@@ -98,7 +98,8 @@ func ExampleSubmit() {
 
 // A gate can only bound what has not started yet.
 func ExampleSubmit_cold() {
-	gate, _ := admission.New(admission.Config{Name: "pages", Limit: 0}) // rejects everything
+	gate, _ := admission.New(admission.Config{Name: "pages", Limit: 1})
+	gate.Close() // it rejects everything
 	fetch := func() (string, error) {
 		fmt.Println("fetching")
 		return "page", nil
@@ -112,9 +113,9 @@ func ExampleSubmit_cold() {
 	page, _ := running.Wait(context.Background())
 	fmt.Println(stage, err, "and yet there is a", page)
 	// Output:
-	// <nil> admission: gate "pages" rejected: saturated (limit 0)
+	// <nil> admission: gate "pages" rejected: closed (limit 1)
 	// fetching
-	// <nil> admission: gate "pages" rejected: saturated (limit 0) and yet there is a page
+	// <nil> admission: gate "pages" rejected: closed (limit 1) and yet there is a page
 }
 
 // Canceling a promise frees its slot while the work behind it may still run. To bound the work itself, cancel its

@@ -9,12 +9,12 @@ import (
 	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
-// Config describes a gate. The zero value is a gate that rejects everything.
+// Config describes a gate.
 type Config struct {
 	// Name appears in errors, events and metrics; it may be empty.
 	Name string
-	// Limit is how many operations may be in flight at once. 0 rejects everything, which makes a kill switch; a negative
-	// limit is an error.
+	// Limit is how many operations may be in flight at once, 1 or more. For a kill switch, which rejects everything, call
+	// [Gate.Close].
 	Limit int
 	// Observer, if not nil, receives every admission, rejection and release.
 	Observer Observer
@@ -23,7 +23,7 @@ type Config struct {
 // Gate bounds how many operations are in flight. Its methods are safe for concurrent use; each holds one mutex for
 // nanoseconds. A Gate starts no goroutine and needs no cleanup. It must not be copied.
 //
-// The zero Gate rejects everything, like Limit 0. So does a nil *Gate: its methods return an [*InvalidError] where they
+// The zero Gate rejects everything, as if its limit were 0. So does a nil *Gate: its methods return an [*InvalidError] where they
 // can return an error, and zero where they cannot; closing it does nothing.
 type Gate struct {
 	mu       sync.Mutex    // guards the fields down to config; no code of others runs while it is held
@@ -61,8 +61,8 @@ const slotsAtOnce = 32 // slots that are allocated together, 512 bytes
 // A gate takes about 200 bytes, plus 16 bytes for each permit that was out at the peak, in steps of 512. The size of
 // Limit costs nothing.
 func New(cfg Config) (*Gate, error) {
-	if cfg.Limit < 0 {
-		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "0 (rejects everything) or more"}
+	if cfg.Limit < 1 {
+		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "1 or more (to reject everything, call Close)"}
 	}
 	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
 		return nil, &InvalidError{Field: "Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}

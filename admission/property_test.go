@@ -20,7 +20,7 @@ import (
 // A rejection names the gate, its limit, and closed if it is closed, saturated if it is not; and there is nothing for the garbage collector.
 func TestPropertyRejectionsSayWhyAndCostNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := admission.Config{Name: rapid.StringN(0, 20, -1).Draw(t, "name"), Limit: rapid.IntRange(0, 70).Draw(t, "limit")}
+		cfg := admission.Config{Name: rapid.StringN(0, 20, -1).Draw(t, "name"), Limit: rapid.IntRange(1, 70).Draw(t, "limit")}
 		want := admission.RejectedError{Gate: cfg.Name, Reason: admission.Saturated, Limit: cfg.Limit}
 		g, err := admission.New(cfg)
 		if err != nil {
@@ -68,7 +68,7 @@ type visit struct {
 // is released; and no goroutine is there but those of the callers.
 func TestPropertyNothingWaits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		limit := rapid.IntRange(0, 5).Draw(rt, "limit")
+		limit := rapid.IntRange(1, 5).Draw(rt, "limit")
 		observed := rapid.Bool().Draw(rt, "observed")
 		visits := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) visit {
 			return visit{
@@ -137,7 +137,7 @@ func TestPropertyNothingWaits(t *testing.T) {
 // Two gates live through the same history. One has an observer that panics now and then: every answer and every count is that of the other.
 func TestPropertyBrokenObserverChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limit := rapid.IntRange(0, 4).Draw(t, "limit")
+		limit := rapid.IntRange(1, 4).Draw(t, "limit")
 		every := rapid.IntRange(1, 4).Draw(t, "every")
 		told, panicked := 0, uint64(0)
 		log := &recorder{do: func(admission.Event) {

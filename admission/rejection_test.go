@@ -165,16 +165,16 @@ func TestEventsTellWhatHappened(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	var invalid *admission.InvalidError
-	if g, err := admission.New(admission.Config{Observer: (*recorder)(nil)}); g != nil || !errors.As(err, &invalid) || invalid.Field != "Config.Observer" {
+	if g, err := admission.New(admission.Config{Limit: 1, Observer: (*recorder)(nil)}); g != nil || !errors.As(err, &invalid) || invalid.Field != "Config.Observer" {
 		t.Errorf("a nil *recorder: %v", err)
 	}
-	for _, limit := range []int{-1, math.MinInt} {
+	for _, limit := range []int{0, -1, math.MinInt} { // 0: forgotten, because a gate that rejects everything is a closed one
 		g, err := admission.New(admission.Config{Limit: limit})
 		if g != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) ||
 			invalid.Field != "Config.Limit" || invalid.Value != limit {
 			t.Fatalf("New(Limit %d) = %v, %v", limit, g, err)
 		}
-		for _, part := range []string{"Config.Limit", "-", "0"} {
+		for _, part := range []string{"Config.Limit", fmt.Sprint(limit), "1 or more", "Close"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Fatalf("%q does not say %q", err, part)
 			}

@@ -1,4 +1,4 @@
-// The compartments of a set under a warden: one that becomes slow is lowered alone, and never the total (B15); what slows all of them
+// The compartments of a set under a warden: one that becomes slow is lowered alone, and never the total (B14); what slows all of them
 // lowers all.
 
 package warden
@@ -206,7 +206,7 @@ func TestPropertyASlowCompartmentIsLoweredAlone(t *testing.T) {
 		})
 		for _, d := range s.departments {
 			if s.total < 100 || d != slow && d.rejected > 0 && !s.lend { // who lends waits for the borrower
-				rt.Fatalf("B15: %s, %s: %v", slow.name, what, s)
+				rt.Fatalf("B14: %s, %s: %v", slow.name, what, s)
 			}
 		}
 	})
@@ -235,7 +235,7 @@ func TestWhatAllCompartmentsShareLowersAll(t *testing.T) {
 						}
 						t.Logf("on average %d may run; %d answered", s.may/s.looks, answered)
 						if s.may/s.looks > 75 {
-							t.Errorf("B15: %d may run: %v", s.may/s.looks, s)
+							t.Errorf("B14: %d may run: %v", s.may/s.looks, s)
 						}
 						if can := room * int(20*time.Second/(50*time.Millisecond)); answered < can*9/10 {
 							t.Errorf("%d answered, of %d that could be: %v", answered, can, s)
@@ -268,7 +268,7 @@ func TestAPoolOfOneCompartment(t *testing.T) {
 					switch limit := s.set.Compartment("analytics").Snapshot().EffectiveMax; {
 					case part == "" && s.total < 100: // docs/control.md says so
 					case part == "" || s.total < 100 || limit < 7 || limit > 8 || !named:
-						t.Errorf("B15: %d slots for 6 connections, the last was told %v: %v", limit, d.why, s)
+						t.Errorf("B14: %d slots for 6 connections, the last was told %v: %v", limit, d.why, s)
 					}
 				})
 			})
@@ -304,7 +304,7 @@ func TestNewFeedsFromASet(t *testing.T) {
 			parts = 1
 		}
 		if len(now.Parts) != parts || now.Service.Count != uint64(parts) {
-			t.Errorf("B15: %d parts, %d executions, want %d", len(now.Parts), now.Service.Count, parts)
+			t.Errorf("B14: %d parts, %d executions, want %d", len(now.Parts), now.Service.Count, parts)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package warden
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -60,7 +61,7 @@ type Target interface {
 // Config describes a warden. The zero value is suitable for production.
 type Config struct {
 	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here, since deadlines and load shedding keep the
-	// queue wait short; tasks that must not wait call TryAcquire.
+	// queue wait short; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
 	Limiter limiter.Config
 	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s; the
 	// decision in force before the first sample is valid for as long, with any Controller.
@@ -159,6 +160,7 @@ func New(cfg Config) (*Warden, error) {
 	if cfg.Limiter.MaxQueue < 0 { // the limiter's own text says that 0 is no queue
 		return nil, &InvalidError{"Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", DefaultQueue)}
 	}
+	cfg.Limiter.Name = cmp.Or(cfg.Limiter.Name, "warden")
 	if cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
 		cfg.Limiter.Initial = cfg.first()
 	}

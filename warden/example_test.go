@@ -62,7 +62,7 @@ func ExampleConfig_controller() {
 	permit.Release()
 	var why *warden.Rejection
 	fmt.Println(errors.As(err, &why), why.Reason, why.Decision.TargetConcurrency)
-	// Output: true queue_overflow 1
+	// Output: true no_slot 1
 }
 
 // A warden whose decisions bound the compartments of a set as well. It begins with as many slots as the set has, so nothing

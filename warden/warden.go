@@ -4,6 +4,7 @@ package warden
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type Warden struct {
 	epoch      time.Time
 
 	running   atomic.Bool
+	ran       atomic.Bool // Run was called once, or the log says that it was not
 	reentries atomic.Uint64
 	sampled   atomic.Int64 // nanoseconds from epoch to the last sample; requests read it
 	timeout   atomic.Int64 // that of bounds, written under kept as well; requests read it
@@ -55,10 +57,12 @@ type Stats struct {
 	Reentries uint64
 }
 
+const forgotten = 10 * time.Second // the age at which a warden that nobody runs is reported
+
 // Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error, an
 // [*InvalidError], means that ctx is nil or another Run of this warden is active. A warden works without Run, driven by
-// requests, but then recovers only as requests arrive. After Run has returned, requests continue to drive the warden, and Run
-// may be called again.
+// requests, but then recovers only as requests arrive: if Run has not been called ten seconds after New, the next such request
+// says so to slog.Default, once. After Run has returned, requests continue to drive the warden, and Run may be called again.
 func (w *Warden) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -70,6 +74,7 @@ func (w *Warden) Run(ctx context.Context) error {
 		return &InvalidError{"Run", "called while another one is active", "one at a time"}
 	}
 	defer w.running.Store(false)
+	w.ran.Store(true)
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for {
@@ -91,14 +96,27 @@ func (w *Warden) watch() error {
 	if !w.made() {
 		return notMade()
 	}
-	if !w.overdue() || !w.mu.TryLock() {
-		return nil
-	}
-	defer w.mu.Unlock()
-	if w.overdue() { // and no other request was faster
-		w.turn(true)
+	if w.overdue() && w.mu.TryLock() {
+		w.help()
+		w.missRun()
 	}
 	return nil
+}
+
+// help takes a sample for a request, unless another one was faster. The caller holds mu, which help unlocks.
+func (w *Warden) help() {
+	defer w.mu.Unlock()
+	if w.overdue() {
+		w.turn(true)
+	}
+}
+
+// missRun logs, once, that Run was probably forgotten. No lock is held, because the log's handler is foreign code.
+func (w *Warden) missRun() {
+	if w.ran.Load() || time.Since(w.epoch) < forgotten || w.ran.Swap(true) {
+		return
+	}
+	slog.Warn("stopbank: a warden without Run: call go w.Run(ctx), or its limit recovers only while requests arrive (this is logged once)", "warden", w.name)
 }
 
 func (w *Warden) made() bool { return w != nil && w.limiter != nil }
@@ -151,6 +169,14 @@ func (w *Warden) Stats() Stats {
 	s := w.stats
 	s.Reentries = w.reentries.Load()
 	return s
+}
+
+// Name returns the name of the limiter, under which errors, logs, metrics and the console know the warden; "" for a nil Warden.
+func (w *Warden) Name() string {
+	if w == nil {
+		return ""
+	}
+	return w.name
 }
 
 // Limiter returns the limiter that runs the tasks, for statistics and explanations; nil for a nil Warden. Tasks started on it

@@ -5,6 +5,8 @@ package warden
 import (
 	"context"
 	"errors"
+	"log"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -460,4 +462,47 @@ func noError(t fataler, err error) {
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
+}
+
+// A Run that was forgotten shows in the log, once; neither one that was called nor one that has ended does.
+func TestAForgottenRunIsLoggedOnce(t *testing.T) {
+	before, out, flags := slog.Default(), log.Writer(), log.Flags() // SetDefault changes package log as well
+	defer func() {
+		slog.SetDefault(before)
+		log.SetOutput(out)
+		log.SetFlags(flags)
+	}()
+	for name, want := range map[string]int{"forgotten": 1, "called": 0, "ended": 0} {
+		var logged strings.Builder
+		slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+		synctest.Test(t, func(t *testing.T) {
+			w := mustNew(t, Config{Limiter: limiter.Config{Name: "http"}})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if name != "forgotten" {
+					_ = w.Run(ctx)
+				}
+			}()
+			if name == "ended" {
+				synctest.Wait()
+				cancel()
+			}
+			for range 60 {
+				if p, err := w.TryAcquire(Task{}); err == nil {
+					p.Release()
+				}
+				if logged.Len() > 0 && time.Since(w.epoch) < 10*time.Second {
+					t.Errorf("%s: logged after %s", name, time.Since(w.epoch))
+				}
+				time.Sleep(time.Second)
+			}
+			cancel()
+			<-done
+		})
+		if n := strings.Count(logged.String(), "without Run"); n != want || n > 0 && !strings.Contains(logged.String(), "warden=http") {
+			t.Errorf("%s: logged %d times, want %d: %s", name, n, want, logged.String())
+		}
+	}
 }

@@ -118,7 +118,7 @@ func TestBrowser(t *testing.T) {
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
 		p.until(`document.querySelector("#rejections details").open`)
 		text := eval[string](p, `document.querySelector("#rejections details").innerText`)
-		for _, want := range []string{"queue_overflow", "the flood", "high (64)", "in flight", "Controller", "Its grounds", "no free slot, and it may not queue", "rejected: queue_overflow: task"} {
+		for _, want := range []string{"no_slot", "the flood", "high (64)", "in flight", "Controller", "Its grounds", "no free slot, and it may not queue", "rejected: no_slot: task"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the explanation lacks %q:\n%s", want, text)
 			}

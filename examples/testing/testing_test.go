@@ -23,12 +23,13 @@ import (
 
 func hello(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 
-// A gate with Limit 0 rejects every call.
+// A closed gate rejects every call.
 func TestRejectedByAGate(t *testing.T) {
-	gate, err := admission.New(admission.Config{Name: "payments", Limit: 0})
+	gate, err := admission.New(admission.Config{Name: "payments", Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+	gate.Close()
 	err = gate.Do(func() error { return nil })
 	if !errors.Is(err, admission.ErrRejected) {
 		t.Fatalf("err = %v, want a rejection", err)

@@ -162,6 +162,16 @@ func (s *service) again() *httptest.ResponseRecorder {
 	})
 }
 
+// insists wants a second slot at once, which holds the first.
+func (s *service) insists() *httptest.ResponseRecorder {
+	return s.send(s.t.Context(), "/checkout", func(w http.ResponseWriter, _ *http.Request) {
+		_, err := s.warden.TryAcquire(warden.Task{})
+		if !wardenhttp.WriteError(w, nil, err) {
+			s.t.Errorf("not a rejection: %v", err)
+		}
+	})
+}
+
 type openBreaker struct{}
 
 func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open") }
@@ -188,6 +198,7 @@ func events() []event {
 			s.full().waits(limiter.Normal, time.Second)
 			return s.plain()
 		}},
+		{"no_slot", limiterRejected, limiter.Config{}, nil, (*service).insists},
 		{"priority_drop", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
 			s.full()
 			time.AfterFunc(time.Millisecond, func() { s.waits(limiter.High, time.Second) })

@@ -30,7 +30,7 @@ var xsync = []string{"golang.org/x/sync"}
 var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak"}
 
 // flow are the four layers of the pipeline and what crosses it; an adapter imports warden or what it adapts.
-var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decision", "warden/limiter", "warden/bulkhead", "warden/internal/nilcheck", "warden/internal/requestid"}
+var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decision", "warden/limiter", "warden/bulkhead", "warden/internal/nilcheck", "warden/internal/requestid", "warden/internal/unit"}
 
 // rules is the whole table. A package that it does not name is a finding: a new layer states its arrows here.
 var rules = []rule{
@@ -61,11 +61,12 @@ var rules = []rule{
 	{layer: "warden/internal/queue"},
 	{layer: "warden/internal/nilcheck"},
 	{layer: "warden/internal/requestid"},
+	{layer: "warden/internal/unit"},
 	{layer: "warden/limiter", arrows: []string{"warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
-	{layer: "warden/bulkhead", arrows: []string{"warden/limiter", "warden/decision", "warden/monitor", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid"}},
+	{layer: "warden/bulkhead", arrows: []string{"warden/limiter", "warden/decision", "warden/monitor", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid", "warden/internal/unit"}},
 	{layer: "warden", arrows: flow[1:]},
 	{layer: "warden/internal/rpcstatus", arrows: append([]string{"warden/retry"}, flow...)},
-	{layer: "warden/retry", arrows: []string{"warden/limiter"}},
+	{layer: "warden/retry", arrows: []string{"warden/limiter", "warden/internal/unit"}},
 	{layer: "warden/wardenhttp", arrows: append([]string{"admission/admissionhttp/inflight", "warden/internal/rpcstatus", "warden/retry"}, flow...)},
 	{layer: "warden/console", arrows: flow},
 	{layer: "warden/wardenslog", arrows: flow},

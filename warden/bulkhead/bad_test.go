@@ -59,7 +59,9 @@ func TestBadConfig(t *testing.T) {
 		{first + "MaxQueue", one(CompartmentConfig{Max: 1, MaxQueue: -1})},
 		{first + "MaxWait", one(CompartmentConfig{Max: 1, MaxWait: -1})},
 		{first + "MaxWait", one(CompartmentConfig{Max: 1, MaxWait: time.Second})},
+		{first + "MaxWait", one(CompartmentConfig{Max: 1, MaxQueue: 1, MaxWait: 200})}, // nanoseconds
 		{first + "Timeout", one(CompartmentConfig{Max: 1, Timeout: -1})},
+		{first + "Timeout", one(CompartmentConfig{Max: 1, Timeout: 500})},
 		{first + "MaxFallback", one(CompartmentConfig{Max: 1, MaxFallback: -1})},
 		{first + "Breaker", one(CompartmentConfig{Max: 1, Breaker: (*breaker)(nil)})},
 		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: -1}})},

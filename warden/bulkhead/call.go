@@ -321,6 +321,7 @@ func (c *Compartment) reject(o *outcome, why queue.Result, waited time.Duration)
 // caller's own deadline is a Rejection.
 func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
 	p := c.pool
+	p.set.review()
 	r := &limiter.Rejection{Explanation: c.explain(ctx, d, o)}
 	switch o.reason {
 	case limiter.Canceled:

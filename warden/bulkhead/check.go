@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -47,11 +48,11 @@ func fieldOf(of string, i int, name string) string {
 // check validates the fields that are not part of a plan.
 func (c *CompartmentConfig) check(field string) error {
 	for _, f := range []struct {
-		name  string
-		value time.Duration
-	}{{"MaxWait", c.MaxWait}, {"Timeout", c.Timeout}} {
-		if f.value < 0 {
-			return &InvalidError{field + f.name, f.value, "0 or more"}
+		name, zero string
+		value      time.Duration
+	}{{"MaxWait", "as Timeout", c.MaxWait}, {"Timeout", "none", c.Timeout}} {
+		if allowed := unit.Allowed(f.value, unit.Process, 0, "0 ("+f.zero+")"); allowed != "" {
+			return &InvalidError{field + f.name, f.value, allowed}
 		}
 	}
 	t, noBreaker, noFallback := c.Tenants, nilcheck.Optional(c.Breaker), nilcheck.Optional(c.Fallback)
@@ -132,6 +133,9 @@ func (sh *Share) check(field string, total, maxQueue int) error {
 		return &InvalidError{field + "Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass"}
 	case sh.Max == 0:
 		sh.Max = sh.Guaranteed
+	}
+	if sh.Max == 0 {
+		return &InvalidError{field + "Max", 0, fmt.Sprintf("1 to Total (%d), or 0 with a Guaranteed above 0: a compartment needs a slot", total)}
 	}
 	if sh.Max < max(1, sh.Guaranteed) || sh.Max > total {
 		return &InvalidError{field + "Max", sh.Max, fmt.Sprintf("%d to Total (%d)", max(1, sh.Guaranteed), total)}

@@ -20,7 +20,7 @@ type Config struct {
 	Observer Observer
 }
 
-// CompartmentConfig describes one compartment. Every field but Name may be zero.
+// CompartmentConfig describes one compartment: its Name and its slots, Guaranteed, Max or both. The other fields may be zero.
 type CompartmentConfig struct {
 	// Name is unique in the set and not empty.
 	Name string
@@ -29,7 +29,7 @@ type CompartmentConfig struct {
 	// Lendable is the number of guaranteed slots that others may use while idle, 0 to Guaranteed; the rest, Guaranteed -
 	// Lendable, is always reserved. A Lendable above 0 needs a MaxQueue: the owner of a lent slot has to wait for it.
 	Lendable int
-	// Max is the maximum number of slots, borrowed ones included, Guaranteed to Total; 0: Guaranteed.
+	// Max is the maximum number of slots, borrowed ones included, 1 to Total, and at least Guaranteed; 0: Guaranteed.
 	Max int
 	// Mode is the initial mode; the zero value is limiter.Enforce. In limiter.DryRun and limiter.Bypass no call waits or is
 	// rejected for lack of a slot (B12, B13); Timeout, Breaker and the reentry check still apply. [Set.Resize] changes the
@@ -37,10 +37,10 @@ type CompartmentConfig struct {
 	Mode limiter.Mode
 	// MaxQueue is the maximum number of waiting calls, 0 or more; with tenants, per tenant. 0: no queue.
 	MaxQueue int
-	// MaxWait bounds the queue wait, 0 or more; 0: the Timeout; if both are 0, only the call's context bounds it. A
+	// MaxWait bounds the queue wait, 10 µs or more; 0: the Timeout; if both are 0, only the call's context bounds it. A
 	// MaxWait above 0 needs a MaxQueue.
 	MaxWait time.Duration
-	// Timeout bounds a function's running time, 0 or more, counted from its start. When it passes, the function's context
+	// Timeout bounds a function's running time, 10 µs or more, counted from its start. When it passes, the function's context
 	// ends and the caller gets a [*TimeoutError]; the slot stays taken until the function returns. 0: none.
 	Timeout time.Duration
 	// Criticality decides which compartment below its guarantee gets a slot first, and whose guarantee shrinks last. Every

@@ -286,3 +286,19 @@ func ExampleFallbackOf() {
 	// bestsellers <nil>
 	// degraded: 1
 }
+
+// A plan that the set proposes is applied by the program, if at all: here after the minutes that it takes to know what is lacking.
+func ExampleProposal() {
+	set, _ := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
+		{Name: "checkout", Guaranteed: 2, Criticality: limiter.High}, {Name: "reports", Guaranteed: 8},
+	}})
+	if p := set.Snapshot().Proposal; p != nil {
+		fmt.Println(p.Reasons)
+		_, err := set.Resize(p.Plan)
+		if errors.Is(err, bulkhead.ErrConflict) {
+			fmt.Println("another change was faster")
+		}
+	}
+	fmt.Println(set.Plan().Revision)
+	// Output: 1
+}

@@ -45,12 +45,13 @@ const (
 	FallbackFailed                 // a fallback failed, or too many were running
 	Resized                        // Resize has put Revision in force
 	Applied                        // Apply has put Decision in force, or it went stale
+	Proposed                       // a plan is proposed: Proposal, and Revision, from which it was made
 	ModeChanged                    // a plan changed the Mode of Compartment, or New set one other than Enforce
 )
 
 // String returns the kind's code, such as "answered".
 func (k Kind) String() string {
-	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied", "mode_changed")
+	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied", "proposed", "mode_changed")
 }
 
 // Outcome classifies the answer that a caller got, before any fallback.
@@ -89,6 +90,7 @@ type Event struct {
 	Stack       []byte         // of a panic that could reach no caller
 	Revision    uint64
 	Decision    *decision.ControlDecision // shared: do not modify it
+	Proposal    *Proposal                 // shared: do not modify it
 }
 
 func nameOf(kind string, v uint8, names ...string) string {

@@ -1,4 +1,4 @@
-// Compartments that a controller judges one by one: what they report, and whom a decision lowers (B15).
+// Compartments that a controller judges one by one: what they report, and whom a decision lowers (B14).
 
 package bulkhead
 
@@ -32,25 +32,25 @@ func TestADecisionAboutOneCompartment(t *testing.T) {
 		w.fill(other, 9)
 		a, b := slow.Snapshot(), other.Snapshot()
 		if a.InFlight != 2 || a.EffectiveMax != 2 || a.EffectiveGuaranteed != 6 || b.InFlight != 6 || b.EffectiveMax != 10 || s.Snapshot().EffectiveTotal != 10 {
-			t.Errorf("B15: %+v\n%+v", a, b)
+			t.Errorf("B14: %+v\n%+v", a, b)
 		}
 		if p := slow.pool.rule; p.MaxWait != time.Minute || p.Reasons[len(p.Reasons)-1] != why {
-			t.Errorf("B15: the slow one's rule is %+v", p)
+			t.Errorf("B14: the slow one's rule is %+v", p)
 		}
 		if p := other.pool.rule; p.MaxWait != 0 || len(p.Reasons) != 1 {
-			t.Errorf("B15: the other one's rule is %+v", p)
+			t.Errorf("B14: the other one's rule is %+v", p)
 		}
 		w.fill(slow, 8)
 		_, err := Do(t.Context(), slow, nothing)
 		var r *limiter.Rejection
 		if !errors.As(err, &r) || r.Bound != limiter.BoundTarget || r.Limit != 2 {
-			t.Errorf("B15: %v", err)
+			t.Errorf("B14: %v", err)
 		}
 		d.Seq, d.Parts = 2, nil
 		s.Apply(d)
 		sleep(time.Millisecond)
 		if c := slow.Snapshot(); !waits.ended.Load() && !waits.runs() || c.InFlight != 4 || c.EffectiveMax != 6 { // what may be lent is
-			t.Errorf("B15: afterwards %+v", c)
+			t.Errorf("B14: afterwards %+v", c)
 		}
 	})
 }
@@ -87,10 +87,10 @@ func TestCompartmentsFeedARecorder(t *testing.T) {
 			fmt.Fprintf(&got, "%s of %d: %d ended, %d abandoned, %d discarded, %d run; ", p.Name, p.Limit, v.Count, v.Abandoned, v.Discarded, v.Running)
 		}
 		if want := "a of 4: 1 ended, 0 abandoned, 1 discarded, 1 run; b of 3: 1 ended, 1 abandoned, 0 discarded, 0 run; none of 1: 0 ended, 0 abandoned, 0 discarded, 0 run; "; got.String() != want {
-			t.Errorf("B15: %s\nwant %s", got.String(), want)
+			t.Errorf("B14: %s\nwant %s", got.String(), want)
 		}
 		if v := sample.Service; v.Count != 2 || v.Abandoned != 1 || v.Discarded != 1 || v.Running != 1 || v.P50 == 0 {
-			t.Errorf("B15: together %+v", v)
+			t.Errorf("B14: together %+v", v)
 		}
 		plan := s.Plan()
 		plan.Compartments[0].Max = 6
@@ -99,13 +99,13 @@ func TestCompartmentsFeedARecorder(t *testing.T) {
 		w.let(running)
 		sleep(time.Second)
 		if parts := sampler.Sample().Parts; len(parts) != 3 || parts[0].Limit != 6 || parts[0].Service.Count != 1 || parts[2].Name != "none" {
-			t.Errorf("B15: after a resize: %+v", parts)
+			t.Errorf("B14: after a resize: %+v", parts)
 		}
 		s.Feed(nil)
 		run("a", nothing)
 		sleep(time.Second)
 		if v := sampler.Sample().Parts[0].Service; v.Count != 0 {
-			t.Errorf("B15: it still reports: %+v", v)
+			t.Errorf("B14: it still reports: %+v", v)
 		}
 		var zero *Set
 		zero.Feed(recorder)

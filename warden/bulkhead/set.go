@@ -39,6 +39,13 @@ type Set struct {
 	expiry        *time.Timer       // nil until a decision has ValidFor
 	recorder      *monitor.Recorder // that the compartments feed; nil: none
 
+	// Of proposals; see propose.go.
+	due          atomic.Int64 // the age of the set at which the window may end; read without mu
+	opened       time.Duration
+	peak, before int       // the most slots held in this window, and in the one before
+	proposed     uint64    // the revision of the plan since the first of them
+	proposal     *Proposal // nil: none
+
 	unknown uint64 // calls of unknown compartments
 	panics  uint64 // of foreign code, recovered
 }
@@ -64,6 +71,7 @@ type pool struct {
 	waiting           waiting
 	counts            counts
 	window            window
+	demand            demand
 }
 
 // Compartment is one bulkhead of a [Set], or one tenant of one. Its methods are safe for concurrent use, also on nil,

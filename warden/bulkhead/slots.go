@@ -25,9 +25,15 @@ func (p *pool) reserved() int { return p.share.Guaranteed - p.share.Lendable }
 // share puts new shares, in the order of ranked, in force. The caller holds Set.mu, as for all functions of this file.
 func (s *Set) share(total int, shares []Share) {
 	s.total, s.unreserved = total, total
+	withheld := total < s.plan.Total
 	for i, p := range s.ranked {
 		p.share = shares[i]
+		withheld = withheld || p.share != p.planned
 		s.unreserved -= max(p.held, p.reserved())
+	}
+	if withheld || s.proposed != s.plan.Revision {
+		s.proposed = s.plan.Revision
+		s.restart(s.clock())
 	}
 	s.serve()
 }
@@ -79,6 +85,7 @@ func (s *Set) take(c *Compartment) {
 	p.held++
 	s.held++
 	c.held++
+	p.demand.peak, s.peak = max(p.demand.peak, p.held), max(s.peak, s.held)
 	if ts := p.tenants; ts != nil {
 		ts.now = max(ts.now, c.used)
 	}

@@ -24,6 +24,8 @@ type Snapshot struct {
 	Decision *decision.ControlDecision `json:"decision,omitempty"`
 	// Stale is true if Decision has outlived its ValidFor, so that its Stale decision is in force.
 	Stale bool `json:"stale,omitempty"`
+	// Proposal is a plan for [Set.Resize] that would suit the last minutes better; nil: none (B15). It is shared: do not modify it.
+	Proposal *Proposal `json:"proposal,omitempty"`
 	// Unknown counts calls of unknown compartments.
 	Unknown uint64 `json:"unknown"`
 	// ObserverPanics counts recovered panics of the Observer, of a context, of a Breaker's State, or of Tenants.Weight.
@@ -116,12 +118,14 @@ func (s *Set) Snapshot() Snapshot {
 	if !s.made() {
 		return Snapshot{}
 	}
+	s.review()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
 	out := Snapshot{
 		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, EffectiveTotal: s.total, InFlight: s.held,
 		Decision: s.decided, Stale: s.decisionState == limiter.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
+		Proposal: s.proposal,
 	}
 	loans := s.loans()
 	for _, p := range s.pools {

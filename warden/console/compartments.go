@@ -25,6 +25,7 @@ type setNow struct {
 	Decision       *decisionOf   `json:"decision"`
 	Stale          bool          `json:"stale"` // the decision has outlived itself
 	ObserverPanics uint64        `json:"observer_panics"`
+	Proposal       []string      `json:"proposal"` // why another plan would suit the last minutes better
 	Compartments   []compartment `json:"compartments"`
 }
 
@@ -83,7 +84,12 @@ const longStill = 5 * time.Second
 func setJSON(s bulkhead.Snapshot) *setNow {
 	out := &setNow{
 		Revision: s.Revision, Total: s.Total, EffectiveTotal: s.EffectiveTotal, InFlight: s.InFlight, Decision: decisionJSON(s.Decision),
-		Stale: s.Stale, ObserverPanics: s.ObserverPanics, Compartments: make([]compartment, 0, len(s.Compartments)),
+		Stale: s.Stale, ObserverPanics: s.ObserverPanics, Proposal: []string{}, Compartments: make([]compartment, 0, len(s.Compartments)),
+	}
+	if s.Proposal != nil {
+		for _, why := range s.Proposal.Reasons {
+			out.Proposal = append(out.Proposal, clip(why, 2*longestName))
+		}
 	}
 	for _, c := range s.Compartments {
 		x, ran := c.Execution, c.Execution.Count > 0

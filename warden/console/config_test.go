@@ -314,3 +314,27 @@ func TestSampleAfterTheLook(t *testing.T) {
 		}
 	})
 }
+
+// A proposal shows beside the compartments, until it is applied.
+func TestAProposalShows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := mustSet(t, bulkhead.CompartmentConfig{Name: "api", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: "batch", Guaranteed: 9})
+		c := mustNew(t, Config{Set: set})
+		if got := c.state(new(cursor)).Set.Proposal; len(got) != 0 {
+			t.Errorf("%q", got)
+		}
+		for range 200 {
+			time.Sleep(time.Second)
+			_, _, _ = set.Compartment("api").Acquire(t.Context())
+		}
+		if got := c.state(new(cursor)).Set.Proposal; len(got) != 2 || !strings.HasPrefix(got[0], `"api" rejected 60 of 60 calls`) {
+			t.Errorf("%q", got)
+		}
+		if _, err := set.Resize(set.Snapshot().Proposal.Plan); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.state(new(cursor)).Set.Proposal; len(got) != 0 {
+			t.Errorf("%q", got)
+		}
+	})
+}

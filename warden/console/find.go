@@ -30,7 +30,7 @@ type found struct {
 // recentRejections returns all rejections kept now, each under its limiter's display name.
 func (c *Console) recentRejections() (all []limiter.Explanation) {
 	if w := c.cfg.Warden; w != nil {
-		all = appendRejections(all, "warden", w.Limiter().Recent())
+		all = appendRejections(all, w.Name(), w.Limiter().Recent())
 	}
 	for _, l := range c.cfg.Limiters {
 		all = appendRejections(all, l.Name, l.Limiter.Recent())

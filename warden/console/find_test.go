@@ -4,6 +4,7 @@ package console
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -125,4 +126,25 @@ func TestPropertyFind(t *testing.T) {
 			t.Fatalf("%q: searched %q, found %v", id, what, last)
 		}
 	})
+}
+
+// The console calls a warden as metrics, logs and errors do.
+func TestAWardenIsShownUnderItsName(t *testing.T) {
+	for configured, want := range map[string]string{"": "warden", "http": "http"} {
+		w := must(warden.New(warden.Config{Limiter: limiter.Config{Name: configured}}))(t)
+		w.Limiter().Close()
+		_, err := w.TryAcquire(warden.Task{ID: "a"})
+		var r *warden.Rejection
+		if !errors.As(err, &r) || r.Limiter != want {
+			t.Errorf("%q: %v, want a rejection by %q", configured, err, want)
+		}
+		base := mount(t, mustNew(t, Config{Warden: w}))
+		if f := search(t, base, "a"); len(f.Rejections) != 1 || f.Rejections[0].Limiter != want {
+			t.Errorf("%q: %+v, want one of %q", configured, f, want)
+		}
+		_, body := get(t, base+"state.json")
+		if s := decode(t, body); at(t, s, "warden", "name") != want || at(t, s, "verdicts", 0, "subject") != want {
+			t.Errorf("%q: the warden is called %v, its verdict %v", configured, at(t, s, "warden", "name"), at(t, s, "verdicts", 0))
+		}
+	}
 }

@@ -109,7 +109,7 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenNow{
-		pool: poolOf("warden", counted, c.past.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
+		pool: poolOf(w.Name(), counted, c.past.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
 		Panics: stats.Panics, SilentForMS: missing(), DecisionState: limiter.Initial.String(),
 	}
 	if d := latest.Decision; d.Seq > 0 {

@@ -159,7 +159,7 @@ func TestStateValues(t *testing.T) {
 			path []any
 		}{
 			{1.0, []any{"version"}}, {"full", []any{"title"}}, {1000.0, []any{"interval_ms"}},
-			{2.0, []any{"warden", "executed"}}, {2.0, []any{"warden", "rejected"}}, {2.0, []any{"warden", "by_reason", "queue_overflow"}},
+			{2.0, []any{"warden", "executed"}}, {2.0, []any{"warden", "rejected"}}, {2.0, []any{"warden", "by_reason", "no_slot"}},
 			{1.0, []any{"warden", "target"}}, {"applied", []any{"warden", "decision_state"}}, {0.25, []any{"warden", "decision", "shed"}},
 			{"lag_p90_seconds", []any{"warden", "decision", "reasons", 0, "signal"}}, {0.03, []any{"warden", "decision", "reasons", 0, "value"}},
 			{0.5, []any{"history", 1, "utilization"}}, {2.0, []any{"history", 1, "lag_p90_ms"}}, {6.0, []any{"history", 1, "service_p90_ms"}},
@@ -183,9 +183,9 @@ func TestStateValues(t *testing.T) {
 				last = when
 			}
 			if at(t, r, "limiter") == "warden" {
-				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "queue_overflow" ||
+				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "no_slot" ||
 					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil || at(t, r, "deadline") == nil ||
-					!strings.HasPrefix(at(t, r, "text").(string), `rejected: queue_overflow: task "rejected", priority high, deadline in `) {
+					!strings.HasPrefix(at(t, r, "text").(string), `rejected: no_slot: task "rejected", priority high, deadline in `) {
 					t.Errorf("a rejection is %v", r)
 				}
 			}
@@ -194,7 +194,7 @@ func TestStateValues(t *testing.T) {
 			t.Errorf("rejections by limiter: %v", byLimiter)
 		}
 		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||
-			at(t, verdicts, 0, "text") != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, nor room in the queue (queue_overflow). "+
+			at(t, verdicts, 0, "text") != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, and they could not queue (no_slot). "+
 				"Controller: CPU overload, p90 scheduler delay 30 ms (queueing); limit 1." {
 			t.Errorf("verdicts %v", verdicts)
 		}

@@ -19,6 +19,8 @@ func because(code string) string {
 		return "their priority is being shed"
 	case limiter.QueueOverflow.String():
 		return "no slot was free, nor room in the queue"
+	case limiter.NoSlot.String():
+		return "no slot was free, and they could not queue"
 	case limiter.ProbabilisticShedding.String():
 		return "a share of their priority is being shed"
 	case limiter.PriorityDrop.String():
@@ -55,12 +57,14 @@ func why(e limiter.Explanation) string {
 		case e.Waited > 0:
 			return "queue full: " + waited + " and made room for a newer task"
 		case e.QueueLen == 0:
-			return fmt.Sprintf("no free slot, and it may not queue: %s", whatWasFull(e))
+			return fmt.Sprintf("no free slot, and there is no queue: %s", whatWasFull(e))
 		}
 		if e.QueueLen == 1 {
-			return "queue full, or it may not queue: 1 task was waiting"
+			return "queue full: 1 task was waiting"
 		}
-		return fmt.Sprintf("queue full, or it may not queue: %s tasks were waiting", thousands(e.QueueLen))
+		return fmt.Sprintf("queue full: %s tasks were waiting", thousands(e.QueueLen))
+	case limiter.NoSlot:
+		return fmt.Sprintf("no free slot, and it may not queue: %s", whatWasFull(e))
 	case limiter.PriorityDrop:
 		return "queue full: " + waited + " and made room for a task of higher priority"
 	case limiter.MaxWaitExceeded:

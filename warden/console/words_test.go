@@ -34,23 +34,24 @@ func TestEveryReasonHasItsWords(t *testing.T) {
 // TestWhy: with the numbers of the moment.
 func TestWhy(t *testing.T) {
 	for want, e := range map[string]limiter.Explanation{
-		"queue full, or it may not queue: 1,024 tasks were waiting":                                     {Reason: limiter.QueueOverflow, QueueLen: 1024},
-		"queue full, or it may not queue: 1 task was waiting":                                           {Reason: limiter.QueueOverflow, QueueLen: 1},
-		"queue full: waited 1.25 s and made room for a newer task":                                      {Reason: limiter.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond},
-		"no free slot, and it may not queue: 3 tasks in flight":                                         {Reason: limiter.QueueOverflow, InFlight: 3},
-		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)":         {Reason: limiter.QueueOverflow, InFlight: 1, Bound: limiter.BoundTarget, Limit: 1},
-		"no free slot, and it may not queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: limiter.QueueOverflow, InFlight: 3, Bound: limiter.BoundSlots, Limit: 3},
-		"no free slot, and it may not queue: 5 tasks in flight, limit 5 (all slots of the compartment, its own and borrowed ones)": {
+		"queue full: 1,024 tasks were waiting":                                                           {Reason: limiter.QueueOverflow, QueueLen: 1024},
+		"queue full: 1 task was waiting":                                                                 {Reason: limiter.QueueOverflow, QueueLen: 1},
+		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)":          {Reason: limiter.NoSlot, InFlight: 1, QueueLen: 3, Bound: limiter.BoundTarget, Limit: 1},
+		"queue full: waited 1.25 s and made room for a newer task":                                       {Reason: limiter.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond},
+		"no free slot, and there is no queue: 3 tasks in flight":                                         {Reason: limiter.QueueOverflow, InFlight: 3},
+		"no free slot, and there is no queue: 1 task in flight, limit 1 (the concurrency limit)":         {Reason: limiter.QueueOverflow, InFlight: 1, Bound: limiter.BoundTarget, Limit: 1},
+		"no free slot, and there is no queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: limiter.QueueOverflow, InFlight: 3, Bound: limiter.BoundSlots, Limit: 3},
+		"no free slot, and there is no queue: 5 tasks in flight, limit 5 (all slots of the compartment, its own and borrowed ones)": {
 			Reason: limiter.QueueOverflow, InFlight: 5, Bound: limiter.BoundBorrow, Limit: 5},
-		"no free slot, and it may not queue: 2 tasks in flight, limit 2 (all slots of one tenant)":                        {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTenant, Limit: 2},
-		"no free slot, and it may not queue: 2 tasks in flight, limit 10 (all slots of the set, or the rest is reserved)": {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTotal, Limit: 10},
-		"load shedding: the concurrency limit is 0":                                                                       {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{}},
-		"load shedding: all work of its priority that would have to queue is rejected":                                    {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{TargetConcurrency: 1}},
-		"waited 12.3 ms, then its deadline had passed or could no longer be met":                                          {Reason: limiter.DeadlineExceeded, Waited: 12345 * time.Microsecond},
-		"its deadline had passed, or could not be met, when it arrived":                                                   {Reason: limiter.DeadlineExceeded},
-		"waited 3 min for a slot, which is all that its compartment allows":                                               {Reason: limiter.TimeoutQueued, Waited: 3 * time.Minute},
-		"its caller went away; it had waited 500 µs":                                                                      {Reason: limiter.Canceled, Waited: 500 * time.Microsecond},
-		"its caller had gone away when it arrived":                                                                        {Reason: limiter.Canceled},
+		"no free slot, and there is no queue: 2 tasks in flight, limit 2 (all slots of one tenant)":                        {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTenant, Limit: 2},
+		"no free slot, and there is no queue: 2 tasks in flight, limit 10 (all slots of the set, or the rest is reserved)": {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTotal, Limit: 10},
+		"load shedding: the concurrency limit is 0":                                                                        {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{}},
+		"load shedding: all work of its priority that would have to queue is rejected":                                     {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{TargetConcurrency: 1}},
+		"waited 12.3 ms, then its deadline had passed or could no longer be met":                                           {Reason: limiter.DeadlineExceeded, Waited: 12345 * time.Microsecond},
+		"its deadline had passed, or could not be met, when it arrived":                                                    {Reason: limiter.DeadlineExceeded},
+		"waited 3 min for a slot, which is all that its compartment allows":                                                {Reason: limiter.TimeoutQueued, Waited: 3 * time.Minute},
+		"its caller went away; it had waited 500 µs":                                                                       {Reason: limiter.Canceled, Waited: 500 * time.Microsecond},
+		"its caller had gone away when it arrived":                                                                         {Reason: limiter.Canceled},
 	} {
 		if got := why(e); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -22,7 +22,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	case ctx == nil:
 		return Permit{}, &InvalidError{"ctx", "nil", "a context"}
 	}
-	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
+	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && l.prompt == nil && t.Deadline.IsZero() && ctx.Err() == nil {
 		if p, o, ok := l.startAtOnce(t); ok {
 			if o.rule.yields == 0 {
 				return p, nil
@@ -53,13 +53,13 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	var o outcome
 	switch {
 	case queue.Missed(l.rule.due(d), now, 0):
-		o = l.countRejection(t.Priority, DeadlineExceeded, 0)
+		o = l.countRejection(t.Priority, DeadlineExceeded, 0, now)
 	case l.free():
 		o = l.grant(t.Priority)
 	case l.inDryRun():
 		o = l.startDryRun(t, d.due, now, false, 0)
 	default:
-		o = l.countRejection(t.Priority, l.full(), 0)
+		o = l.countRejection(t.Priority, l.full(NoSlot), 0, now)
 	}
 	if o.reason != 0 {
 		l.mu.Unlock()
@@ -67,9 +67,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	if o.would != 0 {
-		l.remember(t, d, o)
-	}
+	l.remember(t, d, o)
 	return l.observeStart(p), nil
 }
 
@@ -119,20 +117,21 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	v := queue.TooLate(err, due, now, 0)
 	switch {
 	case v != queue.Waits:
-		o = l.countRejection(t.Priority, reasonOf(v), 0)
+		o = l.countRejection(t.Priority, reasonOf(v), 0, now)
 		o.cause = err
 	case l.free():
 		o = l.grant(t.Priority)
 	case l.inDryRun():
 		o = l.startDryRun(t, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
-		o = l.countRejection(t.Priority, l.full(), 0)
+		o = l.countRejection(t.Priority, l.full(QueueOverflow), 0, now)
 	case queue.Missed(due, now, need):
-		o = l.countRejection(t.Priority, DeadlineExceeded, 0)
+		o = l.countRejection(t.Priority, DeadlineExceeded, 0, now)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
-			o = l.countRejection(t.Priority, reasonOf(v), 0)
+			o = l.countRejection(t.Priority, reasonOf(v), 0, now)
 		}
+		l.oldestHeld(now)
 	}
 	l.mu.Unlock()
 	if o.rule == nil {
@@ -167,7 +166,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (need tim
 		return w.Need(needs), false
 	}
 	l.queue.Remove(w)
-	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(v), now-w.Since)
+	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(v), now-w.Since, now)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -194,7 +193,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	v := queue.TooLate(err, due, now, need)
 	if v != queue.Waits {
 		l.vacate(t.Priority)
-		o = l.countRejection(t.Priority, reasonOf(v), o.waited)
+		o = l.countRejection(t.Priority, reasonOf(v), o.waited, l.clock())
 		o.cause = err
 		l.serve()
 		l.mu.Unlock()
@@ -202,21 +201,25 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	if o.grant != SlotFree || o.would != 0 {
-		l.remember(t, d, o)
-	}
+	l.remember(t, d, o)
 	return l.observeStart(p), nil
 }
 
-// remember keeps the explanation of an unusual start: after waiting, or of a task that would have been rejected.
+// remember keeps the explanation of a start: of a task that would have been rejected or has waited, and of any other if asked.
 func (l *Limiter) remember(t Task, d deadline, o outcome) {
+	kept := l.prompt
+	switch {
+	case o.would != 0:
+		kept = l.rejections
+	case o.grant != SlotFree:
+		kept = l.delayed
+	}
+	if kept == nil {
+		return
+	}
 	e := l.explain(t, d, o)
 	e.At = time.Now()
-	if o.would != 0 {
-		l.rejections.Add(e)
-	} else {
-		l.delayed.Add(e)
-	}
+	kept.Add(e)
 }
 
 // trials is how many tasks that find no free slot have one among them of whose kind nothing counts as known. A need is the shortest of 64
@@ -241,15 +244,15 @@ func (l *Limiter) free() bool {
 // inDryRun reports whether tasks start although the decision may reject them (dry run).
 func (l *Limiter) inDryRun() bool { return l.rule.mode == DryRun && !l.closed }
 
-// full returns the reason to reject a task that found no slot and may not wait.
-func (l *Limiter) full() Reason {
+// full returns the reason to reject a task that found no slot and cannot wait: otherwise, if the limiter is open and has slots.
+func (l *Limiter) full(otherwise Reason) Reason {
 	switch {
 	case l.closed:
 		return Closed
 	case l.rule.decision.TargetConcurrency == 0:
 		return PressureHigh
 	}
-	return QueueOverflow
+	return otherwise
 }
 
 // submit counts an arriving task.
@@ -269,7 +272,7 @@ func (l *Limiter) grant(p Priority) outcome {
 }
 
 // countRejection counts a rejection and returns its outcome.
-func (l *Limiter) countRejection(p Priority, why Reason, waited time.Duration) outcome {
+func (l *Limiter) countRejection(p Priority, why Reason, waited, now time.Duration) outcome {
 	c := &l.classes[p.class()]
 	c.byReason[why]++
 	if why == Canceled {
@@ -277,14 +280,27 @@ func (l *Limiter) countRejection(p Priority, why Reason, waited time.Duration) o
 	} else {
 		c.Rejected++
 	}
-	o := l.describe()
+	o := l.describe(now)
 	o.reason, o.waited = why, waited
 	return o
 }
 
-func (l *Limiter) describe() outcome {
+func (l *Limiter) describe(now time.Duration) outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
-	return outcome{rule: l.rule, inFlight: l.running, queued: l.queue.Len(), cut: Priority(cut)}
+	return outcome{rule: l.rule, inFlight: l.running, queued: l.queue.Len(), cut: Priority(cut), oldestHeld: l.oldestHeld(now)}
+}
+
+// oldestHeld returns how long the oldest permit has been out at least: since the first call that found it the oldest. So a start
+// reads no clock, and a permit that nobody releases shows its age to those who wait for it.
+func (l *Limiter) oldestHeld(now time.Duration) time.Duration {
+	s := l.held.younger
+	if s == nil {
+		return 0
+	}
+	if s.seen == 0 {
+		s.seen = max(now, 1)
+	}
+	return now - s.seen
 }
 
 // serve grants free slots to waiting tasks. Every change that may free a slot calls serve before it unlocks mu.
@@ -300,7 +316,7 @@ func (l *Limiter) serve() {
 			return
 		}
 		l.occupy(Priority(w.Priority))
-		w.Outcome = l.describe()
+		w.Outcome = l.describe(now)
 		w.Outcome.grant, w.Outcome.waited = grantOf(how), now-w.Since
 		w.Wake()
 	}
@@ -308,7 +324,7 @@ func (l *Limiter) serve() {
 
 // drop is the queue's callback for a task that it drops.
 func (l *Limiter) drop(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
-	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(why), now-w.Since)
+	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(why), now-w.Since, now)
 	w.Wake()
 }
 
@@ -325,6 +341,9 @@ type Permit struct {
 type slot struct {
 	number   uint64 // grows by one with each release
 	next     *slot  // in the free list
+	older    *slot  // of the permits that are out, in the order of their starts; Limiter.held is before the oldest
+	younger  *slot
+	seen     time.Duration // when it was first found to be the oldest; 0: never
 	task     Task
 	deadline deadline
 	outcome  outcome
@@ -338,6 +357,8 @@ func (l *Limiter) newPermit(t Task, d deadline, o outcome) Permit {
 		s = new(slot)
 	}
 	l.idle, s.next = s.next, nil
+	s.older, s.seen = l.youngest, 0
+	l.youngest.younger, l.youngest = s, s
 	s.task, s.deadline, s.outcome = t, d, o
 	return Permit{l, s, s.number}
 }
@@ -366,6 +387,12 @@ func (p Permit) release() bool {
 	}
 	s.number++
 	s.next, l.idle = l.idle, s
+	if s.older.younger = s.younger; s.younger == nil {
+		l.youngest = s.older
+	} else {
+		s.younger.older = s.older
+	}
+	s.older, s.younger = nil, nil
 	l.vacate(s.task.Priority)
 	if s.outcome.would != 0 {
 		l.unwanted--

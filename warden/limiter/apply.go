@@ -128,7 +128,7 @@ func (l *Limiter) Close() {
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w)
-		w.Outcome = l.countRejection(Priority(w.Priority), Closed, now-w.Since)
+		w.Outcome = l.countRejection(Priority(w.Priority), Closed, now-w.Since, now)
 		w.Wake()
 	}
 }

@@ -17,10 +17,11 @@ const (
 	// PressureHigh: no slot was free, and the task's whole priority lies in the share to be shed; or the limit is 0 and the
 	// task may not wait.
 	PressureHigh Reason = iota + 1
-	// QueueOverflow: no slot was free, and the queue is full of tasks that are no less important; or the task waited in a
-	// full standing queue and was dropped for a newer one (Q11); or it may not wait: Config.MaxQueue is 0, or TryAcquire was
-	// called.
+	// QueueOverflow: no slot was free, and the queue is full of tasks that are no less important, or has no room for any
+	// (Config.MaxQueue is 0); or the task waited in a full standing queue and was dropped for a newer one (Q11).
 	QueueOverflow
+	// NoSlot: TryAcquire found no free slot, whatever room the queue had (Q20).
+	NoSlot
 	// ProbabilisticShedding: the share to be shed ends within the task's priority, and the random draw selected the task.
 	ProbabilisticShedding
 	// PriorityDrop: the task waited in a full queue and was dropped for one of a higher priority.
@@ -46,11 +47,12 @@ const (
 // compartments.
 const reasons = Closed + 1
 
-// String returns the code: "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop", "max_wait_exceeded",
-// "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open" or "reentry"; "none" for the zero Reason.
+// String returns the code: "pressure_high", "queue_overflow", "no_slot", "probabilistic_shedding", "priority_drop",
+// "max_wait_exceeded", "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open" or "reentry"; "none" for the
+// zero Reason.
 func (r Reason) String() string {
-	return nameOf("Reason", uint8(r), "none", "pressure_high", "queue_overflow", "probabilistic_shedding", "priority_drop",
-		"max_wait_exceeded", "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open", "reentry")
+	return nameOf("Reason", uint8(r), "none", "pressure_high", "queue_overflow", "no_slot", "probabilistic_shedding",
+		"priority_drop", "max_wait_exceeded", "deadline_exceeded", "canceled", "closed", "timeout_queued", "breaker_open", "reentry")
 }
 
 // Grant says why a task was granted its slot.

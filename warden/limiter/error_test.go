@@ -72,10 +72,13 @@ func TestWhoMayNotWaitIsToldSo(t *testing.T) {
 	l := must(New(Config{Name: "api", Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}))(t)
 	p := must(l.TryAcquire(Task{}))(t)
 	defer p.Release()
-	_, err := l.Acquire(t.Context(), Task{})
-	var r *Rejection
-	if !errors.As(err, &r) || r.Error() != `limiter: "api": rejected: queue_overflow (target reached, may not wait)` || !strings.Contains(r.String(), "concurrency limit 1 reached, may not wait; decision 1") {
-		t.Errorf("%v: %v", err, r)
+	_, full := l.Acquire(t.Context(), Task{})
+	_, busy := l.TryAcquire(Task{})
+	for reason, err := range map[Reason]error{QueueOverflow: full, NoSlot: busy} {
+		r := wantReason(t, err, reason)
+		if r.Error() != fmt.Sprintf(`limiter: "api": rejected: %s (target reached, may not wait)`, reason) || !strings.Contains(r.String(), "concurrency limit 1 reached, may not wait; decision 1") {
+			t.Errorf("%v: %v", err, r)
+		}
 	}
 }
 

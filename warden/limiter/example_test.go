@@ -122,7 +122,7 @@ func ExampleLimiter_SetMode() {
 	fmt.Println(err, l.Stats().WouldReject, l.Stats().Running)
 	// Output:
 	// <nil> none
-	// <nil> queue_overflow
+	// <nil> no_slot
 	// <nil> 1 2
 }
 
@@ -144,5 +144,5 @@ func ExampleObserver() {
 	_, _ = l.TryAcquire(limiter.Task{})
 	permit.Release()
 	fmt.Println(seen)
-	// Output: map[executed:1 rejected queue_overflow:1 started:1]
+	// Output: map[executed:1 rejected no_slot:1 started:1]
 }

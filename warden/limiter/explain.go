@@ -41,6 +41,10 @@ type Explanation struct {
 	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
 	Bound Bound
 	Limit int
+	// OldestHeld is for how long, at least, the oldest permit had been out: since the first task that found no slot while it was the
+	// oldest; 0: unknown. If it grows and grows, nobody releases that permit: a Release was forgotten, or a response's body not
+	// closed.
+	OldestHeld time.Duration
 	// ShedBelow is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
 	ShedBelow Priority
 }
@@ -77,6 +81,9 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, ", at most %s", brief(e.MaxWait))
 	}
 	fmt.Fprintf(&b, ", waited %s; %q: %d in flight, %d queued%s", brief(e.Waited), e.Limiter, e.InFlight, e.QueueLen, e.full())
+	if e.OldestHeld >= held {
+		fmt.Fprintf(&b, ", the oldest slot held for %s or longer", brief(e.OldestHeld))
+	}
 	if e.mayNotWait() {
 		b.WriteString(", may not wait")
 	}
@@ -133,9 +140,10 @@ func brief(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// mayNotWait reports whether the task was rejected because it had no queue to wait in: a full queue is not empty.
+// mayNotWait reports whether the task had to start at once: by TryAcquire, or because there is no queue, as a full one is not
+// empty.
 func (e Explanation) mayNotWait() bool {
-	return e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
+	return e.Reason == NoSlot || e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
 }
 
 // sheds reports whether ShedBelow is set; in the zero Explanation, which a released permit returns, it is not.
@@ -169,10 +177,19 @@ func (r *Rejection) Error() string {
 		if r.mayNotWait() {
 			b.WriteString(", may not wait")
 		}
+		if e := r.OldestHeld; e >= heldLong {
+			fmt.Fprintf(&b, ", a slot held for %s or longer", heldLong)
+		}
 		b.WriteByte(')')
 	}
 	return b.String()
 }
+
+// From these ages on, the oldest slot is worth a word: in a text with numbers, and in Error, which has none of its own.
+const (
+	held     = time.Second
+	heldLong = 10 * time.Second
+)
 
 // Is reports whether target is ErrRejected.
 func (r *Rejection) Is(target error) bool { return target == ErrRejected }
@@ -192,17 +209,18 @@ func outcomeOf(r Reason) Outcome {
 
 // outcome records a decision about a task, with the limiter's state at that time: a grant, or the reason of a rejection.
 type outcome struct {
-	rule     *rule
-	waited   time.Duration
-	maxWait  time.Duration
-	inFlight int
-	queued   int
-	cause    error // of a rejection: the context's error, if that is why
-	grant    Grant
-	trial    bool // what its kind needs does not count
-	reason   Reason
-	would    Reason // of a grant in a dry run: why Enforce would have rejected it
-	cut      Priority
+	rule       *rule
+	waited     time.Duration
+	maxWait    time.Duration
+	inFlight   int
+	queued     int
+	oldestHeld time.Duration
+	cause      error // of a rejection: the context's error, if that is why
+	grant      Grant
+	trial      bool // what its kind needs does not count
+	reason     Reason
+	would      Reason // of a grant in a dry run: why Enforce would have rejected it
+	cut        Priority
 }
 
 // explain builds the explanation of an outcome, without At.
@@ -210,7 +228,7 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
 		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
-		InFlight: o.inFlight, QueueLen: o.queued, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
+		InFlight: o.inFlight, QueueLen: o.queued, OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
 	}
 	if o.reason != 0 {
 		e.Outcome, e.Grant = outcomeOf(o.reason), 0

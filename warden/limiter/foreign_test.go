@@ -43,9 +43,9 @@ func TestAnObserverChangesNothing(t *testing.T) {
 	f.l = l
 	p := must(l.Acquire(t.Context(), Task{}))(t)
 	_, err := l.TryAcquire(Task{})
-	wantReason(t, err, QueueOverflow)
+	wantReason(t, err, NoSlot)
 	p.Release()
-	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(QueueOverflow) != 1 {
+	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(NoSlot) != 1 {
 		t.Errorf("Q6: %+v after %d calls", s, f.calls)
 	}
 	f.exits = true

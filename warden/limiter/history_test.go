@@ -104,7 +104,7 @@ func TestLongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, want := range []any{SlotFree, QueueOldest, QueueNewest, StarvationTurn, PressureHigh, QueueOverflow, ProbabilisticShedding,
+	for _, want := range []any{SlotFree, QueueOldest, QueueNewest, StarvationTurn, PressureHigh, QueueOverflow, NoSlot, ProbabilisticShedding,
 		PriorityDrop, MaxWaitExceeded, DeadlineExceeded, Canceled, Closed, Initial, Applied, Stale} {
 		if t.Logf("%s: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%s occurred %d times", want, seen[want])

@@ -126,7 +126,7 @@ func TestManyInFlight(t *testing.T) {
 			ps = append(ps, p)
 		}
 		_, err := l.TryAcquire(Task{})
-		wantReason(t, err, QueueOverflow)
+		wantReason(t, err, NoSlot)
 		for i, p := range ps {
 			if e := p.Explain(); e.Task != named(i, 0) || e.InFlight != i+1 {
 				t.Fatalf("Q6: %d is explained as %v", i, e)

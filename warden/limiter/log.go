@@ -5,8 +5,8 @@ package limiter
 import "log/slog"
 
 // LogValue returns the explanation as a group: limiter, outcome, reason or grant, request_id if set, would_reject and mode in
-// a dry run, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, shed_below if set,
-// decision_state and decision. It allocates.
+// a dry run, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, oldest_held from one second on,
+// shed_below if set, decision_state and decision. It allocates.
 func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 // LogValue returns the group of Explain, with retry_after if it is known. It allocates.
@@ -19,7 +19,7 @@ func (r *Rejection) LogValue() slog.Value {
 }
 
 func (e Explanation) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 16) // and one for retry_after
+	attrs := make([]slog.Attr, 0, 17) // and one for retry_after
 	attrs = append(attrs, slog.String("limiter", e.Limiter), slog.String("outcome", e.Outcome.String()))
 	if e.Reason != 0 {
 		attrs = append(attrs, slog.String("reason", e.Reason.String()))
@@ -44,6 +44,9 @@ func (e Explanation) attrs() []slog.Attr {
 		slog.Duration("waited", e.Waited), slog.Int("in_flight", e.InFlight), slog.Int("queued", e.QueueLen))
 	if e.Bound != 0 {
 		attrs = append(attrs, slog.String("bound", e.Bound.String()), slog.Int("limit", e.Limit))
+	}
+	if e.OldestHeld >= held {
+		attrs = append(attrs, slog.Duration("oldest_held", e.OldestHeld))
 	}
 	if e.sheds() {
 		attrs = append(attrs, slog.String("shed_below", e.ShedBelow.String()))

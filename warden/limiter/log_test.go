@@ -41,8 +41,8 @@ func TestLogValues(t *testing.T) {
 	}
 
 	_, err := l.TryAcquire(Task{Name: "b", Deadline: time.Now().Add(time.Hour)})
-	why := wantReason(t, err, QueueOverflow)
-	wantParts(t, logged("err", err), "err.outcome=rejected", "err.reason=queue_overflow", "err.task.name=b", "err.in_flight=1",
+	why := wantReason(t, err, NoSlot)
+	wantParts(t, logged("err", err), "err.outcome=rejected", "err.reason=no_slot", "err.task.name=b", "err.in_flight=1",
 		"err.decision.seq=3", "err.retry_after=1s")
 	if !strings.Contains(logged("err", err), "err.task.deadline=") {
 		t.Error("the deadline is not logged")

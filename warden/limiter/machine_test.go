@@ -367,6 +367,8 @@ func about(want *taskModel, got taskState, reason Reason) string {
 		return "Q16"
 	case reason == PressureHigh || reason == ProbabilisticShedding:
 		return "Q10"
+	case reason == NoSlot || want.reason == NoSlot:
+		return "Q20"
 	case reason == QueueOverflow || reason == PriorityDrop:
 		return "Q11"
 	case reason == Closed:

@@ -119,7 +119,9 @@ func (l *Limiter) evaluate(t Task, due, now time.Duration, mayWait bool, draw fl
 		return 0
 	case d.TargetConcurrency == 0:
 		return PressureHigh
-	case !mayWait || l.queue.Limit == 0:
+	case !mayWait:
+		return NoSlot
+	case l.queue.Limit == 0:
 		return QueueOverflow
 	case !trial(draw) && queue.Missed(due, now, d.Needs[t.Name]):
 		return DeadlineExceeded

@@ -62,7 +62,7 @@ func TestModeLongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, want := range []any{Enforce, DryRun, Bypass, would{0}, would{PressureHigh}, would{QueueOverflow}, would{ProbabilisticShedding},
+	for _, want := range []any{Enforce, DryRun, Bypass, would{0}, would{PressureHigh}, would{QueueOverflow}, would{NoSlot}, would{ProbabilisticShedding},
 		would{DeadlineExceeded}, would{MaxWaitExceeded}, "waited, and was let go"} {
 		if t.Logf("%v: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%v occurred %d times", want, seen[want])

@@ -41,7 +41,9 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 		return 0
 	case m.d.TargetConcurrency == 0:
 		return PressureHigh
-	case try || m.maxQueue == 0:
+	case try:
+		return NoSlot
+	case m.maxQueue == 0:
 		return QueueOverflow
 	case t.due != never && !t.trial && left < m.d.Needs[t.name]:
 		return DeadlineExceeded

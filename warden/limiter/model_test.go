@@ -217,7 +217,10 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 	case (try || m.maxQueue == 0) && m.d.TargetConcurrency == 0:
 		m.reject(t, PressureHigh)
 		return
-	case try || m.maxQueue == 0:
+	case try:
+		m.reject(t, NoSlot)
+		return
+	case m.maxQueue == 0:
 		m.reject(t, QueueOverflow)
 		return
 	case t.due != never && t.due-m.now < m.need(t): // nothing is free, and it could not wait for long

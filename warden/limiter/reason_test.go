@@ -48,9 +48,9 @@ func TestEveryReason(t *testing.T) {
 			q.join(Task{Name: "b", Priority: Critical})
 			q.join(Task{Name: "x", Priority: High})
 		}},
-		{QueueOverflow, "0 queued", func(t *testing.T, l *Limiter, q *line) {
+		{NoSlot, "0 queued", func(t *testing.T, l *Limiter, q *line) {
 			_, err := l.TryAcquire(Task{Name: "x"})
-			q.rejected["x"] = wantReason(t, err, QueueOverflow)
+			q.rejected["x"] = wantReason(t, err, NoSlot)
 		}},
 		{PriorityDrop, "waited 5ms", func(t *testing.T, l *Limiter, q *line) {
 			q.join(Task{Name: "x", Priority: 3})
@@ -214,7 +214,7 @@ func TestWhoseDeadlineAndWhichBound(t *testing.T) {
 			}
 		}
 		_, err := l.TryAcquire(Task{})
-		if r := wantReason(t, err, QueueOverflow); r.Bound != BoundTarget || r.Limit != 1 || r.DeadlineFrom != 0 || !r.Deadline.IsZero() {
+		if r := wantReason(t, err, NoSlot); r.Bound != BoundTarget || r.Limit != 1 || r.DeadlineFrom != 0 || !r.Deadline.IsZero() {
 			t.Errorf("Q7: %+v", r)
 		}
 		p.Release()
@@ -270,7 +270,7 @@ func TestDelayedStartsPushNoRejectionOut(t *testing.T) {
 		l := mustNew(t, Config{Recent: keep, MaxQueue: waiting, Initial: fixed(1)})
 		p := must(l.TryAcquire(Task{}))(t)
 		_, err := l.TryAcquire(Task{Name: "rejected"})
-		wantReason(t, err, QueueOverflow)
+		wantReason(t, err, NoSlot)
 		var all sync.WaitGroup
 		for range waiting {
 			all.Go(func() {
@@ -295,12 +295,46 @@ func TestDelayedStartsPushNoRejectionOut(t *testing.T) {
 	})
 }
 
+// TestPromptStartsAreKeptIfAsked: whichever way a task starts at once, its explanation is there afterwards, and none is otherwise.
+func TestPromptStartsAreKeptIfAsked(t *testing.T) {
+	for _, keep := range []int{0, 3} {
+		for _, yields := range []int{0, 2} {
+			d := fixed(9)
+			d.Yields = yields
+			l := mustNew(t, Config{Name: "api", RecentStarts: keep, Initial: d})
+			before := time.Now()
+			soon, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			for _, start := range []func(){
+				func() { must(l.TryAcquire(Task{Name: "dropped"}))(t).Release() },
+				func() { must(l.TryAcquire(Task{Name: "tried"}))(t).Release() },
+				func() { must(l.Acquire(soon, Task{Name: "bounded"}))(t).Release() },
+				func() {
+					_, _ = Do(t.Context(), l, Task{Name: "done"}, func(context.Context) (int, error) { return 1, nil })
+				},
+			} {
+				start()
+			}
+			var names []string
+			for _, e := range l.Recent() {
+				names = append(names, e.Task.Name)
+				if e.Outcome != Started || e.Grant != SlotFree || e.At.Before(before) || e.Decision == nil || e.InFlight != 1 || e.Limiter != "api" {
+					t.Errorf("Q7: %+v", e)
+				}
+			}
+			if want := []string{"tried", "bounded", "done"}[:keep]; !slices.Equal(names, want) {
+				t.Errorf("Q7: kept are %q, want %q", names, want)
+			}
+		}
+	}
+}
+
 // TestCodes holds the words that tools group by.
 func TestCodes(t *testing.T) {
-	got := fmt.Sprint(Reason(0), PressureHigh, QueueOverflow, ProbabilisticShedding, PriorityDrop, DeadlineExceeded, Canceled, Closed, Reason(99),
+	got := fmt.Sprint(Reason(0), PressureHigh, QueueOverflow, NoSlot, ProbabilisticShedding, PriorityDrop, DeadlineExceeded, Canceled, Closed, Reason(99),
 		SlotFree, QueueOldest, QueueNewest, StarvationTurn, Initial, Applied, Stale, Started, Executed, Rejected, OutcomeCanceled,
 		Background, Normal, High, Critical, Priority(5))
-	want := "none pressure_high queue_overflow probabilistic_shedding priority_drop deadline_exceeded canceled closed Reason(99) " +
+	want := "none pressure_high queue_overflow no_slot probabilistic_shedding priority_drop deadline_exceeded canceled closed Reason(99) " +
 		"slot_free queue_oldest queue_newest starvation_turn initial applied stale started executed rejected canceled background normal high critical 5"
 	if got != want {
 		t.Errorf("Q7: %s\nwant %s", got, want)

@@ -465,7 +465,7 @@ func TestUnknownAndUnfinishedCountNowhere(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	for field, cfg := range map[string]retry.Config{
 		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "MinRetries": {MinRetries: 1001},
-		"Backoff": {Backoff: -1}, "MaxWait": {MaxWait: 2 * time.Hour},
+		"Backoff": {Backoff: -1}, "MaxWait": {MaxWait: 10},
 	} {
 		c, err := retry.New(cfg)
 		var invalid *retry.InvalidError

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -27,7 +28,7 @@ type Config struct {
 	// Backoff is the upper bound of the random wait before the second attempt, up to a minute; it doubles with each further
 	// attempt. 0: 100 ms.
 	Backoff time.Duration
-	// MaxWait bounds every wait, up to an hour: a call that the server asks to wait longer is not retried. 0: 10 s.
+	// MaxWait bounds every wait, 1 ms to 1 h: a call that the server asks to wait longer is not retried. 0: 10 s.
 	MaxWait time.Duration
 	// Rand returns numbers in [0, 1) and is not called concurrently; nil: math/rand/v2.
 	Rand func() float64
@@ -42,6 +43,7 @@ const (
 // New returns a Caller: one is enough for all dependencies of a client. The error, an [*InvalidError], names the invalid field.
 // New starts no goroutine.
 func New(cfg Config) (*Caller, error) {
+	wrong := unit.Allowed(cfg.MaxWait, unit.Network, time.Hour, "0 (the default, 10s)")
 	for _, f := range []struct {
 		field   string
 		wrong   bool
@@ -52,7 +54,7 @@ func New(cfg Config) (*Caller, error) {
 		{"Ratio", !(cfg.Ratio >= 0 && cfg.Ratio <= 1), cfg.Ratio, "above 0 to 1, or 0 (the default, 0.1)"},
 		{"MinRetries", cfg.MinRetries > 1000, cfg.MinRetries, "1 to 1000, 0 (the default, 1), or a negative number for none"},
 		{"Backoff", cfg.Backoff < 0 || cfg.Backoff > time.Minute, cfg.Backoff, "above 0 to 1m, or 0 (the default, 100ms)"},
-		{"MaxWait", cfg.MaxWait < 0 || cfg.MaxWait > time.Hour, cfg.MaxWait, "above 0 to 1h, or 0 (the default, 10s)"},
+		{"MaxWait", wrong != "", cfg.MaxWait, wrong},
 	} {
 		if f.wrong {
 			return nil, &InvalidError{"Config." + f.field, f.value, f.allowed}

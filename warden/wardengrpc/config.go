@@ -13,6 +13,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
@@ -42,7 +43,7 @@ type Config struct {
 	// for it. A panic in it is recovered.
 	Rejected func(ctx context.Context, fullMethod string, err *RejectedError)
 
-	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, up to an hour; 0: 1 s. A random part of up to the
+	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, 1 ms to 1 h; 0: 1 s. A random part of up to the
 	// same length is added.
 	RetryAfter time.Duration
 	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2.
@@ -74,11 +75,11 @@ type Interceptors struct {
 // be nil; otherwise w should be the warden whose decisions the compartments follow, and calls make it take its samples in
 // time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
-	switch {
-	case w == nil && cfg.Compartment == nil:
+	if w == nil && cfg.Compartment == nil {
 		return nil, &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with Config.Compartment"}
-	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
-		return nil, &warden.InvalidError{Field: "wardengrpc.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
+	}
+	if allowed := unit.Allowed(cfg.RetryAfter, unit.Network, longestRetryAfter, "0 (the default, 1s)"); allowed != "" {
+		return nil, &warden.InvalidError{Field: "wardengrpc.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: allowed}
 	}
 	if cfg.Task == nil {
 		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }

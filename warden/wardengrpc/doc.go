@@ -16,7 +16,7 @@
 //
 // # Status of a rejected call
 //
-//	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, priority_drop, max_wait_exceeded: overload
+//	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, no_slot, priority_drop, max_wait_exceeded: overload
 //	Unavailable         closed: this server is shutting down, another one may be up; breaker_open: a dependency is down
 //	DeadlineExceeded    deadline_exceeded: the call could not have ended in time; timeout_queued, timeout_running: the
 //	                    compartment's own bounds

@@ -19,6 +19,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -30,7 +31,7 @@ type RetryConfig struct {
 	// Repeatable reports whether a method may be handled twice. nil: none may. Calls of other methods are repeated only if
 	// they were certainly not handled.
 	Repeatable func(fullMethod string) bool
-	// AttemptTimeout bounds an attempt of a unary call, 0 or more; 0: only the context bounds it.
+	// AttemptTimeout bounds an attempt of a unary call, 1 ms or more; 0: only the context bounds it.
 	AttemptTimeout time.Duration
 }
 
@@ -45,11 +46,11 @@ type Retry struct {
 // NewRetry returns a Retry under the rules of c, which counts each target of a connection by itself. The error, a
 // [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
-	switch {
-	case c == nil:
+	if c == nil {
 		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
-	case cfg.AttemptTimeout < 0:
-		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (unlimited) or more"}
+	}
+	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
+		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
 	}
 	if cfg.Priority == nil {
 		cfg.Priority = func(ctx context.Context, _ string) warden.Priority { return warden.PriorityFrom(ctx) }

@@ -293,7 +293,7 @@ func TestInvalidRetry(t *testing.T) {
 	if r, err := wardengrpc.NewRetry(nil, wardengrpc.RetryConfig{}); r != nil || !errors.Is(err, warden.ErrInvalid) {
 		t.Errorf("%v, %v", r, err)
 	}
-	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: -1}); r != nil || !errors.Is(err, warden.ErrInvalid) {
+	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: 500}); r != nil || !errors.Is(err, warden.ErrInvalid) {
 		t.Errorf("%v, %v", r, err)
 	}
 	var zero wardengrpc.Retry

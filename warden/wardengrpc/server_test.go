@@ -269,7 +269,7 @@ func TestRejectedIsTold(t *testing.T) {
 	if !errors.Is(why, warden.ErrRejected) || !errors.As(why, &rejection) || rejection.Reason != limiter.Closed || status.Code(why) != codes.Unavailable {
 		t.Errorf("told %v", why)
 	}
-	if !strings.HasPrefix(why.Error(), "wardengrpc: Unavailable: limiter: rejected: closed") || len(told) != 0 {
+	if !strings.HasPrefix(why.Error(), `wardengrpc: Unavailable: limiter: "warden": rejected: closed`) || len(told) != 0 {
 		t.Errorf("%q, and %d more", why, len(told))
 	}
 }
@@ -278,7 +278,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	for field, try := range map[string]func() (*wardengrpc.Interceptors, error){
 		"w": func() (*wardengrpc.Interceptors, error) { return wardengrpc.New(nil, wardengrpc.Config{}) },
 		"wardengrpc.Config.RetryAfter": func() (*wardengrpc.Interceptors, error) {
-			return wardengrpc.New(newGuard(t, 1, 0).Warden, wardengrpc.Config{RetryAfter: -1})
+			return wardengrpc.New(newGuard(t, 1, 0).Warden, wardengrpc.Config{RetryAfter: 30})
 		},
 	} {
 		i, err := try()

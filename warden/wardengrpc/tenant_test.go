@@ -50,8 +50,8 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		code codes.Code
 		want retry.Stats
 	}{
-		"a warden":                  {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 1}), codes.ResourceExhausted, taught},
-		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: 1, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, failed},
+		"a warden":                  {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: time.Millisecond}), codes.ResourceExhausted, taught},
+		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: time.Millisecond, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, failed},
 		"a compartment that queues": {mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, failed},
 		"a compartment of tenants":  {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, failed},
 		"a tenant that queues":      {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "a")}), codes.DeadlineExceeded, not},

@@ -3,11 +3,14 @@
 package wardenhttp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,11 +125,27 @@ func TestPanicsOfTheConfigHoldNothing(t *testing.T) {
 	}
 }
 
-func TestNilNextIsTheDefaultServeMux(t *testing.T) {
-	rec := httptest.NewRecorder()
-	newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{}).Handler(nil).ServeHTTP(rec, newRequest())
-	if rec.Code != http.StatusNotFound {
-		t.Errorf("status %d", rec.Code)
+// A handler that is nil serves nothing: neither what is registered in http.DefaultServeMux, nor a panic. The log says so once.
+func TestNilHandlerAnswers500(t *testing.T) {
+	for name, next := range map[string]http.Handler{"nil": nil, "a nil function": http.HandlerFunc(nil), "a nil pointer": (*http.ServeMux)(nil)} {
+		for _, cfg := range []wardenhttp.Config{{}, {Buffered: true}, {Exempt: func(*http.Request) bool { return true }}} {
+			var logged bytes.Buffer
+			server := &http.Server{ErrorLog: log.New(&logged, "", 0)} //nolint:gosec // it serves nothing
+			g := newGuard(t, 1, 0)
+			h := newMiddleware(t, g, cfg).Handler(next)
+			for range 2 {
+				rec := httptest.NewRecorder()
+				r := newRequest()
+				h.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, server)))
+				if rec.Code != http.StatusInternalServerError || rec.Header().Get("Warden-Rejected") != "" || !strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
+					t.Errorf("%s, %+v: %d %q", name, cfg, rec.Code, rec.Body)
+				}
+			}
+			if n := strings.Count(logged.String(), "allowed: a handler"); n != 1 {
+				t.Errorf("%s: logged %d times: %s", name, n, &logged)
+			}
+			g.wantInFlight(t, name, 0)
+		}
 	}
 }
 
@@ -140,7 +159,16 @@ func TestInvalidConfig(t *testing.T) {
 		{"wardenhttp.New: the warden", nil, wardenhttp.Config{}},
 		{"wardenhttp.New: the warden", &warden.Warden{}, wardenhttp.Config{}},
 		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: -1}},
+		{"wardenhttp.Config.Timeout", w, wardenhttp.Config{Timeout: 500}}, // nanoseconds: every request would be late
+		{"wardenhttp.Config.Grace", w, wardenhttp.Config{Grace: 10}},
+		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: 30}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: -1}},
+		{"wardenhttp.Config.BufferPerAnswer", w, wardenhttp.Config{Buffered: true, BufferPerAnswer: -1}},
+		{"wardenhttp.Config.BufferPerAnswer", w, wardenhttp.Config{BufferPerAnswer: 1}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{Buffered: true, BufferTotal: -1}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{Buffered: true, BufferTotal: 1 << 10}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{Buffered: true, BufferPerAnswer: 128 << 20}},
+		{"wardenhttp.Config.BufferTotal", w, wardenhttp.Config{BufferTotal: 1}},
 		{"wardenhttp.Config.RetryAfter", w, wardenhttp.Config{RetryAfter: time.Hour + 1}},
 	} {
 		m, err := wardenhttp.New(c.w, c.cfg)

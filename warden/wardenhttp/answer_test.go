@@ -65,6 +65,7 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{rejected(limiter.PressureHigh), nil, 503, full, "pressure_high", "1", true},
 		{rejected(limiter.QueueOverflow), nil, 503, full, "queue_overflow", "1", true},
 		{rejected(limiter.ProbabilisticShedding), nil, 503, full, "probabilistic_shedding", "1", true},
+		{rejected(limiter.NoSlot), nil, 503, full, "no_slot", "1", true},
 		{rejected(limiter.PriorityDrop), nil, 503, full, "priority_drop", "1", true},
 		{rejected(limiter.DeadlineExceeded), nil, 504, "Gateway Timeout", "deadline_exceeded", "", true},
 		{rejected(limiter.Canceled), nil, 499, "Client Closed Request", "canceled", "", true},
@@ -160,7 +161,7 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	}{
 		{0, 0, 0, "1"}, {0, 0, 0.49, "1"}, {0, 0, 0.5, "2"}, {0, 0, 0.999, "2"},
 		{1, 0, 0, "1"}, {time.Second, 0, 0, "1"}, {time.Second + 1, 0, 0, "2"}, {1500 * time.Millisecond, 0, 0.999, "4"},
-		{0, 1, 0, "1"}, {0, 1500 * time.Millisecond, 0, "2"}, {0, time.Hour, 0, "3600"}, {0, time.Hour, 0.999999, "7200"},
+		{0, time.Millisecond, 0, "1"}, {0, 1500 * time.Millisecond, 0, "2"}, {0, time.Hour, 0, "3600"}, {0, time.Hour, 0.999999, "7200"},
 		{3 * time.Second, time.Hour, 0, "3"}, {time.Minute, 0, 0.999, "120"}, {-time.Second, 0, 0, "1"},
 	} {
 		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 { return c.draw }})

@@ -1,5 +1,5 @@
 // Buffered handlers run on their own goroutine, and their answer is kept until they are done, so a client whose deadline
-// passes is answered immediately.
+// passes is answered immediately. An answer for which there is no room is sent as it is written.
 
 package wardenhttp
 
@@ -29,10 +29,11 @@ type kept struct {
 
 	mu     sync.Mutex // guards all below
 	status int
-	body   bytes.Buffer
-	left   bool  // the client was answered without the handler
-	ended  bool  // the handler is done
-	over   error // why the context had ended by then; a cause, because an untrusted client's deadline shows as Canceled
+	body   bytes.Buffer // its length is in Middleware.kept
+	sent   bool         // there was no room: what was kept has been sent, and the rest is not kept
+	left   bool         // the client was answered without the handler
+	ended  bool         // the handler is done
+	over   error        // why the context had ended by then; a cause, because an untrusted client's deadline shows as Canceled
 }
 
 // buffer calls the next handler and waits until it is done, its deadline passes or the client disconnects. Which of them came
@@ -41,6 +42,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
 	k := &kept{of: e, header: http.Header{}, done: make(chan struct{})}
+	defer k.free()
 	go k.run(e, r)
 	select {
 	case <-k.done:
@@ -51,6 +53,10 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 		<-k.done
 		e.asked.MultipartForm, e.asked.Pattern = r.MultipartForm, r.Pattern
 		k.pass()
+	}
+	if k.sent { // nobody writes it any more
+		maps.Copy(e.Header(), k.header) // the trailers
+		return
 	}
 	_, late := e.in.state()
 	switch {
@@ -98,11 +104,12 @@ func (k *kept) end(ctx context.Context) {
 	k.ended, k.over = true, context.Cause(ctx)
 }
 
-// leave ends the wait for the handler, unless it is done; over is the cause of the context's end, then or now.
+// leave ends the wait for the handler, unless it is done or has begun to answer; over is the cause of the context's end, then or
+// now.
 func (k *kept) leave(ctx context.Context) (left bool, over error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.ended {
+	if !k.ended && !k.sent {
 		k.left, k.over = true, context.Cause(ctx)
 	}
 	return k.left, k.over
@@ -152,15 +159,48 @@ func (k *kept) setStatus(status int) {
 	}
 }
 
-// Write keeps a copy of b.
+// Write keeps a copy of b. If there is no room for it, Write sends what was kept, and b, and from then on all that comes.
 func (k *kept) Write(b []byte) (int, error) {
+	held, begins, err := k.hold(b)
+	switch {
+	case err != nil:
+		return 0, err
+	case held:
+		return len(b), nil
+	case begins:
+		k.send(k.of)
+		k.free()
+	}
+	return k.of.Write(b)
+}
+
+// hold keeps a copy of b if there is room; otherwise begins is true, once.
+func (k *kept) hold(b []byte) (held, begins bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.left {
-		return 0, http.ErrHandlerTimeout
+		return false, false, http.ErrHandlerTimeout
 	}
 	k.setStatus(http.StatusOK)
-	return k.body.Write(b)
+	if k.sent {
+		return false, false, nil
+	}
+	m, n := k.of.h.Middleware, int64(len(b))
+	if m.kept.Add(n) > int64(m.cfg.BufferTotal) || k.body.Len()+len(b) > m.cfg.BufferPerAnswer {
+		m.kept.Add(-n)
+		k.sent = true
+		return false, true, nil
+	}
+	k.body.Write(b)
+	return true, false, nil
+}
+
+// free gives back the room of what was kept.
+func (k *kept) free() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.of.h.kept.Add(-int64(k.body.Len()))
+	k.body = bytes.Buffer{}
 }
 
 // logf writes to the server's error log.

@@ -5,6 +5,7 @@ package wardenhttp
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 )
 
 // Config describes a [Middleware]. The zero value is suitable for production. Its functions must be safe for concurrent use
@@ -28,7 +30,7 @@ type Config struct {
 	// X-Request-Id that an outer handler set in the answer, that of the request, the trace-id of its traceparent, and a
 	// generated one. An ID is only text, whatever its source: no decision depends on it.
 	Task func(*http.Request) warden.Task
-	// Timeout is the time from arrival within which an answer is useful, 0 or more; 0: unlimited, so that a handler that hangs
+	// Timeout is the time from arrival within which an answer is useful, 1 ms or more; 0: unlimited, so that a handler that hangs
 	// holds its slot until it returns. After it the request is not started, and its context ends, under a warden and in
 	// compartments. [warden.Warden.Adjust] replaces it while the service runs. Deadlines of the Task, the context and the client count as well: the earliest applies.
 	Timeout time.Duration
@@ -44,7 +46,11 @@ type Config struct {
 	// discarded. Handlers run on their own goroutines, cannot flush or hijack, and release their slot before the client has
 	// read the answer.
 	Buffered bool
-	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 0 or more; 0: 10 s.
+	// BufferPerAnswer is how many bytes of one body Buffered keeps, and BufferTotal of all bodies together, 1 or more; 0: 1 MiB and
+	// 64 MiB. An answer that needs more is sent as it is written, whole, and from then on its handler as without Buffered. What is
+	// kept takes up to twice its length.
+	BufferPerAnswer, BufferTotal int
+	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 1 ms or more; 0: 10 s.
 	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
 	// handler's computing, nor the pauses of an event stream. A slower client is cut off: Read and Write return
 	// [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that sets a deadline through
@@ -59,7 +65,7 @@ type Config struct {
 	// docs/wardenhttp.md lists the headers; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
 
-	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, up to an hour; 0: 1 s.
+	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s.
 	RetryAfter time.Duration
 	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws spread Retry-After.
 	Rand func() float64
@@ -92,8 +98,9 @@ type Middleware struct {
 	cfg      Config
 	answers  answers
 	pace     pace
-	noticed  atomic.Bool // a TimeoutHandler was found inside, and logged
-	unbound  atomic.Bool // HTTP/2 without a WriteByteTimeout was found, and logged
+	kept     atomic.Int64 // bytes of buffered answers
+	noticed  atomic.Bool  // a TimeoutHandler was found inside, and logged
+	unbound  atomic.Bool  // HTTP/2 without a WriteByteTimeout was found, and logged
 }
 
 // New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may
@@ -104,15 +111,24 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	if err := who.check("wardenhttp.New", "Config"); err != nil {
 		return nil, err
 	}
-	switch {
-	case cfg.Timeout < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Timeout", Value: cfg.Timeout, Allowed: "0 (unlimited) or more"}
-	case cfg.Grace < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Grace", Value: cfg.Grace, Allowed: "0 (the default, 10s) or more"}
-	case cfg.MinRate < 0:
+	for _, f := range []struct {
+		name          string
+		value, atMost time.Duration
+		zero          string
+	}{
+		{"Timeout", cfg.Timeout, 0, "0 (unlimited)"},
+		{"Grace", cfg.Grace, 0, "0 (the default, 10s)"},
+		{"RetryAfter", cfg.RetryAfter, longestRetryAfter, "0 (the default, 1s)"},
+	} {
+		if allowed := unit.Allowed(f.value, unit.Network, f.atMost, f.zero); allowed != "" {
+			return nil, &warden.InvalidError{Field: "wardenhttp.Config." + f.name, Value: f.value, Allowed: allowed}
+		}
+	}
+	if cfg.MinRate < 0 {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (the default, 4096 bytes a second) or more"}
-	case cfg.RetryAfter < 0 || cfg.RetryAfter > longestRetryAfter:
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
+	}
+	if err := cfg.bound(); err != nil {
+		return nil, err
 	}
 	if cfg.Fallback != nil && cfg.Compartment == nil {
 		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Fallback", Value: "a function", Allowed: "nil without a Compartment, which bounds and counts fallbacks"}
@@ -130,4 +146,21 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
 	told := answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, instance: string(instance), verbose: cfg.Verbose}
 	return &Middleware{capacity: who, cfg: cfg, answers: told, pace: slowest}, nil
+}
+
+// bound completes and validates the bounds of buffered answers.
+func (c *Config) bound() error {
+	each, total := cmp.Or(c.BufferPerAnswer, 1<<20), cmp.Or(c.BufferTotal, 64<<20)
+	switch {
+	case !c.Buffered && c.BufferPerAnswer != 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: c.BufferPerAnswer, Allowed: "0 without Buffered"}
+	case !c.Buffered && c.BufferTotal != 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: c.BufferTotal, Allowed: "0 without Buffered"}
+	case each < 0:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: each, Allowed: "1 or more bytes, or 0 (the default, 1 MiB)"}
+	case total < each:
+		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: total, Allowed: fmt.Sprintf("BufferPerAnswer (%d) or more bytes, or 0 (the default, 64 MiB)", each)}
+	}
+	c.BufferPerAnswer, c.BufferTotal = each, total
+	return nil
 }

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // Handler returns a handler that calls next for requests that get a slot, and answers the others itself as [WriteError] does.
-// A nil next is [http.DefaultServeMux], as for [http.ListenAndServe].
+// A nil next, which would be [http.DefaultServeMux] elsewhere, is a mistake: it is answered 500 and logged once.
 //
 // A request waits for its slot as [warden.Warden.Acquire] says; its body has not been read by then. It holds the slot until
 // next is done; a panic or runtime.Goexit passes through with its stack trace complete. If next hijacks the connection, the
@@ -39,11 +40,11 @@ import (
 // functions. Reading or writing adds a timer. A request that the warden rejects costs four: its ID, its rejection, the
 // headers' values and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
-	if next == nil {
-		next = http.DefaultServeMux
-	}
 	if m == nil {
 		m = new(Middleware)
+	}
+	if what := nilcheck.Required(next); what != "" {
+		next = &missing{of: m, what: what}
 	}
 	return &handler{m, next}
 }

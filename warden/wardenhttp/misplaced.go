@@ -5,7 +5,27 @@ package wardenhttp
 import (
 	"net/http"
 	"runtime"
+	"sync/atomic"
+
+	"github.com/stopbank/stopbank/warden"
 )
+
+// missing answers 500 in the place of a nil handler. [http.DefaultServeMux] would serve what any package has registered there,
+// such as net/http/pprof.
+type missing struct {
+	of     *Middleware
+	what   string
+	logged atomic.Bool
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *missing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	err := &warden.InvalidError{Field: "wardenhttp.Middleware.Handler: next", Value: h.what, Allowed: "a handler, such as http.DefaultServeMux"}
+	if !h.logged.Swap(true) {
+		logf(r, "%v (this is logged once)", err)
+	}
+	h.of.WriteError(w, nil, err)
+}
 
 // notice looks for net/http's TimeoutHandler among its callers, once a status of 503 is written: after its timeout it returns
 // and leaves its handler running without a slot.

@@ -98,7 +98,7 @@ func newRejecter(t *rapid.T, how string, own string) rejecter {
 	case "breaker":
 		c.Breaker, r.kept = openBreaker{}, false
 	case "max wait":
-		c.MaxQueue, c.MaxWait = 1, time.Nanosecond
+		c.MaxQueue, c.MaxWait = 1, time.Millisecond
 	}
 	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{c}, Observer: toldOfCalls{o}})
 	if err != nil {

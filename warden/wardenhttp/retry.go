@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -29,11 +30,11 @@ type RetryConfig struct {
 	// Outcome returns what a response says about the host; usual is what docs/retries.md says, for the responses that it does
 	// not decide otherwise. It must not use the body. nil: usual. It decides what the throttle counts, not what is retried.
 	Outcome func(resp *http.Response, usual retry.Outcome) retry.Outcome
-	// AttemptTimeout bounds an attempt until the header of its response has arrived, 0 or more; 0: only the request's context
+	// AttemptTimeout bounds an attempt until the header of its response has arrived, 1 ms or more; 0: only the request's context
 	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
 	AttemptTimeout time.Duration
 	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second
-	// attempt beside the first, 0 or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
+	// attempt beside the first, 10 µs or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
 	HedgeAfter time.Duration
 }
 
@@ -48,13 +49,14 @@ type Retry struct {
 // NewRetry returns a Retry under the rules of c, which counts each host (that of the request's URL) by itself. The error, a
 // [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
-	switch {
-	case c == nil:
+	if c == nil {
 		return nil, &warden.InvalidError{Field: "wardenhttp.NewRetry: the caller", Value: "nil", Allowed: "a caller made by retry.New"}
-	case cfg.AttemptTimeout < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: "0 (unlimited) or more"}
-	case cfg.HedgeAfter < 0:
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: "0 (no hedging) or more"}
+	}
+	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
+		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
+	}
+	if allowed := unit.Allowed(cfg.HedgeAfter, unit.Process, 0, "0 (no hedging)"); allowed != "" {
+		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: allowed}
 	}
 	if err := noBase("wardenhttp.RetryConfig", cfg.Base); err != nil {
 		return nil, err

@@ -459,10 +459,10 @@ func TestInvalidRetry(t *testing.T) {
 	for field, f := range map[string]func() (*wardenhttp.Retry, error){
 		"wardenhttp.NewRetry: the caller": func() (*wardenhttp.Retry, error) { return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{}) },
 		"wardenhttp.RetryConfig.AttemptTimeout": func() (*wardenhttp.Retry, error) {
-			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{AttemptTimeout: -1})
+			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{AttemptTimeout: 500})
 		},
 		"wardenhttp.RetryConfig.HedgeAfter": func() (*wardenhttp.Retry, error) {
-			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{HedgeAfter: -1})
+			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{HedgeAfter: 50})
 		},
 		"wardenhttp.RetryConfig.Base": func() (*wardenhttp.Retry, error) {
 			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{Base: (*wardenhttp.Transport)(nil)})

@@ -244,7 +244,7 @@ func TestBufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const length = 8 << 20
 		g := newGuard(t, 1, 0)
-		s := serve(newMiddleware(t, g, wardenhttp.Config{Buffered: true}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := serve(newMiddleware(t, g, wardenhttp.Config{Buffered: true, BufferPerAnswer: length}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = fmt.Fprint(w, strings.Repeat("x", length))

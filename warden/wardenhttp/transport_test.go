@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -163,4 +165,22 @@ func TestZeroTransportRefuses(t *testing.T) {
 		t.Errorf("%v, %v, body closed %d times", resp, err, sent.closes.Load())
 	}
 	rt.CloseIdleConnections()
+}
+
+// Whose client forgot to close a body reads that a slot is held for long, in the error of the next request.
+func TestABodyThatWasNotClosedShows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := newPayload("never closed")
+		rt := newTransport(t, newGuard(t, 1, 4), roundTrip(func(*http.Request) (*http.Response, error) { return respond(http.StatusOK, body), nil }))
+		client := &http.Client{Transport: rt, Timeout: 12 * time.Second}
+		first, err := client.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://upstream/", http.NoBody))(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Body.Close()
+		_, err = client.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://upstream/", http.NoBody))(t))
+		if err == nil || !strings.Contains(err.Error(), "a slot held for 10s or longer") {
+			t.Errorf("H8: %v", err)
+		}
+	})
 }

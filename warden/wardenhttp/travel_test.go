@@ -96,7 +96,7 @@ func TestPropertyThroughManyHops(t *testing.T) {
 				trusts: rapid.Bool().Draw(rt, "trusts"), transit: ms(20, "transit"), working: ms(50, "working"),
 			}
 			if rapid.Bool().Draw(rt, "bounded") {
-				hops[i].timeout = max(1, ms(200, "timeout"))
+				hops[i].timeout = max(time.Millisecond, ms(200, "timeout"))
 			}
 			if rapid.Bool().Draw(rt, "busy") {
 				hops[i].busy = ms(60, "busy for")

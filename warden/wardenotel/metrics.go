@@ -17,6 +17,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -35,7 +36,7 @@ type Config struct {
 
 	// MeterProvider creates the instruments; nil: the global one.
 	MeterProvider metric.MeterProvider
-	// Timeout is how long a collection waits for its sources, more than 0; 0: 2 s. The collection's context applies as well.
+	// Timeout is how long a collection waits for its sources, 1 ms or more; 0: 2 s. The collection's context applies as well.
 	Timeout time.Duration
 }
 
@@ -73,8 +74,8 @@ type instrument struct {
 // New registers instruments for the sources of cfg, until Close. It starts no goroutine and reads no source yet. Use one
 // Metrics per provider: values that two of them export are added up. The error is an [*InvalidError], or the provider's.
 func New(cfg Config) (*Metrics, error) {
-	if cfg.Timeout < 0 {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "above 0, or 0 (the default, 2s)"}
+	if allowed := unit.Allowed(cfg.Timeout, unit.Network, 0, "0 (the default, 2s)"); allowed != "" {
+		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, allowed}
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout

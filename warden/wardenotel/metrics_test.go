@@ -72,21 +72,21 @@ func TestACollectionShowsWhatIs(t *testing.T) {
 	m := everything(t, mp)
 	c := collect(t, reader)
 	c.want(t, map[string]float64{
-		"stopbank.limiter.running{stopbank.limiter.name=prices,stopbank.priority=normal}":                                 1,
-		"stopbank.limiter.rejected{stopbank.limiter.name=prices,stopbank.priority=normal,stopbank.reason=queue_overflow}": 1,
-		"stopbank.limiter.target{stopbank.limiter.name=api}":                                                              12,
-		"stopbank.warden.samples{stopbank.taken_by=request,stopbank.warden.name=api}":                                     1,
-		"stopbank.control.decisions{stopbank.warden.name=api}":                                                            5,
-		"stopbank.control.reason{stopbank.reason=queueing,stopbank.warden.name=api}":                                      1,
-		"stopbank.monitor.utilization_ratio{stopbank.warden.name=api}":                                                    .75,
-		"stopbank.monitor.lag{stopbank.percentile=90,stopbank.warden.name=api}":                                           .002,
-		"stopbank.bulkhead.slots{stopbank.set.name=shop}":                                                                 2,
-		"stopbank.compartment.admitted{stopbank.compartment.name=api,stopbank.set.name=shop}":                             1,
-		"stopbank.compartment.tenants{stopbank.compartment.name=api,stopbank.set.name=shop}":                              1,
-		"stopbank.admission.rejected{stopbank.gate.name=login,stopbank.reason=saturated}":                                 4,
-		"stopbank.lease.oldest_held{stopbank.ledger.name=orders}":                                                         90,
-		"stopbank.dispatch.partitions{stopbank.dispatcher.name=orders}":                                                   8,
-		"stopbank.dispatch.partitions_held{stopbank.dispatcher.name=orders}":                                              1,
+		"stopbank.limiter.running{stopbank.limiter.name=prices,stopbank.priority=normal}":                          1,
+		"stopbank.limiter.rejected{stopbank.limiter.name=prices,stopbank.priority=normal,stopbank.reason=no_slot}": 1,
+		"stopbank.limiter.target{stopbank.limiter.name=api}":                                                       12,
+		"stopbank.warden.samples{stopbank.taken_by=request,stopbank.warden.name=api}":                              1,
+		"stopbank.control.decisions{stopbank.warden.name=api}":                                                     5,
+		"stopbank.control.reason{stopbank.reason=queueing,stopbank.warden.name=api}":                               1,
+		"stopbank.monitor.utilization_ratio{stopbank.warden.name=api}":                                             .75,
+		"stopbank.monitor.lag{stopbank.percentile=90,stopbank.warden.name=api}":                                    .002,
+		"stopbank.bulkhead.slots{stopbank.set.name=shop}":                                                          2,
+		"stopbank.compartment.admitted{stopbank.compartment.name=api,stopbank.set.name=shop}":                      1,
+		"stopbank.compartment.tenants{stopbank.compartment.name=api,stopbank.set.name=shop}":                       1,
+		"stopbank.admission.rejected{stopbank.gate.name=login,stopbank.reason=saturated}":                          4,
+		"stopbank.lease.oldest_held{stopbank.ledger.name=orders}":                                                  90,
+		"stopbank.dispatch.partitions{stopbank.dispatcher.name=orders}":                                            8,
+		"stopbank.dispatch.partitions_held{stopbank.dispatcher.name=orders}":                                       1,
 
 		"stopbank.dispatch.domains{stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3,stopbank.state=fenced}":   5,
 		"stopbank.dispatch.stalled{stopbank.dispatcher.name=orders,stopbank.partition.name=orders-3,stopbank.reason=fenced}":  1,
@@ -297,7 +297,7 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	var nobody *sdk.MeterProvider
 	for field, cfg := range map[string]wardenotel.Config{
-		"Config.Timeout":          {Timeout: -1},
+		"Config.Timeout":          {Timeout: 2},
 		"Config.MeterProvider":    {MeterProvider: nobody},
 		"Config.Limiters":         {Limiters: map[string]*limiter.Limiter{"": newLimiter(t, 1, nil)}},
 		`Config.Gates["a"]`:       {Gates: map[string]wardenotel.Gate{"a": {}}},

@@ -75,7 +75,7 @@ func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 	_, err := l.TryAcquire(limiter.Task{Name: "quote\xff" + strings.Repeat("x", 1000), ID: "4bf92f", Priority: limiter.High})
 	attrs := told(t, fmt.Errorf("no price: %w", err))
 	for key, want := range map[attribute.Key]any{
-		"stopbank.reason": "queue_overflow", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64), "stopbank.wait.duration": 0.,
+		"stopbank.reason": "no_slot", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64), "stopbank.wait.duration": 0.,
 		"stopbank.request_id": "4bf92f", "stopbank.in_flight": int64(1), "stopbank.queued": int64(0), "stopbank.retry_after": 1., "stopbank.decision.number": int64(9),
 		"stopbank.decision.state": "initial", "stopbank.decision.target": int64(1), "stopbank.decision.shed": .25,
 	} {

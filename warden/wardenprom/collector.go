@@ -13,6 +13,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -26,7 +27,7 @@ type Config struct {
 	Ledgers     map[string]Ledger
 	Dispatchers map[string]Dispatcher
 
-	// Timeout is how long a scrape waits for its sources, more than 0; 0: 2 s.
+	// Timeout is how long a scrape waits for its sources, 1 ms or more; 0: 2 s.
 	Timeout time.Duration
 }
 
@@ -64,8 +65,8 @@ type family struct {
 
 // New returns a collector. It starts no goroutine and reads no source yet. The error is an [*InvalidError].
 func New(cfg Config) (*Collector, error) {
-	if cfg.Timeout < 0 {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, "above 0, or 0 (the default, 2s)"}
+	if allowed := unit.Allowed(cfg.Timeout, unit.Network, 0, "0 (the default, 2s)"); allowed != "" {
+		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, allowed}
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout

@@ -75,7 +75,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		field string
 		cfg   wardenprom.Config
 	}{
-		{"Config.Timeout", wardenprom.Config{Timeout: -1}},
+		{"Config.Timeout", wardenprom.Config{Timeout: 2}},
 		{"Config.Limiters", wardenprom.Config{Limiters: map[string]*limiter.Limiter{"": l}}},
 		{"Config.Gates", wardenprom.Config{Gates: map[string]wardenprom.Gate{"\xff": stats}}},
 		{"Config.Ledgers", wardenprom.Config{Ledgers: map[string]wardenprom.Ledger{strings.Repeat("x", 129): {}}}},

@@ -5,6 +5,7 @@ package wardenslog
 import (
 	"errors"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,8 @@ func (o *setLog) Observe(e bulkhead.Event) {
 		}
 	case bulkhead.Resized:
 		o.log.change(now, resized(e))
+	case bulkhead.Proposed:
+		o.log.change(now, proposed(e))
 	case bulkhead.Applied:
 		o.applied(e, now)
 	case bulkhead.ModeChanged:
@@ -147,5 +150,11 @@ func panicked(e bulkhead.Event) line {
 func resized(e bulkhead.Event) line {
 	return line{at: e.At, level: slog.LevelInfo, text: "stopbank: compartments resized", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.Uint64("revision", e.Revision)}
+	}}
+}
+
+func proposed(e bulkhead.Event) line {
+	return line{at: e.At, level: slog.LevelInfo, text: "stopbank: plan proposed", attrs: func() []slog.Attr {
+		return []slog.Attr{slog.Uint64("revision", e.Revision), slog.String("reasons", short(strings.Join(e.Proposal.Reasons, "; ")))}
 	}}
 }

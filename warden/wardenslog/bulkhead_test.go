@@ -173,3 +173,30 @@ func TestASetInADryRun(t *testing.T) {
 		}
 	})
 }
+
+// TestAProposalIsLoggedOnce: when the second minute of rejections is over, with its reasons.
+func TestAProposalIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, b := open(t, wardenslog.Config{})
+		set := must(bulkhead.New(bulkhead.Config{Total: 9, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{{Name: "api", Guaranteed: 1}, {Name: "batch", Guaranteed: 8}}}))(t)
+		_, _, err := set.Compartment("api").Acquire(t.Context()) // the only slot, for ever
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 400 {
+			time.Sleep(time.Second)
+			_, _, _ = set.Compartment("api").Acquire(t.Context())
+		}
+		synctest.Wait()
+		var found []string
+		for line := range strings.Lines(b.all(true)) {
+			if strings.Contains(line, `"msg":"stopbank: plan proposed"`) {
+				found = append(found, line)
+			}
+		}
+		if len(found) != 1 || !strings.Contains(found[0], `"level":"INFO"`) || !strings.Contains(found[0], `"revision":1,"reasons":"\"api\" rejected `) ||
+			!strings.Contains(found[0], `\"batch\" used at most 0 of its 8 guaranteed slots: 1 fewer`) {
+			t.Errorf("logged %q", found)
+		}
+	})
+}

@@ -227,6 +227,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"Config.PerSecond", wardenslog.Config{PerSecond: 1001}},
 		{"Config.Samples", wardenslog.Config{Samples: (*slog.LevelVar)(nil)}},
 		{"Config.Quiet", wardenslog.Config{Quiet: -1}},
+		{"Config.Quiet", wardenslog.Config{Quiet: 10}},
 	} {
 		_, err := wardenslog.New(c.cfg)
 		var invalid *wardenslog.InvalidError

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
+	"github.com/stopbank/stopbank/warden/internal/unit"
 )
 
 // Config describes a [Logger]. The zero value writes to slog.Default.
@@ -22,7 +23,7 @@ type Config struct {
 	Every int
 	// PerSecond is the maximum number of samples per second, and separately of changes, 1 to 1000; 0: 10.
 	PerSecond int
-	// Quiet is the time without a rejection after which an episode ends, more than 0; 0: 10 s.
+	// Quiet is the time without a rejection after which an episode ends, 1 ms or more; 0: 10 s.
 	Quiet time.Duration
 	// Samples is the level of samples; nil: slog.LevelInfo.
 	Samples slog.Leveler
@@ -90,13 +91,14 @@ const room = 64
 
 // New returns a logger. It starts no goroutine. The error is an [*InvalidError].
 func New(cfg Config) (*Logger, error) {
+	quiet := unit.Allowed(cfg.Quiet, unit.Network, 0, "0 (the default, 10s)")
 	switch {
 	case cfg.Every < 0:
 		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (the default, 1)"}
 	case cfg.PerSecond < 0 || cfg.PerSecond > 1000:
 		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (the default, 10)"}
-	case cfg.Quiet < 0:
-		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, "above 0, or 0 (the default, 10s)"}
+	case quiet != "":
+		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, quiet}
 	}
 	if typed := nilcheck.Optional(cfg.Samples); typed != "" {
 		return nil, &InvalidError{"Config.Samples", typed, "nil (slog.LevelInfo) or a level"}

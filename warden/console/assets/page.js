@@ -215,6 +215,8 @@ function compartments(s) {
   const { total, effective_total: left, in_flight: running, revision, stale } = s.set;
   text($("set-sum"), `${number(running)} of ${number(left)} slots in flight` +
     (left < total ? `; the controller leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan revision ${revision}.`);
+  $("set-proposal").hidden = s.set.proposal.length === 0;
+  text($("set-proposal"), `Proposed, and not applied: ${s.set.proposal.join("; ")}.`);
   keyed($("compartments"), s.set.compartments, (c) => c.name, card, (e, c) => {
     const own = Math.min(c.in_flight, c.effective_guaranteed), over = c.in_flight - own;
     fill(e, {
@@ -266,7 +268,7 @@ function rejections(list) {
 }
 
 function rejection(r) {
-  const d = r.decision, ofSet = r.limiter !== "warden" && state?.set?.compartments.some((c) => c.name === r.limiter);
+  const d = r.decision, ofSet = r.limiter !== state?.warden?.name && state?.set?.compartments.some((c) => c.name === r.limiter);
   return el("details", { class: "rejection" },
     el("summary", {},
       el("time", { datetime: r.at }, clock(r.at, 3)), " ",

@@ -99,6 +99,8 @@ func Families() []Family {
 		Family{"limit", Amount, "{slot}", "Most slots that the compartment may use, by the plan.", nil},
 		Family{"effective_guaranteed", Amount, "{slot}", "Guaranteed slots under the decision in force.", nil},
 		Family{"effective_limit", Amount, "{slot}", "Most slots that the compartment may use under the decision in force.", nil},
+		Family{"proposed_guaranteed", Amount, "{slot}", "Guaranteed slots by the plan that the set proposes, or by the one in force if it proposes none.", nil},
+		Family{"proposed_limit", Amount, "{slot}", "Most slots that the compartment may use, by the same plan.", nil},
 		Family{"lent", Amount, "{slot}", "Guaranteed slots in use by other compartments.", nil},
 		Family{"borrowed", Amount, "{slot}", "Slots in use beyond the guarantee.", nil},
 		Family{"criticality", Level, "1", "Configured criticality, -128 to 127; 127 is critical.", nil},

@@ -40,7 +40,7 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 
 // judgements are the reasons of a dry run: those that are known when a task comes.
 func judgements() []limiter.Reason {
-	return []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.DeadlineExceeded}
+	return []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.NoSlot, limiter.ProbabilisticShedding, limiter.DeadlineExceeded}
 }
 
 // Classes are those of priorities, whose names are the values of the label priority.
@@ -120,8 +120,14 @@ func ReadSet(p Put, name string, set *bulkhead.Set) {
 	p("stopbank_bulkhead_decision_stale", truth(s.Stale), name)
 	p("stopbank_bulkhead_unknown_total", float64(s.Unknown), name)
 	p("stopbank_bulkhead_observer_panics_total", float64(s.ObserverPanics), name)
-	for _, c := range s.Compartments {
+	for i, c := range s.Compartments {
 		readCompartment(p, name, c)
+		guaranteed, limit := c.Guaranteed, c.Max
+		if s.Proposal != nil {
+			guaranteed, limit = s.Proposal.Plan.Compartments[i].Guaranteed, s.Proposal.Plan.Compartments[i].Max
+		}
+		p("stopbank_compartment_proposed_guaranteed", float64(guaranteed), name, c.Name)
+		p("stopbank_compartment_proposed_limit", float64(limit), name, c.Name)
 	}
 }
 
