@@ -67,7 +67,9 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	l.remember(t, d, o)
+	if o.would != 0 || o.grant != SlotFree || l.prompt != nil {
+		l.remember(t, d, o)
+	}
 	return l.observeStart(p), nil
 }
 
@@ -131,7 +133,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
 			o = l.countRejection(t.Priority, reasonOf(v), 0, now)
 		}
-		l.oldestHeld(now)
+		l.heldFor(now)
 	}
 	l.mu.Unlock()
 	if o.rule == nil {
@@ -201,7 +203,9 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	l.remember(t, d, o)
+	if o.would != 0 || o.grant != SlotFree || l.prompt != nil {
+		l.remember(t, d, o)
+	}
 	return l.observeStart(p), nil
 }
 
@@ -268,7 +272,7 @@ func (l *Limiter) vacate(p Priority) { l.running--; l.classes[p.class()].Running
 // grant takes a slot for a task that did not wait.
 func (l *Limiter) grant(p Priority) outcome {
 	l.occupy(p)
-	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: l.running}
+	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: int32(l.running)}
 }
 
 // countRejection counts a rejection and returns its outcome.
@@ -287,20 +291,30 @@ func (l *Limiter) countRejection(p Priority, why Reason, waited, now time.Durati
 
 func (l *Limiter) describe(now time.Duration) outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
-	return outcome{rule: l.rule, inFlight: l.running, queued: l.queue.Len(), cut: Priority(cut), oldestHeld: l.oldestHeld(now)}
+	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: Priority(cut), oldestHeld: l.heldFor(now)}
 }
 
-// oldestHeld returns how long the oldest permit has been out at least: since the first call that found it the oldest. So a start
-// reads no clock, and a permit that nobody releases shows its age to those who wait for it.
-func (l *Limiter) oldestHeld(now time.Duration) time.Duration {
-	s := l.held.younger
-	if s == nil {
-		return 0
+// heldFor returns for how long, at least, one permit has been out that nobody has released: since the first call that looked at it. Each
+// call looks at the same permit as the one before, or, if that was released, for another. So a start does nothing for it, and a permit
+// that nobody releases is found, and stays.
+func (l *Limiter) heldFor(now time.Duration) time.Duration {
+	const most = 8 // slots that a call looks at: many may be idle
+	for range min(most, len(l.slots)) {
+		if w := l.witness; w.slot != nil && w.slot.out && w.slot.number == w.number {
+			return now - w.since
+		}
+		l.look = (l.look + 1) % len(l.slots)
+		s := l.slots[l.look]
+		l.witness = witness{s, s.number, now}
 	}
-	if s.seen == 0 {
-		s.seen = max(now, 1)
-	}
-	return now - s.seen
+	return 0
+}
+
+// witness is a permit that was out at a time.
+type witness struct {
+	slot   *slot
+	number uint64
+	since  time.Duration
 }
 
 // serve grants free slots to waiting tasks. Every change that may free a slot calls serve before it unlocks mu.
@@ -341,9 +355,7 @@ type Permit struct {
 type slot struct {
 	number   uint64 // grows by one with each release
 	next     *slot  // in the free list
-	older    *slot  // of the permits that are out, in the order of their starts; Limiter.held is before the oldest
-	younger  *slot
-	seen     time.Duration // when it was first found to be the oldest; 0: never
+	out      bool
 	task     Task
 	deadline deadline
 	outcome  outcome
@@ -355,10 +367,9 @@ func (l *Limiter) newPermit(t Task, d deadline, o outcome) Permit {
 	s := l.idle
 	if s == nil {
 		s = new(slot)
+		l.slots = append(l.slots, s)
 	}
-	l.idle, s.next = s.next, nil
-	s.older, s.seen = l.youngest, 0
-	l.youngest.younger, l.youngest = s, s
+	l.idle, s.next, s.out = s.next, nil, true
 	s.task, s.deadline, s.outcome = t, d, o
 	return Permit{l, s, s.number}
 }
@@ -386,13 +397,7 @@ func (p Permit) release() bool {
 		return false
 	}
 	s.number++
-	s.next, l.idle = l.idle, s
-	if s.older.younger = s.younger; s.younger == nil {
-		l.youngest = s.older
-	} else {
-		s.younger.older = s.older
-	}
-	s.older, s.younger = nil, nil
+	s.next, l.idle, s.out = l.idle, s, false
 	l.vacate(s.task.Priority)
 	if s.outcome.would != 0 {
 		l.unwanted--

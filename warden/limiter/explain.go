@@ -41,9 +41,9 @@ type Explanation struct {
 	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
 	Bound Bound
 	Limit int
-	// OldestHeld is for how long, at least, the oldest permit had been out: since the first task that found no slot while it was the
-	// oldest; 0: unknown. If it grows and grows, nobody releases that permit: a Release was forgotten, or a response's body not
-	// closed.
+	// OldestHeld is for how long, at least, the oldest permit had been out; 0: unknown. It is the time since a task that found no slot
+	// looked at one of the permits, and grows until that one is released; then another is looked at. If it grows and grows, nobody
+	// releases that permit: a Release was forgotten, or a response's body not closed.
 	OldestHeld time.Duration
 	// ShedBelow is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
 	ShedBelow Priority
@@ -208,12 +208,12 @@ func outcomeOf(r Reason) Outcome {
 }
 
 // outcome records a decision about a task, with the limiter's state at that time: a grant, or the reason of a rejection.
-type outcome struct {
+type outcome struct { // 72 bytes: eight more cost each start 9 ns
 	rule       *rule
 	waited     time.Duration
 	maxWait    time.Duration
-	inFlight   int
-	queued     int
+	inFlight   int32
+	queued     int32
 	oldestHeld time.Duration
 	cause      error // of a rejection: the context's error, if that is why
 	grant      Grant
@@ -228,7 +228,7 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
 	e := Explanation{
 		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
 		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
-		InFlight: o.inFlight, QueueLen: o.queued, OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
+		InFlight: int(o.inFlight), QueueLen: int(o.queued), OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
 	}
 	if o.reason != 0 {
 		e.Outcome, e.Grant = outcomeOf(o.reason), 0
@@ -258,6 +258,6 @@ func (o *outcome) retryAfter() time.Duration {
 	if o.reason == DeadlineExceeded || o.reason == Canceled || o.reason == Closed || d.TargetConcurrency == 0 {
 		return 0
 	}
-	rounds := 1 + o.queued/d.TargetConcurrency
+	rounds := 1 + int(o.queued)/d.TargetConcurrency
 	return time.Duration(min(float64(d.Expected)*float64(rounds), float64(time.Minute)))
 }

@@ -16,38 +16,78 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Permits are taken and released in any order. A rejection says how long ago the first one met the same oldest permit.
+// Permits are taken and released in any order. A rejection never says that a slot has been held for longer than the oldest has, and for
+// a second more than the one before it if nothing was released between them. One that nobody ever releases is found.
 func TestPropertyOldestHeld(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := rapid.IntRange(1, 4).Draw(rt, "limit")
+		forgotten := rapid.IntRange(0, limit-1).Draw(rt, "forgotten")
 		steps := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 60).Draw(rt, "steps")
 		wrong := ""
 		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(time.Second)
 			l := must(New(Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: limit}}))(t)
-			var out []Permit // the oldest first
-			met := map[Permit]time.Time{}
-			for i, step := range steps {
-				switch time.Sleep(time.Second); {
-				case step > 6 && len(out) > 0:
-					k := step % len(out)
-					out[k].Release()
-					out = append(out[:k:k], out[k+1:]...)
-				default:
-					p, err := l.TryAcquire(Task{})
-					if err == nil {
-						out = append(out, p)
-						continue
-					}
-					if met[out[0]].IsZero() {
-						met[out[0]] = time.Now()
-					}
-					var r *Rejection
-					if want := time.Since(met[out[0]]); !errors.As(err, &r) || r.OldestHeld != want {
-						wrong = fmt.Sprintf("Q7: step %d: %v; want the oldest permit held for %s or longer", i, r, want)
-						return
+			out := map[int]Permit{}
+			began := map[int]time.Time{}
+			fill := func() {
+				for k := range limit {
+					if _, held := out[k]; !held {
+						out[k], began[k] = must(l.TryAcquire(Task{}))(t), time.Now()
 					}
 				}
+			}
+			rejected := func() time.Duration {
+				_, err := l.TryAcquire(Task{})
+				var r *Rejection
+				if !errors.As(err, &r) {
+					t.Fatalf("Q7: %v, want a rejection", err)
+				}
+				return r.OldestHeld
+			}
+			release := func(k int) {
+				out[k].Release()
+				delete(out, k)
+			}
+			fill()
+			last := time.Duration(-1) // of the rejection a second ago, if nothing was released since
+			for i, step := range steps {
+				time.Sleep(time.Second)
+				if step < limit {
+					release(step)
+					fill()
+					last = -1
+					continue
+				}
+				oldest := time.Duration(0)
+				for _, at := range began {
+					oldest = max(oldest, time.Since(at))
+				}
+				got := rejected()
+				if got > oldest || last >= 0 && got != last+time.Second {
+					wrong = fmt.Sprintf("Q7: step %d: held for %s, after %s; the oldest for %s", i, got, last, oldest)
+					return
+				}
+				last = got
+			}
+			others := func() {
+				for k := range limit {
+					if k != forgotten {
+						release(k)
+					}
+				}
+				fill()
+			}
+			for range 2 * limit { // each time, who else is looked at leaves
+				rejected()
+				others()
+			}
+			before := rejected()
+			time.Sleep(time.Hour)
+			if got := rejected(); got != before+time.Hour {
+				wrong = fmt.Sprintf("Q7: held for %s, then for %s, an hour later", before, got)
+			}
+			others()
+			if got := rejected(); wrong == "" && got < time.Hour {
+				wrong = fmt.Sprintf("Q7: a permit is forgotten, and the oldest held for %s", got)
 			}
 		})
 		if wrong != "" {

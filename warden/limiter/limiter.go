@@ -57,16 +57,17 @@ type Limiter struct {
 	prompt     *queue.Recent[Explanation] // tasks that did not wait; nil: they are not kept
 	waiters    queue.Pool[outcome]
 
-	mu       sync.Mutex // guards all below; no foreign code runs while it is held
-	rule     *rule      // the decision in force
-	seq      uint64     // of the decision applied last
-	expiry   *time.Timer
-	closed   bool
-	direct   bool // a task with a free slot may start at once: not closed, no dry run
-	queue    queue.Queue[outcome]
-	idle     *slot // free list
-	held     slot  // before the oldest permit that is out
-	youngest *slot // of these; &held: none is
+	mu      sync.Mutex // guards all below; no foreign code runs while it is held
+	rule    *rule      // the decision in force
+	seq     uint64     // of the decision applied last
+	expiry  *time.Timer
+	closed  bool
+	direct  bool // a task with a free slot may start at once: not closed, no dry run
+	queue   queue.Queue[outcome]
+	idle    *slot   // free list
+	slots   []*slot // all
+	look    int     // in slots
+	witness witness
 
 	running                   int
 	unwanted                  int           // the running tasks that a dry run would have rejected
@@ -95,7 +96,7 @@ func New(cfg Config) (*Limiter, error) {
 	if cfg.RecentStarts > 0 {
 		l.prompt = queue.NewRecent[Explanation](cfg.RecentStarts)
 	}
-	l.queue.Left, l.youngest = l.drop, &l.held
+	l.queue.Left = l.drop
 	l.begun(initial.Sanitized(), cfg.Mode)
 	return l, nil
 }

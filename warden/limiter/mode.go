@@ -94,7 +94,7 @@ func (l *Limiter) startDryRun(t Task, due, now time.Duration, mayWait bool, draw
 	queued := max(0, l.running-l.unwanted-l.rule.decision.TargetConcurrency)
 	why := l.evaluate(t, due, now, mayWait, draw)
 	o := l.grant(t.Priority)
-	o.queued, o.would = queued, why
+	o.queued, o.would = int32(queued), why
 	if why != 0 {
 		cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
 		o.cut = Priority(cut)
