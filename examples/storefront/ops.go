@@ -220,19 +220,25 @@ func (s *shop) setPlan(body io.Reader) (status int, reason string, err error) {
 			Name                      *string
 			Guaranteed, Lendable, Max *int
 			Mode                      *limiter.Mode
+			MaxQueue                  *int           `json:"max_queue"`
+			MaxWait                   *time.Duration `json:"max_wait"`
+			Timeout                   *time.Duration
 		}
 	}
 	err = decode(body, &given)
 	if err == nil && (given.Revision == nil || given.Total == nil) {
 		err = errors.New("revision and total are required")
 	}
-	var plan bulkhead.Plan
+	plan := bulkhead.Plan{By: "admin API"}
 	for i, c := range given.Compartments {
-		if err == nil && (c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil) {
-			err = fmt.Errorf("compartments[%d]: name, guaranteed, lendable, max and mode are required", i)
+		if err == nil && (c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil || c.MaxQueue == nil || c.MaxWait == nil || c.Timeout == nil) {
+			err = fmt.Errorf("compartments[%d]: name, guaranteed, lendable, max, mode, max_queue, max_wait and timeout are required", i)
 		}
 		if err == nil {
-			plan.Compartments = append(plan.Compartments, bulkhead.Share{Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max, Mode: *c.Mode})
+			plan.Compartments = append(plan.Compartments, bulkhead.Share{
+				Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max, Mode: *c.Mode,
+				MaxQueue: *c.MaxQueue, MaxWait: *c.MaxWait, Timeout: *c.Timeout,
+			})
 		}
 	}
 	if err != nil {

@@ -21,7 +21,7 @@ type report[T any] struct {
 // which of the two it was, so there is one answer, and the breaker gets one result.
 func runAsync[T any](made call, fn func(context.Context) (T, error)) (T, error) {
 	k := &made
-	ctx, cancel := context.WithTimeout(k.mark, k.pool.config.Timeout)
+	ctx, cancel := context.WithTimeout(k.mark, k.within)
 	reports := make(chan report[T], 1)
 	go func() {
 		defer cancel()

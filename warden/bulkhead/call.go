@@ -21,6 +21,7 @@ type call struct {
 	done   func(error) // reports to the breaker; nil: no breaker
 	began  stopwatch
 	span   monitor.Span
+	within time.Duration // the Timeout; 0: none
 	waited time.Duration
 	would  limiter.Reason // why Enforce would have rejected it, in a dry run; 0: it would not
 }
@@ -110,16 +111,17 @@ type outcome struct {
 type deadline struct {
 	at   time.Time
 	from limiter.DeadlineSource
+	most time.Duration // the compartment's bound; 0: none
 	due  time.Duration // by the set's clock; queue.Never: no deadline
 }
 
 func (p *pool) deadline(ctx context.Context, now time.Duration) deadline {
 	d := deadline{due: queue.Never}
 	if at, ok := ctx.Deadline(); ok {
-		d = deadline{at, limiter.FromContext, min(time.Until(at), queue.Never-1-now) + now}
+		d = deadline{at, limiter.FromContext, 0, min(time.Until(at), queue.Never-1-now) + now}
 	}
-	if most := p.config.MaxWait; most > 0 && most < d.due-now {
-		d = deadline{time.Now().Add(most), p.boundedBy, now + most}
+	if most, from := p.bounds.Load().wait(); most > 0 && most < d.due-now {
+		d = deadline{time.Now().Add(most), from, most, now + most}
 	}
 	return d
 }
@@ -157,6 +159,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 			return err
 		}
 	}
+	k.within = p.bounds.Load().Timeout
 	k.began.start(p.set)
 	k.span = p.feeds.Load().Start(p.config.Name)
 	return nil
@@ -331,7 +334,7 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 	}
 	p.rejections.Add(r.Explanation)
 	if o.reason == limiter.TimeoutQueued {
-		return &TimeoutError{p.config.Name, Queued, p.config.MaxWait, r, r.Task.ID}
+		return &TimeoutError{p.config.Name, Queued, d.most, r, r.Task.ID}
 	}
 	return r
 }
@@ -487,7 +490,7 @@ func (k *call) classify(ctx context.Context, err error) (Outcome, error) {
 
 // timeout is the error of a call whose Timeout has passed.
 func (k *call) timeout() error {
-	return &TimeoutError{k.pool.config.Name, Running, k.pool.config.Timeout, nil, k.pool.set.requestOf(k.Context)}
+	return &TimeoutError{k.pool.config.Name, Running, k.within, nil, k.pool.set.requestOf(k.Context)}
 }
 
 // observeAnswer passes the caller's answer to the observer.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/unit"
@@ -31,9 +32,9 @@ func (cfg *Config) check() (Plan, error) {
 		if err := c.check(fieldOf("Config", i, c.Name)); err != nil {
 			return plan, err
 		}
-		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode})
+		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode, c.MaxQueue, c.MaxWait, c.Timeout})
 	}
-	err := plan.check("Config", func(i int) int { return cfg.Compartments[i].MaxQueue })
+	err := plan.check("Config", func(i int) *CompartmentConfig { return &cfg.Compartments[i] })
 	return plan, err
 }
 
@@ -47,39 +48,22 @@ func fieldOf(of string, i int, name string) string {
 
 // check validates the fields that are not part of a plan.
 func (c *CompartmentConfig) check(field string) error {
-	for _, f := range []struct {
-		name, zero string
-		value      time.Duration
-	}{{"MaxWait", "as Timeout", c.MaxWait}, {"Timeout", "none", c.Timeout}} {
-		if allowed := unit.Allowed(f.value, unit.Process, 0, "0 ("+f.zero+")"); allowed != "" {
-			return &InvalidError{field + f.name, f.value, allowed}
-		}
-	}
 	t, noBreaker, noFallback := c.Tenants, nilcheck.Optional(c.Breaker), nilcheck.Optional(c.Fallback)
 	switch {
 	case c.Name == "":
 		return &InvalidError{field + "Name", `""`, "a name"}
-	case c.MaxQueue < 0:
-		return &InvalidError{field + "MaxQueue", c.MaxQueue, "0 (nobody waits) or more"}
-	case c.MaxWait > 0 && c.MaxQueue == 0:
-		return &InvalidError{field + "MaxWait", c.MaxWait, "0 without MaxQueue: no call waits"}
 	case c.MaxFallback < 0:
 		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (the default, as Max) or more"}
 	case noFallback != "":
 		return &InvalidError{field + "Fallback", noFallback, "nil (no fallback) or FallbackOf a function"}
 	case noBreaker != "":
 		return &InvalidError{field + "Breaker", noBreaker, "nil (no breaker) or a breaker"}
-	case c.Breaker != nil && c.MaxQueue > 0 && breakerOpen(c.Breaker) == nil:
-		return &InvalidError{field + "Breaker", fmt.Sprintf("a %T, which cannot say that it is open", c.Breaker),
-			"with a MaxQueue, one with IsOpen() bool or gobreaker's State(): calls would queue behind an open breaker"}
 	case t.Max < 0 || t.Max > maxSlots:
 		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
 	case t.Keys < 0 || t.Keys > maxKeys:
 		return &InvalidError{field + "Tenants.Keys", t.Keys, "1 to 1000000, or 0 (the default, 10000)"}
 	case (t.Keys > 0 || t.Weight != nil) && t.Max == 0:
 		return &InvalidError{field + "Tenants.Max", 0, "1 or more, because Tenants.Keys or Tenants.Weight is set"}
-	case t.Max > 0 && c.MaxQueue == 0:
-		return &InvalidError{field + "MaxQueue", 0, "1 or more, because Tenants is set and a tenant below its fair share waits for it"}
 	}
 	return nil
 }
@@ -87,9 +71,6 @@ func (c *CompartmentConfig) check(field string) error {
 // defaults returns c with its zero values replaced by the defaults.
 func (c *CompartmentConfig) defaults() CompartmentConfig {
 	d := *c
-	if d.MaxWait == 0 {
-		d.MaxWait = d.Timeout
-	}
 	if d.MaxFallback == 0 {
 		d.MaxFallback = max(d.Max, d.Guaranteed)
 	}
@@ -99,8 +80,11 @@ func (c *CompartmentConfig) defaults() CompartmentConfig {
 	return d
 }
 
-// check validates the plan and fills in each Max that is 0. maxQueue returns MaxQueue of the i-th compartment.
-func (p *Plan) check(field string, maxQueue func(int) int) error {
+// check validates the plan and fills in each Max that is 0. config returns that of the i-th compartment.
+func (p *Plan) check(field string, config func(int) *CompartmentConfig) error {
+	if len(p.By) > longestBy || !utf8.ValidString(p.By) {
+		return &InvalidError{field + ".By", fmt.Sprintf("%.140q", p.By), "at most 128 bytes of UTF-8"}
+	}
 	if p.Total < 1 || p.Total > maxSlots {
 		return &InvalidError{field + ".Total", p.Total, "1 to 1000000"}
 	}
@@ -110,7 +94,7 @@ func (p *Plan) check(field string, maxQueue func(int) int) error {
 		if slices.ContainsFunc(p.Compartments[:i], func(s Share) bool { return s.Name == sh.Name }) {
 			return &InvalidError{fmt.Sprintf("%s.Compartments[%d].Name", field, i), fmt.Sprintf("%q", sh.Name), "a name that no other compartment has"}
 		}
-		if err := sh.check(fieldOf(field, i, sh.Name), p.Total, maxQueue(i)); err != nil {
+		if err := sh.check(fieldOf(field, i, sh.Name), p.Total, config(i)); err != nil {
 			return err
 		}
 		sum += sh.Guaranteed
@@ -121,13 +105,30 @@ func (p *Plan) check(field string, maxQueue func(int) int) error {
 	return nil
 }
 
-func (sh *Share) check(field string, total, maxQueue int) error {
+func (sh *Share) check(field string, total int, c *CompartmentConfig) error {
+	for _, f := range []struct {
+		name, zero string
+		value      time.Duration
+	}{{"MaxWait", "as Timeout", sh.MaxWait}, {"Timeout", "none", sh.Timeout}} {
+		if allowed := unit.Allowed(f.value, unit.Process, 0, "0 ("+f.zero+")"); allowed != "" {
+			return &InvalidError{field + f.name, f.value, allowed}
+		}
+	}
 	switch {
+	case sh.MaxQueue < 0:
+		return &InvalidError{field + "MaxQueue", sh.MaxQueue, "0 (nobody waits) or more"}
+	case sh.MaxWait > 0 && sh.MaxQueue == 0:
+		return &InvalidError{field + "MaxWait", sh.MaxWait, "0 without MaxQueue: no call waits"}
+	case c.Breaker != nil && sh.MaxQueue > 0 && breakerOpen(c.Breaker) == nil:
+		return &InvalidError{field + "Breaker", fmt.Sprintf("a %T, which cannot say that it is open", c.Breaker),
+			"with a MaxQueue, one with IsOpen() bool or gobreaker's State(): calls would queue behind an open breaker"}
+	case c.Tenants.Max > 0 && sh.MaxQueue == 0:
+		return &InvalidError{field + "MaxQueue", 0, "1 or more, because Tenants is set and a tenant below its fair share waits for it"}
 	case sh.Guaranteed < 0 || sh.Guaranteed > total:
 		return &InvalidError{field + "Guaranteed", sh.Guaranteed, fmt.Sprintf("0 to Total (%d)", total)}
 	case sh.Lendable < 0 || sh.Lendable > sh.Guaranteed:
 		return &InvalidError{field + "Lendable", sh.Lendable, fmt.Sprintf("0 to Guaranteed (%d)", sh.Guaranteed)}
-	case sh.Lendable > 0 && maxQueue == 0:
+	case sh.Lendable > 0 && sh.MaxQueue == 0:
 		return &InvalidError{field + "Lendable", sh.Lendable, "0, or more with a MaxQueue: a caller whose slot is lent waits for it in the queue"}
 	case sh.Mode > limiter.Bypass:
 		return &InvalidError{field + "Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass"}

@@ -20,7 +20,8 @@ type Config struct {
 	Observer Observer
 }
 
-// CompartmentConfig describes one compartment: its Name and its slots, Guaranteed, Max or both. The other fields may be zero.
+// CompartmentConfig describes one compartment: its Name and its slots, Guaranteed, Max or both. The other fields may be zero. [Set.Resize]
+// changes the fields that [Share] has as well.
 type CompartmentConfig struct {
 	// Name is unique in the set and not empty.
 	Name string
@@ -32,8 +33,7 @@ type CompartmentConfig struct {
 	// Max is the maximum number of slots, borrowed ones included, 1 to Total, and at least Guaranteed; 0: Guaranteed.
 	Max int
 	// Mode is the initial mode; the zero value is limiter.Enforce. In limiter.DryRun and limiter.Bypass no call waits or is
-	// rejected for lack of a slot (B12, B13); Timeout, Breaker and the reentry check still apply. [Set.Resize] changes the
-	// mode.
+	// rejected for lack of a slot (B12, B13); Timeout, Breaker and the reentry check still apply.
 	Mode limiter.Mode
 	// MaxQueue is the maximum number of waiting calls, 0 or more; with tenants, per tenant. 0: no queue.
 	MaxQueue int

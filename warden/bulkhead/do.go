@@ -45,7 +45,7 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 		c.observeRejection(ctx, err)
 		return v, false, err
 	}
-	if c.pool.config.Timeout > 0 {
+	if k.within > 0 {
 		v, err = runAsync(k, fn)
 	} else {
 		v, err = runInline(&k, fn)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -162,6 +163,66 @@ func TestAQueueTimeoutExplainsItself(t *testing.T) {
 		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != limiter.TimeoutQueued {
 			t.Errorf("B5: %+v", r)
 		}
+	})
+}
+
+// The bounds of calls are part of the plan: what runs or waits keeps those that it began with, and who made the plan is told.
+func TestBoundsWhileRunning(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *crew) {
+		seen := &recording{}
+		s := mustNew(t, Config{Total: 2, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, MaxQueue: 1, MaxWait: 2 * time.Second, Timeout: 3 * time.Second}}})
+		a := s.Compartment("a")
+		_, permit, err := a.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := make(chan error)
+		go func() {
+			_, err := Do(t.Context(), a, nothing)
+			ran <- err
+		}()
+		synctest.Wait()
+		p := s.Plan()
+		sh := &p.Compartments[0]
+		p.By, sh.MaxQueue, sh.MaxWait, sh.Timeout = "anna", 3, 5*time.Second, 9*time.Second
+		if _, err := s.Resize(p); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Snapshot(); got.ResizedBy != "anna" || !got.ResizedAt.Equal(time.Now()) || got.Compartments[0].MaxQueue != 3 || seen.of(Resized)[0].By != "anna" || s.Plan().By != "" {
+			t.Errorf("B7: %+v, %+v", got, seen.of(Resized))
+		}
+		later := time.Now()
+		var queued *TimeoutError
+		if err := <-ran; !errors.As(err, &queued) || queued.After != 2*time.Second || time.Since(later) != 2*time.Second {
+			t.Errorf("B7: who waited when MaxWait was 2 s: %v", err)
+		}
+		later = time.Now()
+		if _, err := Do(t.Context(), a, nothing); !errors.As(err, &queued) || queued.After != 5*time.Second || time.Since(later) != 5*time.Second {
+			t.Errorf("B7: who waits now: %v", err)
+		}
+		permit.Release(context.DeadlineExceeded)
+		if out := a.Snapshot().Outcomes[TimedOut.String()]; out != 1 {
+			t.Errorf("B7: it began with a Timeout of 3 s, and ran for 7: %v", a.Snapshot().Outcomes)
+		}
+		ctx, permit, err := a.Acquire(t.Context())
+		if at, ok := ctx.Deadline(); err != nil || !ok || time.Until(at) != 9*time.Second || a.Timeout() != 9*time.Second {
+			t.Errorf("B7: Timeout until %v: %v", at, err)
+		}
+		permit.Release(nil)
+		for field, bad := range map[string]func(*Plan){
+			`Plan.By`:                         func(p *Plan) { p.By = strings.Repeat("a", 129) },
+			`Plan.Compartments["a"].MaxQueue`: func(p *Plan) { p.Compartments[0].MaxQueue = -1 },
+			`Plan.Compartments["a"].MaxWait`:  func(p *Plan) { p.Compartments[0].MaxQueue = 0 },
+			`Plan.Compartments["a"].Timeout`:  func(p *Plan) { p.Compartments[0].Timeout = 500 },
+		} {
+			p := s.Plan()
+			bad(&p)
+			var invalid *InvalidError
+			if _, err := s.Resize(p); !errors.As(err, &invalid) || invalid.Field != field || s.Plan().Revision != 2 {
+				t.Errorf("B7: %s: %v", field, err)
+			}
+		}
+		rest(t, s, 0)
 	})
 }
 

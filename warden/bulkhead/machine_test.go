@@ -117,7 +117,19 @@ func (x *machine) resize(a, b int) string {
 	for i := range p.Compartments {
 		sh := &p.Compartments[i]
 		sh.Guaranteed = rng.IntN(left + 1)
-		if left -= sh.Guaranteed; x.m.pools[i].cfg.MaxQueue > 0 {
+		if least := min(1, x.m.pools[i].cfg.Tenants.Max); rng.IntN(2) == 0 {
+			sh.MaxQueue = least + rng.IntN(4)
+		}
+		switch {
+		case sh.MaxQueue == 0:
+			sh.MaxWait = 0
+		case rng.IntN(2) == 0:
+			sh.MaxWait = time.Duration(1+rng.IntN(4)) * time.Second
+		}
+		if rng.IntN(2) == 0 {
+			sh.Timeout = time.Duration(rng.IntN(2)) * 1000 * time.Hour
+		}
+		if left -= sh.Guaranteed; sh.MaxQueue > 0 {
 			sh.Lendable = rng.IntN(sh.Guaranteed + 1)
 		} else {
 			sh.Lendable = 0
@@ -148,6 +160,7 @@ func (x *machine) resize(a, b int) string {
 	x.m.planned = p.Total
 	for _, pool := range x.m.pools {
 		pool.plan = p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == pool.cfg.Name })]
+		pool.cfg.MaxQueue, pool.cfg.MaxWait, pool.cfg.Timeout = pool.plan.MaxQueue, pool.plan.MaxWait, pool.plan.Timeout
 	}
 	x.m.enforce()
 	return ""

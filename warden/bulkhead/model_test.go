@@ -93,7 +93,7 @@ type setModel struct {
 func newSetModel(cfg Config) *setModel {
 	m := &setModel{planned: cfg.Total, target: -1, revision: 1}
 	for _, c := range cfg.Compartments {
-		m.pools = append(m.pools, &poolModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode}, self: &tenantModel{weight: 1}, shared: map[*Compartment]*tenantModel{}, rejectedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
+		m.pools = append(m.pools, &poolModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode, c.MaxQueue, c.MaxWait, c.Timeout}, self: &tenantModel{weight: 1}, shared: map[*Compartment]*tenantModel{}, rejectedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
 	}
 	m.enforce()
 	return m
@@ -356,7 +356,7 @@ func (m *setModel) submit(p *poolModel, key string, shared *Compartment) *callMo
 		return c
 	}
 	full := len(t.waiting) >= p.cfg.MaxQueue
-	if full && m.stands(t) {
+	if full && p.cfg.MaxQueue > 0 && m.stands(t) {
 		oldest := t.waiting[0]
 		t.waiting = t.waiting[1:]
 		m.reject(oldest, limiter.QueueOverflow.String())

@@ -89,6 +89,7 @@ type Event struct {
 	Took        time.Duration  // from the start of the function until now
 	Stack       []byte         // of a panic that could reach no caller
 	Revision    uint64
+	By          string                    // of a Resized: Plan.By
 	Decision    *decision.ControlDecision // shared: do not modify it
 	Proposal    *Proposal                 // shared: do not modify it
 }

@@ -33,10 +33,10 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 		c.observeRejection(ctx, err)
 		return ctx, Permit{}, err
 	}
-	if c.pool.config.Timeout == 0 {
+	if k.within == 0 {
 		return k.mark, Permit{k: k, ctx: k.mark}, nil
 	}
-	timeout, cancel := context.WithTimeoutCause(k.mark, c.pool.config.Timeout, k.timeout())
+	timeout, cancel := context.WithTimeoutCause(k.mark, k.within, k.timeout())
 	return timeout, Permit{k, timeout, cancel}, nil
 }
 

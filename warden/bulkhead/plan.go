@@ -17,16 +17,35 @@ type Plan struct {
 	Revision     uint64  `json:"revision"`
 	Total        int     `json:"total"`
 	Compartments []Share `json:"compartments"` // each compartment of the set once, in any order
+	// By says who makes the change, for those who look later: the console shows it, and [Snapshot] has it. At most 128 bytes of
+	// UTF-8; "": nobody says. [Set.Plan] leaves it empty.
+	By string `json:"by,omitempty"`
 }
 
-// Share is one compartment's part of a [Plan]; see [CompartmentConfig].
+// longestBy is the longest Plan.By, in bytes.
+const longestBy = 128
+
+// Share is one compartment's part of a [Plan]; every field means what it means in [CompartmentConfig]. A call has the Timeout that
+// was in force when its function started, and the MaxWait that was when it began to wait. Where more wait than a lower MaxQueue
+// allows, none is added until enough have left.
 type Share struct {
 	Name       string `json:"name"`
 	Guaranteed int    `json:"guaranteed"`
 	Lendable   int    `json:"lendable"`
 	Max        int    `json:"max"`
-	// Mode says whether the compartment enforces its bounds; see [CompartmentConfig].
-	Mode limiter.Mode `json:"mode"`
+	// Mode says whether the compartment enforces its bounds.
+	Mode     limiter.Mode  `json:"mode"`
+	MaxQueue int           `json:"max_queue"`
+	MaxWait  time.Duration `json:"max_wait"` // in nanoseconds in JSON, like Timeout
+	Timeout  time.Duration `json:"timeout"`
+}
+
+// wait returns the longest queue wait, 0: no bound, and which bound that is.
+func (sh *Share) wait() (time.Duration, limiter.DeadlineSource) {
+	if sh.MaxWait > 0 {
+		return sh.MaxWait, limiter.FromMaxWait
+	}
+	return sh.Timeout, limiter.FromTimeout
 }
 
 // Plan returns the current plan, before any decision. It allocates.
@@ -37,6 +56,7 @@ func (s *Set) Plan() Plan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.plan
+	p.By = ""
 	p.Compartments = slices.Clone(p.Compartments)
 	return p
 }
@@ -54,7 +74,7 @@ func (s *Set) Resize(p Plan) (revision uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s.observe(Event{Kind: Resized, Revision: p.Revision + 1})
+	s.observe(Event{Kind: Resized, Revision: p.Revision + 1, By: p.By})
 	s.observeModes(valves)
 	return p.Revision + 1, nil
 }
@@ -65,7 +85,7 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	if p.Revision != s.plan.Revision {
 		return nil, &conflictError{p.Revision, s.plan.Revision}
 	}
-	next := Plan{Revision: p.Revision + 1, Total: p.Total}
+	next := Plan{Revision: p.Revision + 1, Total: p.Total, By: p.By}
 	for _, pool := range s.pools {
 		i := slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == pool.config.Name })
 		if i < 0 {
@@ -76,11 +96,11 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	if len(p.Compartments) != len(s.pools) {
 		return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "every compartment of the set, once"}
 	}
-	if err := next.check("Plan", func(i int) int { return s.pools[i].config.MaxQueue }); err != nil {
+	if err := next.check("Plan", func(i int) *CompartmentConfig { return &s.pools[i].config }); err != nil {
 		return nil, err
 	}
 	valves := changed(s.plan.Compartments, next.Compartments)
-	s.plan = next
+	s.plan, s.resizedAt = next, time.Now()
 	s.enforce()
 	s.feed()
 	return valves, nil
@@ -151,6 +171,7 @@ func (s *Set) enforce() {
 	shares := make([]Share, len(s.ranked))
 	for i, p := range s.ranked {
 		p.planned = s.plan.Compartments[slices.Index(s.pools, p)]
+		p.bound(p.planned)
 		shares[i] = p.planned
 		own := d
 		if p.config.Criticality == limiter.Critical {
@@ -159,7 +180,7 @@ func (s *Set) enforce() {
 		p.rule = &own
 	}
 	if d.TargetConcurrency < s.plan.Total {
-		tighten(shares, s.ranked, d.TargetConcurrency)
+		tighten(shares, d.TargetConcurrency)
 	}
 	for i, p := range s.ranked {
 		p.lower(&shares[i], parts)
@@ -167,12 +188,21 @@ func (s *Set) enforce() {
 	s.share(d.TargetConcurrency, shares)
 }
 
+// bound puts the bounds of sh on calls in force. The caller holds mu.
+func (p *pool) bound(sh Share) {
+	p.bounds.Store(&sh)
+	p.self.queue.Limit = sh.MaxQueue
+	if ts := p.tenants; ts != nil {
+		ts.bound(&sh)
+	}
+}
+
 // tighten fits shares, most critical first, into a total below the planned one. Guarantees shrink in proportion, rounded down,
 // but not below one slot. The slots left over by rounding go one each to those with the smallest fraction of their guarantee;
 // those that the floor of one slot takes too many come one by one from where the largest fraction is left, so that with fewer
 // slots than guarantees the most critical have one each. Lendable shrinks alike, rounded down. Max leaves what there is to
 // borrow: the slots guaranteed to no compartment, and those lent, the latter only to a compartment with a Timeout.
-func tighten(shares []Share, pools []*pool, total int) {
+func tighten(shares []Share, total int) {
 	planned, sum := make([]int, len(shares)), 0
 	for i, sh := range shares {
 		planned[i] = sh.Guaranteed
@@ -208,7 +238,7 @@ func tighten(shares []Share, pools []*pool, total int) {
 	}
 	for i, sh := range shares {
 		most := sh.Guaranteed + total - have
-		if pools[i].config.Timeout > 0 {
+		if sh.Timeout > 0 {
 			most += lent - sh.Lendable
 		}
 		shares[i].Max = min(sh.Max, most)

@@ -211,7 +211,7 @@ func TestAProposalEndsTheLack(t *testing.T) {
 		if p == nil {
 			t.Fatal("B15: nothing is proposed")
 		}
-		want := []Share{{Name: "api", Guaranteed: 5, Max: 5}, {Name: "batch", Guaranteed: 1, Lendable: 1, Max: 4}, {Name: "admin", Guaranteed: 4, Max: 4}}
+		want := []Share{{Name: "api", Guaranteed: 5, Max: 5}, {Name: "batch", Guaranteed: 1, Lendable: 1, Max: 4, MaxQueue: 1}, {Name: "admin", Guaranteed: 4, Max: 4}}
 		if !slices.Equal(p.Plan.Compartments, want) || len(told) != 1 || told[0].Proposal.Plan.Revision != 1 || told[0].Revision != 1 ||
 			!strings.HasPrefix(p.Reasons[0], `"api" rejected `) || p.Reasons[1] != `"batch" used at most 0 of its 4 guaranteed slots: 3 fewer` {
 			t.Errorf("B15: %+v, told %d times", p, len(told))

@@ -34,6 +34,7 @@ type Set struct {
 
 	// plan is the plan in force, and decided the decision applied last; nil: none.
 	plan          Plan
+	resizedAt     time.Time // zero: never
 	decided       *decision.ControlDecision
 	decisionState limiter.DecisionState
 	expiry        *time.Timer       // nil until a decision has ValidFor
@@ -56,13 +57,12 @@ type pool struct {
 	config  CompartmentConfig
 	open    func() bool                      // whether the breaker is open; nil: it has no State
 	feeds   atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
+	bounds  atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
 	self    Compartment                      // the compartment itself
 	tenants *tenants                         // nil: no tenants
 
 	rejections *queue.Recent[limiter.Explanation]
 	delayed    *queue.Recent[limiter.Explanation] // calls that started after waiting
-
-	boundedBy limiter.DeadlineSource // the source of config.MaxWait: the Timeout if MaxWait is not set
 
 	planned, share    Share                     // by the plan alone, and under the decision
 	lowered           bool                      // share.Max is what the decision says of this compartment
@@ -101,12 +101,10 @@ func New(cfg Config) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, decisionState: limiter.Initial, byName: map[string]*pool{}}
-	for _, c := range cfg.Compartments {
+	for i, c := range cfg.Compartments {
 		p := &pool{set: s, config: c.defaults(), rejections: queue.NewRecent[limiter.Explanation](recentKept), delayed: queue.NewRecent[limiter.Explanation](recentKept)}
 		p.open = breakerOpen(c.Breaker)
-		if p.boundedBy = limiter.FromMaxWait; c.MaxWait == 0 {
-			p.boundedBy = limiter.FromTimeout
-		}
+		p.bounds.Store(&plan.Compartments[i])
 		p.self.init(p)
 		if p.config.Tenants.Max > 0 {
 			p.tenants = newTenants(&p.config)
@@ -134,7 +132,7 @@ const recentKept = 128
 // init sets c up as a compartment, or a tenant, of p.
 func (c *Compartment) init(p *pool) {
 	c.pool, c.weight = p, 1
-	c.queue = queue.Queue[outcome]{Limit: p.config.MaxQueue, Left: c.drop}
+	c.queue = queue.Queue[outcome]{Limit: p.bounds.Load().MaxQueue, Left: c.drop}
 }
 
 // byCriticality returns a copy, most critical first, stable.
@@ -220,10 +218,10 @@ func (c *Compartment) Criticality() limiter.Priority {
 	return c.pool.config.Criticality
 }
 
-// Timeout returns the configured timeout, 0 for an unknown compartment.
+// Timeout returns the timeout of the current plan, 0 for an unknown compartment.
 func (c *Compartment) Timeout() time.Duration {
 	if !c.known() {
 		return 0
 	}
-	return c.pool.config.Timeout
+	return c.pool.bounds.Load().Timeout
 }

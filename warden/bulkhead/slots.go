@@ -61,7 +61,7 @@ func (s *Set) full(c *Compartment) (limiter.Bound, int) {
 // onlyLent reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another compartment
 // is guaranteed. Below the planned total nobody waits for slots that may never come back.
 func (p *pool) onlyLent() bool {
-	if p.config.Timeout > 0 || p.held < p.share.Guaranteed {
+	if p.planned.Timeout > 0 || p.held < p.share.Guaranteed {
 		return false
 	}
 	free := p.set.total

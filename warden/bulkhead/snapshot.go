@@ -17,6 +17,9 @@ type Snapshot struct {
 	At       time.Time `json:"at"`
 	Revision uint64    `json:"revision"` // of the plan, from 1
 	Total    int       `json:"total"`    // of the plan
+	// ResizedBy is who made the plan, Plan.By, and ResizedAt when; zero until the first Resize.
+	ResizedBy string    `json:"resized_by,omitempty"`
+	ResizedAt time.Time `json:"resized_at,omitzero"`
 	// EffectiveTotal is Total under the applied decision.
 	EffectiveTotal int `json:"effective_total"`
 	InFlight       int `json:"in_flight"`
@@ -123,7 +126,7 @@ func (s *Set) Snapshot() Snapshot {
 	defer s.mu.Unlock()
 	now := s.clock()
 	out := Snapshot{
-		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, EffectiveTotal: s.total, InFlight: s.held,
+		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total, InFlight: s.held,
 		Decision: s.decided, Stale: s.decisionState == limiter.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 		Proposal: s.proposal,
 	}
@@ -150,7 +153,7 @@ func (c *Compartment) Snapshot() CompartmentSnapshot {
 func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
 	c := CompartmentSnapshot{
-		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Mode: p.planned.Mode, Queued: p.self.queue.Len(), MaxQueue: p.config.MaxQueue,
+		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Mode: p.planned.Mode, Queued: p.self.queue.Len(), MaxQueue: p.planned.MaxQueue,
 		Guaranteed: p.planned.Guaranteed, Lendable: p.planned.Lendable, Max: p.planned.Max,
 		EffectiveGuaranteed: p.share.Guaranteed, EffectiveLendable: p.share.Lendable, EffectiveMax: p.share.Max,
 		Lent: l.lent, Borrowed: l.borrowed,

@@ -53,8 +53,21 @@ type tenancy struct {
 
 func newTenants(cfg *CompartmentConfig) *tenants {
 	return &tenants{
-		byKey: map[string]*Compartment{}, most: cmp.Or(cfg.Timeout, mostOwed).Seconds(),
+		byKey:  map[string]*Compartment{},
 		shared: make([]*Compartment, min(cfg.Tenants.Keys, mostShared)), seed: maphash.MakeSeed(),
+	}
+}
+
+// bound puts the bounds of sh on each tenant's calls in force. The caller holds Set.mu.
+func (ts *tenants) bound(sh *Share) {
+	ts.most = cmp.Or(sh.Timeout, mostOwed).Seconds()
+	for _, c := range ts.byKey {
+		c.queue.Limit = sh.MaxQueue
+	}
+	for _, c := range ts.shared {
+		if c != nil {
+			c.queue.Limit = sh.MaxQueue
+		}
 	}
 }
 

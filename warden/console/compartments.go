@@ -19,6 +19,8 @@ import (
 // setNow is the current state of a set.
 type setNow struct {
 	Revision       uint64        `json:"revision"`
+	ResizedBy      string        `json:"resized_by"`
+	ResizedAt      when          `json:"resized_at"`
 	Total          int           `json:"total"`
 	EffectiveTotal int           `json:"effective_total"` // what the decision leaves of it
 	InFlight       int           `json:"in_flight"`
@@ -83,7 +85,7 @@ const longStill = 5 * time.Second
 
 func setJSON(s bulkhead.Snapshot) *setNow {
 	out := &setNow{
-		Revision: s.Revision, Total: s.Total, EffectiveTotal: s.EffectiveTotal, InFlight: s.InFlight, Decision: decisionJSON(s.Decision),
+		Revision: s.Revision, ResizedBy: s.ResizedBy, ResizedAt: when{s.ResizedAt}, Total: s.Total, EffectiveTotal: s.EffectiveTotal, InFlight: s.InFlight, Decision: decisionJSON(s.Decision),
 		Stale: s.Stale, ObserverPanics: s.ObserverPanics, Proposal: []string{}, Compartments: make([]compartment, 0, len(s.Compartments)),
 	}
 	if s.Proposal != nil {

@@ -102,6 +102,9 @@ func full(t *testing.T) *Console {
 			held()
 		}
 	}
+	plan := set.Plan()
+	plan.By = "anna"
+	must(set.Resize(plan))(t)
 	return c
 }
 

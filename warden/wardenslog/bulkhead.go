@@ -149,7 +149,7 @@ func panicked(e bulkhead.Event) line {
 
 func resized(e bulkhead.Event) line {
 	return line{at: e.At, level: slog.LevelInfo, text: "stopbank: compartments resized", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Uint64("revision", e.Revision)}
+		return []slog.Attr{slog.Uint64("revision", e.Revision), slog.String("by", e.By)}
 	}}
 }
 

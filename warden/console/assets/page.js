@@ -163,7 +163,7 @@ function warden(s) {
     });
   const { min, max, max_queue: queue, timeout_ms: timeout, changed_at: at, changed_by: by } = w.bounds;
   text($("bounds"), (max === null ? "" : `Concurrency limit ${number(min)} to ${number(max)}. `) + `At most ${number(queue)} queued.` + (timeout ? ` Timeout ${millis(timeout)}.` : "") +
-    (at ? ` Changed by ${by} at ${Date.parse(s.at) - Date.parse(at) < 86400e3 ? clock(at) : at.slice(0, 10)}.` : ""));
+    changed(s, by, at));
   const gap = usual(points, 100), t1 = Date.parse(s.at), t0 = t1 - gap * keep;
   const shown = points.filter((p) => p.t >= t0);
   for (const c of Object.values(charts)) c.draw(shown, t0, t1, Math.max(2000, 10 * gap));
@@ -209,12 +209,17 @@ function fill(e, { key, name, level, bar, caption, now, since }) {
   chart.draw(list, t1 - 120 * gap, t1, 5 * gap);
 }
 
+// changed says who made a change, and when.
+function changed(s, by, at) {
+  return at ? ` Changed${by ? ` by ${by}` : ""} at ${Date.parse(s.at) - Date.parse(at) < 86400e3 ? clock(at) : at.slice(0, 10)}.` : "";
+}
+
 function compartments(s) {
   $("set").hidden = !s.set;
   if (!s.set) return;
-  const { total, effective_total: left, in_flight: running, revision, stale } = s.set;
+  const { total, effective_total: left, in_flight: running, revision, stale, resized_by: by, resized_at: at } = s.set;
   text($("set-sum"), `${number(running)} of ${number(left)} slots in flight` +
-    (left < total ? `; the controller leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan revision ${revision}.`);
+    (left < total ? `; the controller leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan revision ${revision}.` + changed(s, by, at));
   $("set-proposal").hidden = s.set.proposal.length === 0;
   text($("set-proposal"), `Proposed, and not applied: ${s.set.proposal.join("; ")}.`);
   keyed($("compartments"), s.set.compartments, (c) => c.name, card, (e, c) => {
