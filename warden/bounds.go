@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stopbank/stopbank/warden/internal/unit"
 )
 
 // Bounds are what operators change in a running warden, see [Warden.Adjust].
@@ -74,8 +76,8 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	if after.MaxQueue < 1 {
 		return &InvalidError{"Bounds.MaxQueue", after.MaxQueue, "1 or more"}
 	}
-	if after.Timeout != 0 && after.Timeout < time.Millisecond {
-		return &InvalidError{"Bounds.Timeout", after.Timeout, "1ms or more, or 0 (each middleware has its own)"}
+	if allowed := unit.Allowed(after.Timeout, unit.Network, 0, "0 (each middleware has its own)"); allowed != "" {
+		return &InvalidError{"Bounds.Timeout", after.Timeout, allowed}
 	}
 	if after.Min != before.Min || after.Max != before.Max {
 		if err := w.bound(after); err != nil {

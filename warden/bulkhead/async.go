@@ -59,7 +59,7 @@ func runAndReport[T any](ctx context.Context, k *call, fn func(context.Context) 
 			if v := recover(); v != nil { // the breaker has panicked
 				r.out, r.panicked = Panicked, &PanicError{v, debug.Stack()}
 			}
-			k.leave(r.out == TimedOut || r.out == Canceled, func(n *counts) { n.outcomes[r.out]++ })
+			k.leave(r.out.cut(), func(n *counts) { n.outcomes[r.out]++ })
 			reports <- r
 		}()
 		if r.out != Panicked {

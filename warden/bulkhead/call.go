@@ -433,7 +433,7 @@ func (k *call) end(result error, out Outcome, err error) {
 
 // finish gives the slot back, counts the outcome and notifies the observer.
 func (k *call) finish(out Outcome, err error) {
-	k.leave(out == TimedOut || out == Canceled, func(n *counts) { n.outcomes[out]++ })
+	k.leave(out.cut(), func(n *counts) { n.outcomes[out]++ })
 	k.observeAnswer(out, err)
 }
 

@@ -67,6 +67,9 @@ const (
 	Rejected          // the function was not called: Reason says why
 )
 
+// cut reports whether the function would have run for longer, if its context had not ended.
+func (o Outcome) cut() bool { return o == TimedOut || o == Canceled }
+
 // String returns the outcome's code: "succeeded", "failed", "timeout_running", "canceled", "panicked" or "rejected".
 func (o Outcome) String() string {
 	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timeout_running", "canceled", "panicked", "rejected")

@@ -101,6 +101,9 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	}
 	valves := changed(s.plan.Compartments, next.Compartments)
 	s.plan, s.resizedAt = next, time.Now()
+	for i, pool := range s.pools {
+		pool.bound(next.Compartments[i])
+	}
 	s.enforce()
 	s.feed()
 	return valves, nil
@@ -171,7 +174,6 @@ func (s *Set) enforce() {
 	shares := make([]Share, len(s.ranked))
 	for i, p := range s.ranked {
 		p.planned = s.plan.Compartments[slices.Index(s.pools, p)]
-		p.bound(p.planned)
 		shares[i] = p.planned
 		own := d
 		if p.config.Criticality == limiter.Critical {
@@ -193,7 +195,14 @@ func (p *pool) bound(sh Share) {
 	p.bounds.Store(&sh)
 	p.self.queue.Limit = sh.MaxQueue
 	if ts := p.tenants; ts != nil {
-		ts.bound(&sh)
+		for _, c := range ts.byKey {
+			c.queue.Limit = sh.MaxQueue
+		}
+		for _, c := range ts.shared {
+			if c != nil {
+				c.queue.Limit = sh.MaxQueue
+			}
+		}
 	}
 }
 

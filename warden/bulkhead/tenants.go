@@ -31,8 +31,7 @@ type tenants struct {
 	oldest *Compartment // of the idle tenants
 	newest *Compartment
 
-	now  float64 // virtual time, in seconds of slot time per weight. It never falls
-	most float64 // that a tenant of weight 1 owes
+	now float64 // virtual time, in seconds of slot time per weight. It never falls
 
 	shared []*Compartment // by hash of the key, created on demand
 	seed   maphash.Seed
@@ -55,19 +54,6 @@ func newTenants(cfg *CompartmentConfig) *tenants {
 	return &tenants{
 		byKey:  map[string]*Compartment{},
 		shared: make([]*Compartment, min(cfg.Tenants.Keys, mostShared)), seed: maphash.MakeSeed(),
-	}
-}
-
-// bound puts the bounds of sh on each tenant's calls in force. The caller holds Set.mu.
-func (ts *tenants) bound(sh *Share) {
-	ts.most = cmp.Or(sh.Timeout, mostOwed).Seconds()
-	for _, c := range ts.byKey {
-		c.queue.Limit = sh.MaxQueue
-	}
-	for _, c := range ts.shared {
-		if c != nil {
-			c.queue.Limit = sh.MaxQueue
-		}
 	}
 }
 
@@ -154,8 +140,8 @@ func (c *Compartment) present() *Compartment {
 
 // charge adds the slot time of a call that has ended to what c has used.
 func (ts *tenants) charge(c *Compartment, took time.Duration) {
-	weight := float64(c.weight)
-	c.used = min(c.used+took.Seconds()/weight, ts.now+ts.most/weight)
+	weight, most := float64(c.weight), cmp.Or(c.pool.planned.Timeout, mostOwed)
+	c.used = min(c.used+took.Seconds()/weight, ts.now+most.Seconds()/weight)
 }
 
 // settle follows the calls of c: it becomes idle, or a tenant that has saved nothing.

@@ -37,7 +37,7 @@ type part struct {
 	votes bool      // it has something to say
 }
 
-// parts steps the parts of a sample, and returns which share of its execution times every one of them waits for: 0 unless two or more have
+// stepParts steps the parts of a sample, and returns which share of its execution times every one of them waits for: 0 unless two or more have
 // become slower, and none in which executions end has not.
 func (st *state) stepParts(s monitor.Sample, dt, busy float64, calm bool) (shared float64) {
 	for i := range s.Parts {

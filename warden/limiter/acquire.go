@@ -133,7 +133,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
 			o = l.countRejection(t.Priority, reasonOf(v), 0, now)
 		}
-		l.heldFor(now)
+		l.heldFor(now) // who waits looks too, so that the time is known when his is up
 	}
 	l.mu.Unlock()
 	if o.rule == nil {

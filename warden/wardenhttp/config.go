@@ -32,7 +32,8 @@ type Config struct {
 	Task func(*http.Request) warden.Task
 	// Timeout is the time from arrival within which an answer is useful, 1 ms or more; 0: unlimited, so that a handler that hangs
 	// holds its slot until it returns. After it the request is not started, and its context ends, under a warden and in
-	// compartments. [warden.Warden.Adjust] replaces it while the service runs. Deadlines of the Task, the context and the client count as well: the earliest applies.
+	// compartments. [warden.Warden.Adjust] replaces it while the service runs. Deadlines of the Task, the context and the client
+	// count as well: the earliest applies.
 	Timeout time.Duration
 	// Exempt reports requests that need no slot and never wait, such as health checks. nil: none.
 	Exempt func(*http.Request) bool
