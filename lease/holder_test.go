@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // L1 by the answers: nobody is granted what somebody holds, and whatever shows a lease that is held shows the offset that
@@ -48,7 +49,7 @@ func TestPropertyOnlyTheCurrentTokenActs(t *testing.T) {
 		token    lease.Token
 		offset   int64
 		released bool
-		outcome  lease.Outcome // unknown while the lease lasts
+		outcome  lease.Status // 0 while the lease lasts
 	}
 	play(t, func(*history) func(step) error {
 		lasts := map[string]*last{}
@@ -58,24 +59,24 @@ func TestPropertyOnlyTheCurrentTokenActs(t *testing.T) {
 				lasts[c.Domain] = &last{token: s.reply.Acquisition.Lease.Token, offset: s.reply.Acquisition.Lease.Offset}
 				return nil
 			}
-			finishes := c.Op == lease.OpSucceed || c.Op == lease.OpFail
-			if !finishes && c.Op != lease.OpReclaim && c.Op != lease.OpRelease {
+			finishes := c.Op == machine.Succeed || c.Op == machine.Fail
+			if !finishes && c.Op != machine.Reclaim && c.Op != machine.Release {
 				return nil
 			}
 			is := lasts[c.Domain]
-			held := is != nil && is.outcome == lease.OutcomeUnknown
+			held := is != nil && is.outcome == 0
 			if held && is.token == c.Token && !(is.released && finishes) {
 				switch {
 				case err != nil:
 					return errors.New("the token of the lease is refused")
-				case c.Op == lease.OpReclaim:
+				case c.Op == machine.Reclaim:
 					is.token, is.released = s.reply.Lease.Token, false
-				case c.Op == lease.OpRelease:
+				case c.Op == machine.Release:
 					is.released = true
-				case s.ended() && c.Op == lease.OpSucceed:
-					is.outcome = lease.OutcomeProcessed
+				case s.ended() && c.Op == machine.Succeed:
+					is.outcome = lease.AlreadyProcessed
 				case s.ended():
-					is.outcome = lease.OutcomeFailed
+					is.outcome = lease.AlreadyFailed
 				}
 				return nil
 			}
@@ -93,7 +94,7 @@ func TestPropertyOnlyTheCurrentTokenActs(t *testing.T) {
 			unknown := lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
 			want := unknown
 			if is != nil && is.token == c.Token {
-				want.Offset, want.Outcome = is.offset, is.outcome
+				want.Offset, want.Status = is.offset, is.outcome
 			}
 			forgettable := is != nil && is.offset < s.after.Floor
 			if !says(err, want) && !(forgettable && says(err, unknown)) {
@@ -118,10 +119,10 @@ func TestLostReply(t *testing.T) {
 	m := open(t, lease.Config{})
 	for i, give := range []bool{false, true} {
 		held := acquire(t, m, "A", int64(i+1))
-		want := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: lease.OutcomeProcessed, Offset: int64(i + 1)}
+		want := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyProcessed, Offset: int64(i + 1)}
 		if give {
 			fail(t, m, held, lease.Failure{Status: lease.GiveUpNoBacklog})
-			want.Outcome = lease.OutcomeFailed
+			want.Status = lease.AlreadyFailed
 		} else {
 			succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
 		}
@@ -134,7 +135,7 @@ func TestLostReply(t *testing.T) {
 		}
 		_, err := m.Succeed(ctx, "A", held.Token+1)
 		var got *lease.LeaseNotFoundError
-		if !errors.As(err, &got) || got.Outcome != lease.OutcomeUnknown {
+		if !errors.As(err, &got) || got.Status != 0 {
 			t.Fatalf("L5: a token never handed out: %+v", got)
 		}
 	}
@@ -150,12 +151,12 @@ func TestPropertyReleasedKeepsAllButTheOwner(t *testing.T) {
 			domain, c := s.call.Domain, s.call
 			is, was := released[domain]
 			switch {
-			case s.reply.Err == nil && c.Op == lease.OpRelease:
+			case s.reply.Err == nil && c.Op == machine.Release:
 				is, was = *s.before.Lease, true
 				is.Released = true
 				releases++
 				released[domain] = is
-			case s.reply.Err == nil && c.Op == lease.OpReclaim:
+			case s.reply.Err == nil && c.Op == machine.Reclaim:
 				want := *s.before.Lease
 				want.Token, want.Released = s.reply.Lease.Token, false
 				if s.reply.Lease != want {
@@ -174,7 +175,7 @@ func TestPropertyReleasedKeepsAllButTheOwner(t *testing.T) {
 			if was && s.after.Lease == nil {
 				return fmt.Errorf("%+v is gone", is)
 			}
-			if c.Op == lease.OpRelease && !slices.Equal(s.before.Backlog, s.after.Backlog) {
+			if c.Op == machine.Release && !slices.Equal(s.before.Backlog, s.after.Backlog) {
 				return fmt.Errorf("%v waited, now %v", s.before.Backlog, s.after.Backlog)
 			}
 			return nil

@@ -150,7 +150,7 @@ func TestBadInput(t *testing.T) {
 	check("unknown domain", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "C"})
 	_, err = m.Succeed(ctx, "B", done.Token)
 	check("twice", err, lease.ErrLeaseNotFound,
-		&lease.LeaseNotFoundError{Domain: "B", Got: done.Token, Outcome: lease.OutcomeProcessed, Offset: 12})
+		&lease.LeaseNotFoundError{Domain: "B", Got: done.Token, Status: lease.AlreadyProcessed, Offset: 12})
 	check("floor", m.Compact(ctx, 4), lease.ErrFloor, &lease.FloorError{Floor: 5, Got: 4})
 
 	// What is known already is said before the backlog is called full.

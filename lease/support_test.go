@@ -20,7 +20,7 @@ type tb interface {
 }
 
 func open(t tb, cfg lease.Config) *lease.Memory {
-	m, err := lease.NewMemory(cfg)
+	m, err := lease.OpenMemory(cfg)
 	if err != nil {
 		t.Helper()
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func acquire(t tb, l lease.Ledger, domain string, offset int64) lease.Lease {
 	return a.Lease
 }
 
-func wantStatus(t tb, l lease.Ledger, domain string, offset int64, want lease.AcquireStatus) lease.Acquisition {
+func wantStatus(t tb, l lease.Ledger, domain string, offset int64, want lease.Status) lease.Acquisition {
 	a, err := l.TryAcquire(ctx, domain, offset)
 	if err != nil || a.Status != want {
 		t.Helper()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // L9 by every token that is handed out: not 0, nobody's before, greater than all that its domain had, and of no use in any
@@ -19,7 +20,7 @@ func TestPropertyTokensRise(t *testing.T) {
 			if of, known := owner[s.call.Token]; known && of.domain != s.call.Domain && s.reply.Err == nil {
 				return fmt.Errorf("%s took a token of %+v", s.call.Domain, of)
 			}
-			l, handedOut := s.reply.Lease, s.call.Op == lease.OpReclaim && s.reply.Err == nil
+			l, handedOut := s.reply.Lease, s.call.Op == machine.Reclaim && s.reply.Err == nil
 			if s.granted() {
 				l = s.reply.Acquisition.Lease
 				handedOut = owner[l.Token] != place{l.Domain, l.Offset} // or else it is the same lease, not another one

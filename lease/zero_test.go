@@ -8,10 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stopbank/stopbank/lease"
-	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 )
 
 func TestZeroValues(t *testing.T) {
@@ -19,18 +16,12 @@ func TestZeroValues(t *testing.T) {
 		of   any
 		says string // stands in each error
 	}{
-		{struct{ lease.Ledger }{new(lease.Memory)}, "Memory"},
-		{struct{ lease.Ledger }{(*lease.Memory)(nil)}, "Memory"},
-		{struct{ lease.Ledger }{new(durable.Ledger)}, "Ledger"},
-		{struct{ lease.Ledger }{(*durable.Ledger)(nil)}, "Ledger"},
 		{new(dispatch.Dispatcher), "Dispatcher"},
 		{(*dispatch.Dispatcher)(nil), "Dispatcher"},
 		{new(dispatch.Consumer), "Consumer"},
 		{(*dispatch.Consumer)(nil), "Consumer"},
 		{new(dispatch.Log), ""},
 		{new(dispatch.Logger), ""},
-		{new(deadletter.Memory), ""},
-		{new(durable.MemStore), ""},
 	} {
 		methods := reflect.ValueOf(c.of)
 		for i := range methods.NumMethod() {

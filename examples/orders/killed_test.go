@@ -23,7 +23,7 @@ const killedVariable = "ORDERS_JOURNAL"
 
 // journal is a file shared by successive processes, with a line for each swap of the ledger, floor, run and dead letter.
 type journal struct {
-	durable.MemStore
+	durable.Store
 	mu   sync.Mutex // guards file; held during swaps, so that lines are in the order of the swaps
 	file *os.File
 }
@@ -50,7 +50,7 @@ func (j *journal) open(path string) (lines []line, err error) {
 		}
 		lines = append(lines, l)
 		if l.What == "swap" {
-			if _, err := j.MemStore.Swap(context.Background(), l.Name, l.Old, l.State, l.Index); err != nil {
+			if _, err := j.Store.Swap(context.Background(), l.Name, l.Old, l.State, l.Index); err != nil {
 				return nil, err
 			}
 		}
@@ -75,7 +75,7 @@ func (j *journal) note(what string, value int64, died bool) error {
 func (j *journal) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	version, err := j.MemStore.Swap(ctx, name, old, state, index)
+	version, err := j.Store.Swap(ctx, name, old, state, index)
 	if err != nil {
 		return 0, err
 	}

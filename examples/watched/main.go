@@ -39,7 +39,7 @@ func (a alone) Hold(ctx context.Context, work func(context.Context, dispatch.Par
 type decisions struct{ *wardenprom.LedgerDecisions }
 
 // Observe implements lease.Observer.
-func (d decisions) Observe(e lease.Event) { d.Count(e.Op.String(), e.Result()) }
+func (d decisions) Observe(e lease.Event) { d.Count(e.Op, e.Result) }
 
 // metrics returns a collector for the dispatcher of each partition and for the ledgers.
 func metrics(ctx context.Context, consumer *dispatch.Consumer, group alone) (*wardenprom.Collector, error) {

@@ -211,7 +211,7 @@ func (d *Dispatcher) acquireFailed(dom *domain, err error) (wait time.Duration) 
 }
 
 // skipKnown removes the queue's first record, which was done before a restart, or marks it dead if it was given up.
-func (d *Dispatcher) skipKnown(dom *domain, offset int64, how lease.AcquireStatus) {
+func (d *Dispatcher) skipKnown(dom *domain, offset int64, how lease.Status) {
 	if how == lease.AlreadyFailed {
 		d.mu.Lock()
 		dom.queue[0].dead = true
@@ -500,7 +500,7 @@ func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
 // isProcessed reports whether a Succeed with this token ended the lease: the handler's own, or one whose reply was lost.
 func isProcessed(err error) bool {
 	done := (*lease.LeaseNotFoundError)(nil)
-	return errors.As(err, &done) && done.Outcome == lease.OutcomeProcessed
+	return errors.As(err, &done) && done.Status == lease.AlreadyProcessed
 }
 
 // isFence reports whether the token's lease was taken or completed by another process.

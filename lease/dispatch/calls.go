@@ -39,7 +39,7 @@ func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, unsure bool) (leas
 // failure calls Fail or GiveUp. Given up before is given up: the reply was lost.
 func (d *Dispatcher) failure(ctx context.Context, l lease.Lease, call func(context.Context, string, lease.Token) (lease.Failure, error)) (lease.Failure, error) {
 	f, err := call(ctx, l.Domain, l.Token)
-	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Outcome == lease.OutcomeFailed {
+	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Status == lease.AlreadyFailed {
 		next, more, err := d.head(ctx, l.Domain)
 		f = lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: l.RetryCount, Next: next}
 		if more {
@@ -80,7 +80,7 @@ func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recor
 }
 
 // releaseLease releases l until its record is due, so that a process that dies meanwhile does not make the record a suspect. It is not
-// retried: if the ledger fails, the next owner treats the record as a suspect. A ledger with OldReaders rejects the call by configuration.
+// retried: if the ledger fails, the next owner treats the record as a suspect.
 func (d *Dispatcher) releaseLease(ctx context.Context, l lease.Lease) {
 	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
 		d.observeUnless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})

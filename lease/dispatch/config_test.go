@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -21,7 +20,7 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = nil }},
 		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = nil }},
 		{"Config.Handler", func(cfg *dispatch.Config) { cfg.Handler = nil }},
-		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = (*lease.Memory)(nil) }},
+		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = (*process)(nil) }},
 		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = (*dispatch.Log)(nil) }},
 		{"Config.Concurrency", func(cfg *dispatch.Config) { cfg.Concurrency = (*late)(nil) }},
 		{"Config.Rate", func(cfg *dispatch.Config) { cfg.Rate = (*bucket)(nil) }},

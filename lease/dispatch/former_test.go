@@ -171,15 +171,15 @@ func TestFormerOwnerAfterGrace(t *testing.T) {
 // An owner is fenced out of a key, and the partition is its own all the same. It goes on with the key when the lease is free: at once if it was
 // given back or its record is done, after Grace if not, and when the source can be asked again.
 func TestFencedOwnerGoesOn(t *testing.T) {
-	for how, leave := range map[string]func(*lease.Memory, lease.Lease) error{
-		"gives it back": func(ledger *lease.Memory, l lease.Lease) error {
+	for how, leave := range map[string]func(lease.Ledger, lease.Lease) error{
+		"gives it back": func(ledger lease.Ledger, l lease.Lease) error {
 			return ledger.Release(context.Background(), l.Domain, l.Token)
 		},
-		"does its work": func(ledger *lease.Memory, l lease.Lease) error {
+		"does its work": func(ledger lease.Ledger, l lease.Lease) error {
 			_, err := ledger.Succeed(context.Background(), l.Domain, l.Token)
 			return err
 		},
-		"dies": func(*lease.Memory, lease.Lease) error { return nil },
+		"dies": func(lease.Ledger, lease.Lease) error { return nil },
 	} {
 		for _, outcome := range []error{nil, errors.New("failed"), dispatch.ErrPermanent} {
 			for _, away := range []time.Duration{0, time.Hour} {

@@ -16,15 +16,15 @@ import (
 // A member that does not know yet that it has lost the partition takes a lease that its owner had given back until the retry, and leaves. The
 // owner goes on with what it left.
 func TestRestingLeaseTakenByLateOwner(t *testing.T) {
-	for how, leave := range map[string]func(*lease.Memory, lease.Lease) error{
-		"and gives it back": func(ledger *lease.Memory, l lease.Lease) error {
+	for how, leave := range map[string]func(lease.Ledger, lease.Lease) error{
+		"and gives it back": func(ledger lease.Ledger, l lease.Lease) error {
 			return ledger.Release(context.Background(), l.Domain, l.Token)
 		},
-		"and does its work": func(ledger *lease.Memory, l lease.Lease) error {
+		"and does its work": func(ledger lease.Ledger, l lease.Lease) error {
 			_, err := ledger.Succeed(context.Background(), l.Domain, l.Token)
 			return err
 		},
-		"and dies": func(*lease.Memory, lease.Lease) error { return nil },
+		"and dies": func(lease.Ledger, lease.Lease) error { return nil },
 	} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -91,7 +91,7 @@ func (r *running) mustStop(t testing.TB) {
 }
 
 // memory is a ledger with so many retries.
-func memory(t testing.TB, retries int) *lease.Memory {
+func memory(t testing.TB, retries int) lease.Ledger {
 	t.Helper()
 	l, err := lease.NewMemory(lease.Config{MaxRetries: retries})
 	if err != nil {
@@ -242,8 +242,8 @@ func (p *process) TryAcquire(ctx context.Context, domain string, offset int64) (
 	return called(p, "TryAcquire", domain, func() (lease.Acquisition, error) { return p.Ledger.TryAcquire(ctx, domain, offset) })
 }
 
-func (p *process) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
-	return called(p, "Offer", domain, func() (lease.AcquireStatus, error) { return p.Ledger.Offer(ctx, domain, offset) })
+func (p *process) Offer(ctx context.Context, domain string, offset int64) (lease.Status, error) {
+	return called(p, "Offer", domain, func() (lease.Status, error) { return p.Ledger.Offer(ctx, domain, offset) })
 }
 
 func (p *process) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {

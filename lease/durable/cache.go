@@ -1,6 +1,6 @@
-package durable
+// What an engine remembers between calls: the latest state of the domains that were used last, and whose turn it is.
 
-// This file is what a Ledger remembers between calls: the latest state of the domains that were used last, and whose turn it is.
+package durable
 
 import (
 	"container/list"
@@ -36,7 +36,6 @@ func (e *entry) take() (*record, uint64) {
 	return rec, e.version
 }
 
-// cache is the entries.
 type cache struct {
 	// mu guards all of it. It is held for some map and list accesses, never in a Store call and never while awaiting a turn.
 	mu      sync.Mutex

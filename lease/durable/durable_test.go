@@ -1,6 +1,6 @@
-package durable_test
+// What a call costs, what is confirmed, and what of other Ledgers on the same store is seen.
 
-// This file holds what a call costs, what is confirmed, and what of other Ledgers on the same store is seen.
+package durable_test
 
 import (
 	"errors"
@@ -257,7 +257,7 @@ func TestRestart(t *testing.T) {
 	}
 	var none *lease.LeaseNotFoundError
 	succeed(t, l, held)
-	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Outcome != lease.OutcomeProcessed {
+	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Status != lease.AlreadyProcessed {
 		t.Errorf("the old process: %v", err)
 	}
 }

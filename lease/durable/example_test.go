@@ -1,7 +1,5 @@
 package durable_test
 
-// This file shows a ledger over a store, and what a lost reply comes to.
-
 import (
 	"context"
 	"errors"
@@ -12,7 +10,7 @@ import (
 )
 
 func ExampleNew() {
-	store := &durable.MemStore{} // or leasenats.Open, leasepg.New, or any durable.Store
+	store := durable.NewMemStore() // or leasenats.Open, leasepg.New, or any durable.Store
 	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 3})
 	if err != nil {
 		fmt.Println(err)
@@ -29,9 +27,9 @@ func ExampleNew() {
 	fmt.Println(done.Status, done.Next)
 	_, err = ledger.Succeed(ctx, "order-17", held.Lease.Token)
 	var none *lease.LeaseNotFoundError
-	fmt.Println(errors.As(err, &none), none.Outcome)
+	fmt.Println(errors.As(err, &none), none.Status)
 	// Output:
 	// ACQUIRED ENQUEUED
 	// NEXT_HINT 2
-	// true PROCESSED
+	// true ALREADY_PROCESSED
 }

@@ -1,6 +1,6 @@
-package durable_test
+// An offset that is finished in a transaction which may or may not be committed, over a store in memory.
 
-// This file is an offset that is finished in a transaction which may or may not be committed, over a store in memory.
+package durable_test
 
 import (
 	"context"
@@ -28,8 +28,8 @@ func (p *pending) Swap(_ context.Context, name string, old uint64, state []byte,
 
 func TestSucceedIn(t *testing.T) {
 	store := new(durable.MemStore)
-	ledger := must(durable.New(durable.Config{Store: store, MaxRetries: 1}))(t)
-	if ledger.Store() != durable.Store(store) || (*durable.Ledger)(nil).Store() != nil {
+	ledger := must(durable.Open(durable.Config{Store: store, MaxRetries: 1}))(t)
+	if ledger.Store() != durable.Store(store) {
 		t.Error("Store is not the one that was given")
 	}
 	held := must(ledger.TryAcquire(t.Context(), "A", 1))(t)
@@ -63,7 +63,7 @@ func TestSucceedIn(t *testing.T) {
 	}
 	noError(t, tx.commit())
 	var done *lease.LeaseNotFoundError
-	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) || done.Outcome != lease.OutcomeProcessed || done.Offset != 1 {
+	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) || done.Status != lease.AlreadyProcessed || done.Offset != 1 {
 		t.Errorf("after the commit: %v", err)
 	}
 	if a, err := ledger.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 {

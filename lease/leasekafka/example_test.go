@@ -45,9 +45,9 @@ func Example() {
 		fmt.Println("given up:", letter.Record.Offset, letter.Err)
 		return nil
 	}
-	stores := [2]durable.MemStore{} // in a service: leasenats or leasepg
+	stores := [2]durable.Store{durable.NewMemStore(), durable.NewMemStore()} // in a service: leasenats or leasepg
 	open := func(_ context.Context, topic string, partition int32) (lease.Ledger, error) {
-		return durable.New(durable.Config{Store: &stores[partition], MaxRetries: 5})
+		return durable.New(durable.Config{Store: stores[partition], MaxRetries: 5})
 	}
 
 	group, err := leasekafka.New(leasekafka.Config{

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -18,7 +19,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 	if wrong != "" {
 		return &MetadataError{Topic: p.topic, Partition: p.partition, Offset: floor, Reason: wrong}
 	}
-	l := newLedger(p.m.cfg.Memory, floor, m, func() error {
+	l := newLedger(floor, m, func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.lost
@@ -28,7 +29,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 	if err := p.Commit(p.ctx, floor); err != nil {
 		return err
 	}
-	p.ledger = l
+	p.ledger = lease.FromEngine(l, p.m.cfg.Memory)
 	return nil
 }
 

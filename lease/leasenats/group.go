@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 )
@@ -179,7 +180,7 @@ func (g *Group) partition(number int) (*source, dispatch.Partition) {
 	return s, dispatch.Partition{Name: name, Source: s, Ledger: ledger}
 }
 
-func (g *Group) ledger(name string) (*durable.Ledger, error) {
+func (g *Group) ledger(name string) (lease.Ledger, error) {
 	cfg := g.cfg.Ledger
 	cfg.Store = g.store.named(name)
 	return durable.New(cfg)

@@ -32,7 +32,7 @@ func TestOwnership(t *testing.T) {
 				end()
 			}
 		})
-		join := func(old bool) ownertest.Member {
+		join := func() ownertest.Member {
 			p := must(proxy.New(server.Addr().String()))(t)
 			nc := must(nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1)))(t)
 			open = append(open, nc.Close, p.Close)
@@ -40,7 +40,7 @@ func TestOwnership(t *testing.T) {
 				Conn: nc, Stream: name, Subject: name + ".*.>", Partitions: partitions,
 				Bucket: name, Group: "g", Session: 500 * time.Millisecond,
 				Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
-				Ledger: durable.Config{MaxRetries: 100, OldReaders: old},
+				Ledger: durable.Config{MaxRetries: 100},
 			}))(t)
 			return ownertest.Member{Ownership: group, Cut: p.Stall, Mend: p.Flow}
 		}
@@ -49,8 +49,7 @@ func TestOwnership(t *testing.T) {
 				number := partition[strings.LastIndex(partition, "-")+1:]
 				must(js.Publish(ctx, name+"."+number+"."+domain, payload))(t)
 			},
-			Join:    func() ownertest.Member { return join(false) },
-			JoinOld: func() ownertest.Member { return join(true) },
+			Join: join,
 		}
 		for i := range partitions {
 			g.Partitions = append(g.Partitions, fmt.Sprint("g-", i))

@@ -17,7 +17,7 @@ import (
 
 // SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
 // passes its Job's Ledger and Lease, commits, and returns nil or the commit's error; the Dispatcher then reads the
-// outcome from the ledger. The ledger must be a *durable.Ledger whose Store is a *Store of tx's database.
+// outcome from the ledger. The ledger must be one of durable.New whose Store is a *Store of tx's database.
 //
 // Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
 // the next record, wait as long. It blocks for two round trips on tx's connection, and for an earlier writer of that
@@ -25,12 +25,15 @@ import (
 //
 // Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError if the lease is lost; *TxError for a transaction that
 // is over, aborted, read-only, or of another database; *SchemaError; *lease.InvalidError naming the argument;
-// *durable.StoreError with the database's error, such as a serialization failure. After an error roll tx back: its
+// durable.ErrStore with the database's error, such as a serialization failure. After an error roll tx back: its
 // writes must not be kept.
 func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Lease) error {
-	kept, _ := ledger.(*durable.Ledger)
-	if kept == nil {
-		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a *durable.Ledger"}
+	kept, ok := ledger.(interface { // of durable.New
+		Store() durable.Store
+		SucceedIn(ctx context.Context, view durable.Store, domain string, token lease.Token) (lease.Completion, error)
+	})
+	if !ok {
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a ledger made by durable.New"}
 	}
 	store, _ := kept.Store().(*Store)
 	missing := nilcheck.Required(tx)

@@ -46,14 +46,14 @@ func fence(t testing.TB, open Open) {
 func twice(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	never := s.try("B", 1, lease.Acquired).Token
-	for i, how := range []lease.Outcome{lease.OutcomeProcessed, lease.OutcomeFailed} {
+	for i, how := range []lease.Status{lease.AlreadyProcessed, lease.AlreadyFailed} {
 		held := s.try("A", int64(i), lease.Acquired)
-		if how == lease.OutcomeProcessed {
+		if how == lease.AlreadyProcessed {
 			s.succeed(held, noBacklog)
 		} else {
 			s.fails(held, lease.Failure{Status: lease.GiveUpNoBacklog})
 		}
-		want := &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: how, Offset: held.Offset}
+		want := &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: how, Offset: held.Offset}
 		_, err := s.Succeed(ctx, "A", held.Token)
 		s.refused("Succeed again", err, lease.ErrLeaseNotFound, want)
 		_, err = s.Ledger.Fail(ctx, "A", held.Token)
@@ -126,7 +126,7 @@ func release(t testing.TB, open Open) {
 	s.refused("Release by who released before", s.Release(ctx, "A", held.Token), lease.ErrTokenMismatch, fenced)
 	s.succeed(heir, lease.Completion{Status: lease.NextHint, Next: 2})
 	s.refused("Release of what is done", s.Release(ctx, "A", heir.Token), lease.ErrLeaseNotFound,
-		&lease.LeaseNotFoundError{Domain: "A", Got: heir.Token, Outcome: lease.OutcomeProcessed, Offset: 1})
+		&lease.LeaseNotFoundError{Domain: "A", Got: heir.Token, Status: lease.AlreadyProcessed, Offset: 1})
 }
 
 func compact(t testing.TB, open Open) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 	"github.com/stopbank/stopbank/lease/internal/testkit/witness"
 )
 
@@ -72,7 +73,7 @@ func (b broken) open(t testing.TB, cfg lease.Config) lease.Ledger {
 }
 
 // ignored answers calls of this kind and does not make them.
-func ignored(op lease.OpKind) fault {
+func ignored(op step.Kind) fault {
 	return func(ctx context.Context, in *inner, c model.Call) model.Reply {
 		if c.Op == op {
 			return model.Reply{}
@@ -82,7 +83,7 @@ func ignored(op lease.OpKind) fault {
 }
 
 // before changes the calls of this kind, or makes others before them.
-func before(op lease.OpKind, change func(*inner, *model.Call)) fault {
+func before(op step.Kind, change func(*inner, *model.Call)) fault {
 	return func(ctx context.Context, in *inner, c model.Call) model.Reply {
 		if c.Op == op && ctx.Err() == nil && c.Domain != "" {
 			change(in, &c)
@@ -154,22 +155,22 @@ func faults() map[string]broken {
 				r.Acquisition.Lease.Token = 7
 			}
 		})},
-		"any token succeeds": {by: random + "OnlyTheCurrentTokenActs", call: before(lease.OpSucceed, func(in *inner, c *model.Call) { c.Token = in.token(c.Domain) })},
-		"what was released can be finished": {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpSucceed, func(in *inner, c *model.Call) {
+		"any token succeeds": {by: random + "OnlyTheCurrentTokenActs", call: before(step.Succeed, func(in *inner, c *model.Call) { c.Token = in.token(c.Domain) })},
+		"what was released can be finished": {by: random + "ReleaseKeepsAllButTheOwner", call: before(step.Succeed, func(in *inner, c *model.Call) {
 			if l := in.view(c.Domain).Lease; l != nil && l.Released {
 				reclaimed(in, c)
 			}
 		})},
-		"Release does nothing":      {by: random + "ReleaseKeepsAllButTheOwner", call: ignored(lease.OpRelease)},
-		"Release rotates the token": {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpRelease, reclaimed)},
-		"Release counts a retry":    {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpRelease, func(in *inner, c *model.Call) { _, _ = in.Fail(ctx, c.Domain, c.Token) })},
-		"Release gives up":          {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpRelease, func(in *inner, c *model.Call) { _, _ = in.GiveUp(ctx, c.Domain, c.Token) })},
+		"Release does nothing":      {by: random + "ReleaseKeepsAllButTheOwner", call: ignored(step.Release)},
+		"Release rotates the token": {by: random + "ReleaseKeepsAllButTheOwner", call: before(step.Release, reclaimed)},
+		"Release counts a retry":    {by: random + "ReleaseKeepsAllButTheOwner", call: before(step.Release, func(in *inner, c *model.Call) { _, _ = in.Fail(ctx, c.Domain, c.Token) })},
+		"Release gives up":          {by: random + "ReleaseKeepsAllButTheOwner", call: before(step.Release, func(in *inner, c *model.Call) { _, _ = in.GiveUp(ctx, c.Domain, c.Token) })},
 		"Reclaim gives no owner": {by: random + "ReleaseKeepsAllButTheOwner", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if c.Op == lease.OpReclaim && r.Err == nil {
+			if c.Op == step.Reclaim && r.Err == nil {
 				_ = in.Release(ctx, c.Domain, r.Lease.Token)
 			}
 		})},
-		"Reclaim keeps the token": {by: random + "ReclaimRotatesTheToken", call: before(lease.OpReclaim, func(in *inner, c *model.Call) {
+		"Reclaim keeps the token": {by: random + "ReclaimRotatesTheToken", call: before(step.Reclaim, func(in *inner, c *model.Call) {
 			if c.Token == in.token(c.Domain) {
 				c.Op = 0
 			}
@@ -196,13 +197,13 @@ func faults() map[string]broken {
 			}
 		})},
 		"the backlog is shown backwards": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates LongBacklog", call: after(func(_ *inner, _ model.Call, r *model.Reply) { slices.Reverse(r.View.Backlog) })},
-		"the backlog drops what comes after 256": {by: "LongBacklog", call: before(lease.OpOffer, func(in *inner, c *model.Call) {
+		"the backlog drops what comes after 256": {by: "LongBacklog", call: before(step.Offer, func(in *inner, c *model.Call) {
 			if b := in.view(c.Domain).Backlog; len(b) > 255 {
 				c.Offset = b[0]
 			}
 		})},
 		"a lost update": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates", call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
-			if v := in.view(c.Domain); c.Op == lease.OpTryAcquire && in.calls%5 == 0 && v.Lease != nil && v.Lease.Offset != c.Offset {
+			if v := in.view(c.Domain); c.Op == step.TryAcquire && in.calls%5 == 0 && v.Lease != nil && v.Lease.Offset != c.Offset {
 				return model.Reply{Acquisition: lease.Acquisition{Status: lease.Enqueued}}
 			}
 			return c.Do(ctx, in)
@@ -232,7 +233,7 @@ func faults() map[string]broken {
 				r.Err = &lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
 			}
 		})},
-		"Compact does nothing": {by: random + "CompactSparesWhatIsLive FloorsAreWhole", call: ignored(lease.OpCompact)},
+		"Compact does nothing": {by: random + "CompactSparesWhatIsLive FloorsAreWhole", call: ignored(step.Compact)},
 		"the floor goes down, it says": {by: "Machine FloorNeverGoesDown", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 			if errors.Is(r.Err, lease.ErrFloor) {
 				r.Err = nil

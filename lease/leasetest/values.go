@@ -52,7 +52,7 @@ func wholeOffsets(t testing.TB, open Open) {
 		}
 		_, err := s.Succeed(ctx, "A", 0)
 		s.refused("Succeed", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: offset})
-		done := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: lease.OutcomeProcessed, Offset: offset}
+		done := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyProcessed, Offset: offset}
 		switch last := i+1 == len(wait); {
 		case last:
 			s.succeed(held, noBacklog)
@@ -60,13 +60,13 @@ func wholeOffsets(t testing.TB, open Open) {
 			s.succeed(held, lease.Completion{Status: lease.NextHint, Next: wrong})
 		default:
 			s.fails(held, lease.Failure{Status: lease.GiveUpNextHint, Next: wrong})
-			done.Outcome = lease.OutcomeFailed
+			done.Status = lease.AlreadyFailed
 		}
 		_, err = s.Succeed(ctx, "A", held.Token)
 		s.refused("Succeed again", err, lease.ErrLeaseNotFound, &done)
 	}
 	for i, offset := range wait {
-		s.try("A", offset, []lease.AcquireStatus{lease.AlreadyProcessed, lease.AlreadyFailed}[i%2])
+		s.try("A", offset, []lease.Status{lease.AlreadyProcessed, lease.AlreadyFailed}[i%2])
 	}
 	if v := s.look("A"); v.Processed != (len(wait)+1)/2 || v.Failed != len(wait)/2 {
 		s.Fatalf("view %+v of %d offsets", v, len(wait))

@@ -20,8 +20,8 @@ type round struct {
 	ledger     string
 	rnd        *rand.Rand
 	maxRetries int
-	control    Side            // connections of the test
-	keeper     *durable.Ledger // over control
+	control    Side         // connections of the test
+	keeper     lease.Ledger // over control
 
 	mu      sync.Mutex // guards journal
 	journal []note

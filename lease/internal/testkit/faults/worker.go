@@ -20,7 +20,7 @@ type worker struct {
 	side   Side
 	say    func(note)
 	resume <-chan struct{}
-	ledger *durable.Ledger
+	ledger lease.Ledger
 
 	released bool // the lease to release was released
 }
@@ -35,7 +35,7 @@ func again(ctx context.Context, call func() error) error {
 
 // insist repeats a call on a ledger until the engine answers.
 func insist(ctx context.Context, call func() error) error {
-	return persist(ctx, call, func(err error) bool { return errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrContention) })
+	return persist(ctx, call, func(err error) bool { return errors.Is(err, durable.ErrStore) })
 }
 
 func persist(ctx context.Context, call func() error, down func(error) bool) error {
@@ -242,7 +242,7 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 		switch {
 		case errors.Is(err, durable.ErrAmbiguous):
 			continue
-		case err == nil, errors.As(err, &ended) && ended.Outcome == lease.OutcomeProcessed:
+		case err == nil, errors.As(err, &ended) && ended.Status == lease.AlreadyProcessed:
 			if !applied {
 				return fmt.Errorf("the register saw a greater token than %d, and the ledger takes it all the same: %+v", l.Token, l)
 			}

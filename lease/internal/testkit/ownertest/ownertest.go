@@ -6,7 +6,7 @@
 //
 // Members join, leave, are cut off and return, while the suite checks who works on which partition: never two calls of work for one
 // partition in one member, never two members on one partition unless the first has lost it, and every partition held once the group
-// is at rest. Then Consumers process records under the same events and during an upgrade of the program; the effects are counted.
+// is at rest. Then Consumers process records under the same events; the effects are counted.
 // [Torture] does all of that at random, also with members in processes of their own.
 package ownertest
 
@@ -25,9 +25,6 @@ type Group struct {
 	Append func(partition, domain string, payload []byte)
 	// Join returns another member, whose Hold has not been called.
 	Join func() Member
-	// JoinOld is Join for a program of the previous version, during a rolling upgrade: it reads what the newer version writes, and
-	// writes the previous format (durable.Config.OldReaders).
-	JoinOld func() Member
 
 	// Only Torture needs the fields below.
 
@@ -102,5 +99,5 @@ func RunIn(t *testing.T, within func(t *testing.T, part func(t *testing.T)), ope
 func inRealTime(t *testing.T, part func(t *testing.T)) { part(t) }
 
 func checks() []check {
-	return append(moves(), check{"Records", records}, check{"Zombie", zombie}, check{"Upgrade", upgrade})
+	return append(moves(), check{"Records", records}, check{"Zombie", zombie})
 }

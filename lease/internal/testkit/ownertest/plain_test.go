@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 )
 
 const soon = 100 * time.Millisecond // a member that is not heard of for so long is gone
@@ -30,7 +28,6 @@ type plain struct {
 // plainMember is a member.
 type plainMember struct {
 	*plain
-	old   bool                             // of the version before
 	cut   bool                             // guarded by plain.mu
 	heard time.Time                        // by the coordinator; guarded
 	works map[*Log]context.CancelCauseFunc // guarded
@@ -50,8 +47,8 @@ func newPlain(fault string, partitions int) Group {
 		p.logs = append(p.logs, l)
 		g.Partitions = append(g.Partitions, l.Name)
 	}
-	join := func(old bool) Member {
-		m := &plainMember{plain: p, old: old, works: map[*Log]context.CancelCauseFunc{}}
+	g.Join = func() Member {
+		m := &plainMember{plain: p, works: map[*Log]context.CancelCauseFunc{}}
 		set := func(cut bool) func() {
 			return func() {
 				m.mu.Lock()
@@ -61,34 +58,7 @@ func newPlain(fault string, partitions int) Group {
 		}
 		return Member{Ownership: m, Cut: set(true), Mend: set(false)}
 	}
-	g.Join = func() Member { return join(false) }
-	g.JoinOld = func() Member { return join(true) }
 	return g
-}
-
-// aged is a ledger as a program sees it that was built before Release.
-type aged struct{ lease.Ledger }
-
-func (a aged) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
-	if _, err := a.Inspect(ctx, domain); err != nil {
-		return lease.Acquisition{}, err
-	}
-	return a.Ledger.AcquireNext(ctx, domain)
-}
-
-func (a aged) Inspect(ctx context.Context, domain string) (lease.View, error) {
-	v, err := a.Ledger.Inspect(ctx, domain)
-	if err == nil && v.Lease != nil && v.Lease.Released {
-		err = &durable.NewerError{Domain: domain}
-	}
-	return v, err
-}
-
-func (a aged) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
-	if _, err := a.Inspect(ctx, domain); err != nil {
-		return lease.Lease{}, err
-	}
-	return a.Ledger.Reclaim(ctx, domain, held)
 }
 
 // behindOf are the logs that are not committed to their end.
@@ -218,10 +188,7 @@ func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context
 func (m *plainMember) begin(ctx context.Context, l *Log, work func(context.Context, dispatch.Partition)) {
 	ctx, end := context.WithCancelCause(ctx)
 	m.works[l] = end
-	p := l.Open(m.old)
-	if m.old && m.fault == "old members cannot read what new ones write" {
-		p.Ledger = aged{p.Ledger}
-	}
+	p := l.Open()
 	switch m.fault {
 	case "a name of its own":
 		p.Name += "'"
