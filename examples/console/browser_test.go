@@ -317,8 +317,8 @@ func TestBrowser(t *testing.T) {
 		worker := open(t, chromium, server.URL+"/", 1280, 900, "light", false)
 		worker.until(`document.title.startsWith("watch") && document.querySelectorAll("#letter-list li").length === 100`)
 		worker.clean(server.URL + "/")
-		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{}) // no target is configured
-		if !errors.Is(err, deadletter.ErrInvalid) || report.Failed != 1 {
+		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{})
+		if !errors.Is(err, errNoSource) || report.Failed != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
 		p.clean(base)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 )
 
 // LettersConfig configures Letters.
@@ -113,10 +115,7 @@ func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
 	l.Route = s.cfg.Stream + " " + s.cfg.Subject(l.Record)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	value, err := l.AppendBinary([]byte{tagLetter})
-	if err == nil {
-		_, err = s.kv.Create(ctx, letterKey(l.ID()), value)
-	}
+	_, err := s.kv.Create(ctx, letterKey(l.ID()), dlq.Append([]byte{tagLetter}, l))
 	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return s.failed(err)
 	}
@@ -128,7 +127,7 @@ func (s *Letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 	value := entry.Value()
 	switch {
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagLetter:
-		l, err = deadletter.Decode(value[1:])
+		l, err = dlq.Decode(value[1:])
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagGone:
 		return l, deadletter.Fate(value[1:]), nil
 	default:
@@ -146,7 +145,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 	return func(yield func(deadletter.Letter, error) bool) {
 		err := s.made()
 		if err == nil {
-			err = filter.Check()
+			err = dlq.Check(filter)
 		}
 		var all []*deadletter.Letter
 		if err == nil {
@@ -156,7 +155,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 			yield(deadletter.Letter{}, err)
 			return
 		}
-		deadletter.Sorted(all, filter)(yield)
+		dlq.Sorted(all, filter)(yield)
 	}
 }
 
@@ -183,7 +182,7 @@ func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []
 			if err != nil {
 				return nil, err
 			}
-			if gone == "" && filter.Matches(l) {
+			if gone == "" && dlq.Matches(filter, l) {
 				l.Record.Payload, l.Record.Headers = nil, nil
 				all = append(all, &l)
 			}
@@ -253,8 +252,8 @@ func (s *Letters) change(ctx context.Context, id deadletter.ID, next func(contex
 // Park implements deadletter.Store. It blocks for two round trips.
 func (s *Letters) Park(ctx context.Context, id deadletter.ID, note string) error {
 	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
-		l.Parked, l.Note = true, deadletter.Clip(note)
-		return l.AppendBinary([]byte{tagLetter})
+		l.Parked, l.Note = true, clip.Text(note)
+		return dlq.Append([]byte{tagLetter}, l), nil
 	})
 }
 
@@ -262,7 +261,7 @@ func (s *Letters) Park(ctx context.Context, id deadletter.ID, note string) error
 func (s *Letters) Unpark(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
 		l.Parked, l.Note = false, ""
-		return l.AppendBinary([]byte{tagLetter})
+		return dlq.Append([]byte{tagLetter}, l), nil
 	})
 }
 
@@ -278,7 +277,7 @@ func (s *Letters) Discard(ctx context.Context, id deadletter.ID) error {
 func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(ctx context.Context, l deadletter.Letter) ([]byte, error) {
 		stream, subject, _ := strings.Cut(l.Route, " ")
-		record := l.Replay()
+		record := dlq.Replay(l)
 		m := &nats.Msg{Subject: subject, Data: record.Payload, Header: nats.Header{}}
 		for _, h := range record.Headers {
 			if !strings.HasPrefix(h.Key, "Nats-") {

@@ -4,7 +4,7 @@
 //		lettertest.Run(t, func(t testing.TB) lettertest.Desk { … })
 //	}
 //
-// It stores and reads back difficult letters, compares random runs of calls with deadletter.Memory, replays concurrently, and breaks
+// It stores and reads back difficult letters, compares random runs of calls with dlq.Memory, replays concurrently, and breaks
 // the connection at each write of each call, before and after the engine has received it.
 package lettertest
 
@@ -25,6 +25,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 )
 
 // Dial connects to an engine, like net.Dialer.DialContext.
@@ -144,7 +146,7 @@ func values(t testing.TB, desk Desk) {
 	odd := letter(desk.Partition, "\x1b[31m \xff ü", 1)
 	odd.Record.Payload, odd.Size = []byte{0, 0xff, '\n', 0x1b}, 4
 	odd.Record.Headers = []dispatch.Header{{Key: "empty", Value: []byte{}}, {Key: "nil"}, {Key: "ünïcode", Value: []byte("\x00\xff")}}
-	odd.Failure = deadletter.Clip("two\nlines \x00 \xff and ü")
+	odd.Failure = clip.Text("two\nlines \x00 \xff and ü")
 	least := deadletter.Letter{Partition: "another one/7", Record: dispatch.Record{Domain: "d", Offset: -1}, At: time.Unix(1, 0).UTC()}
 	empty := letter(desk.Partition, "d", 0)
 	empty.Record.Payload, empty.Size, empty.Record.Headers, empty.Record.Time = []byte{}, 0, nil, time.Time{}
@@ -189,7 +191,7 @@ func list(t testing.TB, desk Desk) {
 	} {
 		var expect []deadletter.Letter
 		for _, l := range want {
-			if filter.Matches(l) && (filter.Limit == 0 || len(expect) < filter.Limit) {
+			if dlq.Matches(filter, l) && (filter.Limit == 0 || len(expect) < filter.Limit) {
 				expect = append(expect, l)
 			}
 		}
@@ -217,14 +219,14 @@ func list(t testing.TB, desk Desk) {
 	}
 }
 
-// machine: random calls, compared with deadletter.Memory.
+// machine: random calls, compared with dlq.Memory.
 func machine(t testing.TB, desk Desk) {
 	stores := []deadletter.Store{desk.Open(t, direct), desk.Open(t, direct)}
 	before := len(desk.Source(t))
 	var cases, appended int64
 	rapid.Check(t, func(rt *rapid.T) {
 		cases++
-		model := &deadletter.Memory{Append: func(context.Context, string, dispatch.Record) error { appended++; return nil }}
+		model := &dlq.Memory{Append: func(context.Context, string, dispatch.Record) error { appended++; return nil }}
 		for step := range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			s := stores[rapid.IntRange(0, 1).Draw(rt, "store")]
 			domain := fmt.Sprintf("case-%d-%d", cases, rapid.IntRange(0, 1).Draw(rt, "domain"))
@@ -272,7 +274,7 @@ func machine(t testing.TB, desk Desk) {
 func replays(t testing.TB, desk Desk) {
 	s, other := desk.Open(t, direct), desk.Open(t, direct)
 	l := letter(desk.Partition, "ann", 17)
-	l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: deadletter.HeaderReplayOf, Value: []byte("orders/3@1")})
+	l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: dlq.ReplayOf, Value: []byte("orders/3@1")})
 	parked, dropped := letter(desk.Partition, "bob", 18), letter(desk.Partition, "ann", 19)
 	gone(t, s, l.ID(), deadletter.Unknown)
 	put(t, s, l, parked, dropped)
@@ -296,7 +298,7 @@ func replays(t testing.TB, desk Desk) {
 	if left := all(t, other, deadletter.Filter{}); len(left) > 0 {
 		t.Errorf("left: %+v", left)
 	}
-	compare(t, desk.Source(t), []dispatch.Record{l.Replay(), parked.Replay()})
+	compare(t, desk.Source(t), []dispatch.Record{dlq.Replay(l), dlq.Replay(parked)})
 }
 
 // compare checks the fields of a record that the source must keep. Headers of different names may come in any order.
