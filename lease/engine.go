@@ -15,8 +15,8 @@ import (
 // maxDomain is the longest name of a domain, in bytes.
 const maxDomain = math.MaxUint16
 
-// FromEngine is how this project's engines become Ledgers: NewMemory's, durable.New's and leasekafka's. Programs cannot implement a
-// step.Engine. To keep a ledger elsewhere, write a durable.Store.
+// FromEngine is how this project's engines become Ledgers: NewMemory's, durable.New's and leasekafka's. Programs cannot
+// implement a step.Engine. To keep a ledger elsewhere, write a durable.Store.
 func FromEngine(engine step.Engine, cfg Config) Ledger { return &ledger{engine, cfg} }
 
 // ledger is every Ledger of this project.

@@ -141,8 +141,8 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// L12 by the answers: a release is seen to take the owner and nothing else, a reclaim to give one and nothing else, and in between nobody
-// ends the lease and nobody else is granted one.
+// L12 by the answers: a release is seen to take the owner and nothing else, a reclaim to give one and nothing else, and in
+// between nobody ends the lease and nobody else is granted one.
 func TestPropertyReleasedKeepsAllButTheOwner(t *testing.T) {
 	releases := 0
 	play(t, func(*history) func(step) error {

@@ -64,11 +64,11 @@ type View struct {
 // covers one offset space: a partition, an outbox table. An offset may be any int64; a domain is any string of 1 to
 // 65,535 bytes.
 //
-// Every method is safe for concurrent use and checks ctx on entry. It then completes: it returns ctx's error only with
-// the ledger unchanged. Every error means that the ledger is unchanged, with one exception: after a
-// durable.ErrAmbiguous the change may have been made. A ledger has no timers: no lease expires, and no call waits for
-// another caller's work. Beside the errors named below every call may return an *InvalidError, for a nil ctx or a domain of another
-// length, and the errors of its engine.
+// Every method is safe for concurrent use and checks ctx on entry. It then completes: it returns ctx's error only with the
+// ledger unchanged. Every error means that the ledger is unchanged, with one exception: after a durable.ErrAmbiguous the
+// change may have been made. A ledger has no timers: no lease expires, and no call waits for another caller's work. Beside
+// the errors named below every call may return an *InvalidError, for a nil ctx or a domain of another length, and the errors
+// of its engine.
 type Ledger interface {
 	// TryAcquire requests the lease on offset. In an idle domain it is granted if offset is at the head of the backlog
 	// or the backlog is empty, and rejected with *BacklogOrderingError otherwise. In a busy domain offset joins the

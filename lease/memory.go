@@ -32,8 +32,8 @@ type Config struct {
 // memory keeps the states of a ledger in this process.
 type memory struct {
 	seed maphash.Seed
-	// stripes are a power of two, sixteen or more for each core that NewMemory found: of calls on different domains one in sixteen
-	// meets another's lock when every core does nothing else. More of them cost cache, which costs every call.
+	// stripes are a power of two, sixteen or more for each core that NewMemory found: of calls on different domains one in
+	// sixteen meets another's lock when every core does nothing else. More of them cost cache, which costs every call.
 	stripes []stripe
 
 	// compacting serialises Compact and guards floor. It is taken before a stripe's lock, never after one.
@@ -45,11 +45,11 @@ var _ step.Engine = (*memory)(nil)
 
 // NewMemory returns an empty ledger in the memory of this process. It starts no goroutine, and there is nothing to close.
 //
-// The ledger's calls allocate only to grow, for an error, and for the copies that Ready, Held and Inspect make. They block for as long
-// as another call on the same stripe of the domains takes: a few hundred nanoseconds; longer while Inspect copies a long backlog,
-// Compact frees a large stripe, or a backlog is rehashed (a few tenths of a second for a million offsets). Ready and Held take
-// one lock per stripe. The time of Compact grows with the memory that it frees, not with the number of domains; calls on other
-// domains see the new floor before it returns, in no particular order.
+// The ledger's calls allocate only to grow, for an error, and for the copies that Ready, Held and Inspect make. They block
+// for as long as another call on the same stripe of the domains takes: a few hundred nanoseconds; longer while Inspect copies
+// a long backlog, Compact frees a large stripe, or a backlog is rehashed (a few tenths of a second for a million offsets).
+// Ready and Held take one lock per stripe. The time of Compact grows with the memory that it frees, not with the number of
+// domains; calls on other domains see the new floor before it returns, in no particular order.
 //
 // Error: *InvalidError naming the field.
 func NewMemory(cfg Config) (Ledger, error) {

@@ -20,8 +20,9 @@ import (
 	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
-// Callers race for domains that keep losing their records, as they finish what they hold and a floor passes it. Whatever they do between a
-// grant and its end, nobody else is granted the domain, the token still holds, and a later grant has a greater one.
+// Callers race for domains that keep losing their records, as they finish what they hold and a floor passes it. Whatever they
+// do between a grant and its end, nobody else is granted the domain, the token still holds, and a later grant has a greater
+// one.
 func TestPropertyOneLockForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		domains := rapid.IntRange(1, 3).Draw(t, "domains")
@@ -97,8 +98,8 @@ type late struct {
 	token int
 }
 
-// The model of a ledger has no clock. So a ledger answers as it does, however much time passes between any two calls; and the time that it
-// shows is that of a grant's first instant.
+// The model of a ledger has no clock. So a ledger answers as it does, however much time passes between any two calls; and the
+// time that it shows is that of a grant's first instant.
 func TestPropertyTimeMeansNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := lease.Config{MaxRetries: rapid.IntRange(1, 3).Draw(rt, "retries")}

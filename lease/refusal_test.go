@@ -36,7 +36,8 @@ func TestConfigIsValidated(t *testing.T) {
 	}
 }
 
-// MaxRetries is the number of retries and nothing else: the Fail that finds so many gives the offset up, the first one if it is 0.
+// MaxRetries is the number of retries and nothing else: the Fail that finds so many gives the offset up, the first one if it
+// is 0.
 func TestMaxRetriesZeroIsNone(t *testing.T) {
 	for _, want := range []int{0, 1, lease.DefaultRetries} {
 		m, err := lease.NewMemory(lease.Config{MaxRetries: want})

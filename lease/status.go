@@ -7,8 +7,8 @@ import "strconv"
 // Status is the answer of a call. Zero is no answer: it comes with an error.
 type Status uint8
 
-// TryAcquire, Offer and AcquireNext answer with one of the first seven, Succeed with one of the next two, Fail and GiveUp with one of the
-// last three.
+// TryAcquire, Offer and AcquireNext answer with one of the first seven, Succeed with one of the next two, Fail and GiveUp
+// with one of the last three.
 const (
 	// Acquired: the caller holds the domain's lease on this offset.
 	Acquired Status = iota + 1

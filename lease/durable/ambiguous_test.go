@@ -182,8 +182,8 @@ func TestAmbiguous(t *testing.T) {
 	}
 }
 
-// What is in the way of the swap sent again is not in sight at first: a store whose reads lag. The old version must not be believed, for it
-// is the lost swap itself that is coming.
+// What is in the way of the swap sent again is not in sight at first: a store whose reads lag. The old version must not be
+// believed, for it is the lost swap itself that is coming.
 func TestSearchDoesNotBelieveTheOldVersion(t *testing.T) {
 	store := &lagging{}
 	l := open(t, durable.Config{Store: store, MaxRetries: 9})
@@ -283,7 +283,8 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-// A ctx that is done in mid-call ends it: unchanged while reading, unknown while writing, and then ctx's error is not what the caller sees.
+// A ctx that is done in mid-call ends it: unchanged while reading, unknown while writing, and then ctx's error is not what
+// the caller sees.
 func TestDoneMidCall(t *testing.T) {
 	store := &faulty{}
 	l := open(t, durable.Config{Store: store})

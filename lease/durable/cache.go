@@ -29,7 +29,8 @@ func (e *entry) keep(rec *record, version uint64) {
 	e.rec, e.version, e.seen = rec, version, max(e.seen, version)
 }
 
-// take returns the state in memory and forgets it, so that whoever fails, or panics, with a state half changed leaves none behind.
+// take returns the state in memory and forgets it, so that whoever fails, or panics, with a state half changed leaves none
+// behind.
 func (e *entry) take() (*record, uint64) {
 	rec := e.rec
 	e.rec = nil

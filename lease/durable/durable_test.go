@@ -116,8 +116,8 @@ func TestConflictReplays(t *testing.T) {
 	}
 }
 
-// Tokens rise in a domain and are unique in the ledger, whoever makes them and however often everybody is restarted; and they fit a
-// signed column.
+// Tokens rise in a domain and are unique in the ledger, whoever makes them and however often everybody is restarted; and they
+// fit a signed column.
 func TestTokensOverRestartsAndWriters(t *testing.T) {
 	store := &durable.MemStore{}
 	seen, last := map[lease.Token]bool{}, map[string]lease.Token{}

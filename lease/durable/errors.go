@@ -12,16 +12,18 @@ import (
 // Errors of a ledger's calls, to be found by errors.Is. Their texts name the domain, or the ledger's own record as "".
 var (
 	// ErrStore: the Store could not be read or written, or other writers of the domain were faster at 128 tries in a row. The
-	// ledger is unchanged and the call may be repeated. errors.Is finds the Store's error as well, and ctx's if that was the cause.
+	// ledger is unchanged and the call may be repeated. errors.Is finds the Store's error as well, and ctx's if that was the
+	// cause.
 	ErrStore = errors.New("durable: store failed")
-	// ErrAmbiguous: a write was sent, and it is unknown whether it was, or will be, applied. It is the only error after which the
-	// ledger may have changed. Repeating the call is safe: a write that was applied shows (ALREADY_ACQUIRED with the lease, a
-	// *lease.LeaseNotFoundError with a Status, ENQUEUED), and one that was not is applied. Two exceptions: a repeated Fail may
-	// count one retry twice, and a repeated Reclaim may find its own new token in place of the old one, as a
-	// *lease.TokenMismatchError; Held shows it. errors.Is does not find the cause: ctx's error alone would mean that nothing changed.
+	// ErrAmbiguous: a write was sent, and it is unknown whether it was, or will be, applied. It is the only error after which
+	// the ledger may have changed. Repeating the call is safe: a write that was applied shows (ALREADY_ACQUIRED with the
+	// lease, a *lease.LeaseNotFoundError with a Status, ENQUEUED), and one that was not is applied. Two exceptions: a
+	// repeated Fail may count one retry twice, and a repeated Reclaim may find its own new token in place of the old one, as
+	// a *lease.TokenMismatchError; Held shows it. errors.Is does not find the cause: ctx's error alone would mean that
+	// nothing changed.
 	ErrAmbiguous = errors.New("durable: outcome unknown")
-	// ErrCorrupt: a record is not one that a ledger wrote under this name. It is neither overwritten nor replaced by a guess: every
-	// call on the domain returns this error until the record is repaired.
+	// ErrCorrupt: a record is not one that a ledger wrote under this name. It is neither overwritten nor replaced by a guess:
+	// every call on the domain returns this error until the record is repaired.
 	ErrCorrupt = errors.New("durable: corrupt record")
 	// ErrNewer: a record has a format newer than this program. It is neither read nor overwritten. Upgrade the program.
 	ErrNewer = errors.New("durable: record of a newer format")

@@ -74,7 +74,8 @@ func TestForeignRecord(t *testing.T) {
 	}
 }
 
-// The ledger's own record, put back from before the floor was raised: what was trimmed since is refused until the floor is as high again.
+// The ledger's own record, put back from before the floor was raised: what was trimmed since is refused until the floor is as
+// high again.
 func TestFloorOfAnEarlierRoot(t *testing.T) {
 	store := &durable.MemStore{}
 	l := open(t, durable.Config{Store: store})

@@ -32,8 +32,8 @@ func (s *small) Swap(ctx context.Context, name string, old uint64, state []byte,
 	return s.MemStore.Swap(ctx, name, old, state, index)
 }
 
-// Whatever the offsets and whatever becomes of them, what was taken in is worked off without a refusal, also where each second offset is
-// given up, which needs the most room.
+// Whatever the offsets and whatever becomes of them, what was taken in is worked off without a refusal, also where each
+// second offset is given up, which needs the most room.
 func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 	most := 0.0
 	rapid.Check(t, func(t *rapid.T) {
@@ -114,8 +114,8 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 	t.Logf("the greatest record took %.2f of its limit", most)
 }
 
-// A record that is full takes offsets again when the floor is raised, though by another Ledger, or when what waits was worked off. What it
-// knows it knows, and other domains are not concerned.
+// A record that is full takes offsets again when the floor is raised, though by another Ledger, or when what waits was worked
+// off. What it knows it knows, and other domains are not concerned.
 func TestAFullRecordHasRoomAgain(t *testing.T) {
 	store := &small{limit: 2000}
 	l, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})

@@ -50,10 +50,10 @@ var _ step.Engine = (*engine)(nil)
 // *lease.InvalidError naming the field.
 //
 // A call that changes a domain that this ledger used last costs one Swap; a first use costs a Load more, and one of the
-// ledger's own record if the domain is new. Ready and Held cost a List of the Store and a Load for each domain, Inspect two Loads. Compact
-// costs a Load and a Swap, whatever the number of domains: each domain is trimmed when it is written next, and other processes learn the
-// floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call Inspect or Compact. Until then they
-// answer by the floor that they know, and never contradict a completed offset.
+// ledger's own record if the domain is new. Ready and Held cost a List of the Store and a Load for each domain, Inspect two
+// Loads. Compact costs a Load and a Swap, whatever the number of domains: each domain is trimmed when it is written next, and
+// other processes learn the floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call
+// Inspect or Compact. Until then they answer by the floor that they know, and never contradict a completed offset.
 //
 // Calls of one ledger on one domain run one after another; conflicts with other processes are resolved by a retry on the
 // new version. Beyond lease.Ledger's errors each call may return ErrStore, ErrAmbiguous (the only error after which the ledger

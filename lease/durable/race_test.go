@@ -121,8 +121,8 @@ func TestBlockedStore(t *testing.T) {
 	succeed(t, l, held)
 }
 
-// A body of List that calls the ledger, while the store is blocked in nothing: see TestBlockedStore; and a Store that panics lets the
-// next caller in.
+// A body of List that calls the ledger, while the store is blocked in nothing: see TestBlockedStore; and a Store that panics
+// lets the next caller in.
 func TestPanicPassesTheTurn(t *testing.T) {
 	store := &faulty{}
 	l := open(t, durable.Config{Store: store})
@@ -174,8 +174,8 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// Processes that race for a few domains, come and go, and lose their replies: every offset is carried out once, one at a time and in order of
-// arrival, and tokens rise.
+// Processes that race for a few domains, come and go, and lose their replies: every offset is carried out once, one at a time
+// and in order of arrival, and tokens rise.
 func TestPropertyRacingProcesses(t *testing.T) {
 	const writers, offsets = 6, 60
 	domains := []string{"A", "B"}

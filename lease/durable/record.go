@@ -16,9 +16,11 @@ import (
 const (
 	// format is the newest format of a record that this package reads, and the one that it writes.
 	format = 1
-	// maxWriteIDs is how many writers' last writes a record keeps. A lost reply is explained if fewer other writers than this came in between.
+	// maxWriteIDs is how many writers' last writes a record keeps. A lost reply is explained if fewer other writers than this
+	// came in between.
 	maxWriteIDs = 16
-	// writerBits of a token are the writer's number, the rest its clock. 22 and 41 leave the top bit free, so that a token fits a signed column.
+	// writerBits of a token are the writer's number, the rest its clock. 22 and 41 leave the top bit free, so that a token
+	// fits a signed column.
 	writerBits = 22
 	maxWriter  = 1<<writerBits - 1
 	maxClock   = 1<<(63-writerBits) - 1

@@ -159,7 +159,8 @@ func TestRecordsAreWrittenInStone(t *testing.T) {
 	}
 }
 
-// A record of what was released differs from the others in the format of its state alone: 2, which a program that knows only 1 refuses.
+// A record of what was released differs from the others in the format of its state alone: 2, which a program that knows only
+// 1 refuses.
 func TestReleasedIsWrittenInStone(t *testing.T) {
 	const before, state = "01" + "03" + "8180800c" + "00" + "01" + "0103", "01" + "0e" + "8180800c" + "d00f" + "01"
 	for format, released := range map[string]bool{"01": false, "02": true} {

@@ -46,8 +46,8 @@ func atomicMax[N int64 | uint64](a interface {
 	}
 }
 
-// updateRoot changes the ledger's own record; change says whether there is anything to write. lost is the error of the last write whose reply was lost: change
-// looks at the record again after it, so what it asks for must be harmless to have twice.
+// updateRoot changes the ledger's own record; change says whether there is anything to write. lost is the error of the last
+// write whose reply was lost: change looks at the record again after it, so what it asks for must be harmless to have twice.
 func (l *engine) updateRoot(ctx context.Context, change func(r *root) (bool, error)) (lost, err error) {
 	losses := 0
 	for range maxTries {

@@ -12,7 +12,8 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// worked is a store in which that many Ledgers have worked: the last of them holds "held", and "idle" and "ready" are what they say.
+// worked is a store in which that many Ledgers have worked: the last of them holds "held", and "idle" and "ready" are what
+// they say.
 func worked(t *testing.T, writers int) (*durable.MemStore, *durable.Ledger, lease.Lease) {
 	t.Helper()
 	store := &durable.MemStore{}
@@ -76,8 +77,8 @@ func TestRootIsGone(t *testing.T) {
 	}
 }
 
-// A root that was begun anew, because the first call met a domain without a record, gives numbers out again. Their new owner notices by
-// the marks of the one before.
+// A root that was begun anew, because the first call met a domain without a record, gives numbers out again. Their new owner
+// notices by the marks of the one before.
 func TestNumberOfAnother(t *testing.T) {
 	store, _, held := worked(t, 1)
 	store.Tamper("", nil)

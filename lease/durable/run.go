@@ -15,11 +15,13 @@ const (
 	// maxTries bounds the replays of one call after conflicts. Each conflict is another writer's success, so that the
 	// writers of a domain together never stand still.
 	maxTries = 128
-	// maxSends bounds how often one swap is sent, and how often its outcome is asked for. It is the caller's ctx that bounds the time.
+	// maxSends bounds how often one swap is sent, and how often its outcome is asked for. It is the caller's ctx that bounds
+	// the time.
 	maxSends = 8
-	// reserve is more than a record grows by working off what waits, beyond doubling. That can as good as double it: varints tell each offset by
-	// its distance to the one before, and where every second one succeeds and the others fail, two sorted lists span the distances that
-	// the backlog spanned once. A lease, write ids, counters and the beginnings of lists are below 400 bytes.
+	// reserve is more than a record grows by working off what waits, beyond doubling. That can as good as double it: varints
+	// tell each offset by its distance to the one before, and where every second one succeeds and the others fail, two sorted
+	// lists span the distances that the backlog spanned once. A lease, write ids, counters and the beginnings of lists are
+	// below 400 bytes.
 	reserve = 512
 )
 
@@ -99,7 +101,8 @@ func (l *engine) run(ctx context.Context, e *entry, op *step.Op, r *step.Result)
 	return contention(op.Domain)
 }
 
-// step trims rec to the floor and then carries op out on it. What is trimmed goes into the store with the next change. Error: ErrExhausted.
+// step trims rec to the floor and then carries op out on it. What is trimmed goes into the store with the next change. Error:
+// ErrExhausted.
 func (l *engine) step(rec *record, writer uint64, op *step.Op, r *step.Result) (err error) {
 	op.Floor = l.floor.Load() // decode has seen to it that rec's is no greater
 	if op.Floor > rec.floor {
@@ -118,9 +121,10 @@ func (l *engine) step(rec *record, writer uint64, op *step.Op, r *step.Result) (
 	return nil
 }
 
-// token makes a token: a Lamport clock (Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978) above, the
-// writer's number below. No two writers share a number and no writer uses a reading twice, so tokens are unique in the ledger; the clock passes
-// the domain's last token, whoever made that, so they rise in the domain. It costs no round trip.
+// token makes a token: a Lamport clock (Lamport, "Time, clocks, and the ordering of events in a distributed system", 1978)
+// above, the writer's number below. No two writers share a number and no writer uses a reading twice, so tokens are unique in
+// the ledger; the clock passes the domain's last token, whoever made that, so they rise in the domain. It costs no round
+// trip.
 func (l *engine) token(writer uint64, last uint64) (uint64, error) {
 	for {
 		now := l.clock.Load()
@@ -162,8 +166,9 @@ func (l *engine) swap(ctx context.Context, e *entry, old uint64, rec *record, da
 	return nil, 0, false, ambiguous(e.name, lost)
 }
 
-// search looks for m, made on the record that counted before swaps, in what the store holds, after a lost reply and a conflict: m itself or another write is in the way. A Load that
-// still shows old is not believed: what is in the way has not come into sight yet, and it may be m.
+// search looks for m, made on the record that counted before swaps, in what the store holds, after a lost reply and a
+// conflict: m itself or another write is in the way. A Load that still shows old is not believed: what is in the way has not
+// come into sight yet, and it may be m.
 func (l *engine) search(ctx context.Context, e *entry, old uint64, m writeID, before uint64, lost error) (*record, uint64, bool, error) {
 	e.seen = max(e.seen, old+1)
 	rec, version, err := l.load(ctx, l.store, e)
@@ -182,8 +187,8 @@ func (l *engine) search(ctx context.Context, e *entry, old uint64, m writeID, be
 	return nil, 0, false, ambiguous(e.name, fmt.Errorf("%d writes came after it: %w", rec.swaps-before, lost))
 }
 
-// load reads a domain. Of one that is not there it makes an empty record, after it has read the ledger's floor: that the domain is not there
-// says nothing about the offsets below.
+// load reads a domain. Of one that is not there it makes an empty record, after it has read the ledger's floor: that the
+// domain is not there says nothing about the offsets below.
 func (l *engine) load(ctx context.Context, from Store, e *entry) (*record, uint64, error) {
 	data, version, err := l.read(ctx, from, e.name, e.seen)
 	if err != nil {
@@ -200,14 +205,15 @@ func (l *engine) load(ctx context.Context, from Store, e *entry) (*record, uint6
 	return rec, version, err
 }
 
-// decode reads the record of a domain, and the root if the record was written by a Ledger that this one has not heard of. Whoever wrote has
-// got a number from the root before, so a root that has not issued it has been deleted or put back since, and would
-// number two Ledgers alike. So would a root that issued this Ledger's number again: the record then has a write id of it that this Ledger never
-// made.
+// decode reads the record of a domain, and the root if the record was written by a Ledger that this one has not heard of.
+// Whoever wrote has got a number from the root before, so a root that has not issued it has been deleted or put back since,
+// and would number two Ledgers alike. So would a root that issued this Ledger's number again: the record then has a write id
+// of it that this Ledger never made.
 //
-// A record says two things that would spread to other domains: a floor, below which all counts as done, and a token, whose clock this
-// Ledger's clock has to pass. So a floor is believed only if the root has it, where it was written first, and a clock only if it leaves time.
-// A record that fails is another ledger's, or a root that is older than it was put back; it is refused, and nothing is learned from it.
+// A record says two things that would spread to other domains: a floor, below which all counts as done, and a token, whose
+// clock this Ledger's clock has to pass. So a floor is believed only if the root has it, where it was written first, and a
+// clock only if it leaves time. A record that fails is another ledger's, or a root that is older than it was put back; it is
+// refused, and nothing is learned from it.
 func (l *engine) decode(ctx context.Context, from Store, data []byte, name string, version uint64) (*record, error) {
 	rec, err := decode(data, name, version)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
-// List implements step.Engine. It costs one List of the Store, and a Load for each domain. It holds nothing while the body runs: no turn,
-// no lock. A domain that has left the index since is passed over.
+// List implements step.Engine. It costs one List of the Store, and a Load for each domain. It holds nothing while the body
+// runs: no turn, no lock. A domain that has left the index since is passed over.
 func (l *engine) List(ctx context.Context, index step.Index) iter.Seq2[step.Item, error] {
 	return func(yield func(step.Item, error) bool) {
 		for domain, err := range l.store.List(ctx, Index(index)) {

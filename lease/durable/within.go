@@ -41,8 +41,8 @@ type within struct {
 
 // Do carries out a Succeed.
 func (w within) Do(ctx context.Context, op step.Op) (r step.Result, err error) {
-	// The state in memory is forgotten at once, and the turn given up too: the lock on the record may have to be waited for, and belongs
-	// to the transaction.
+	// The state in memory is forgotten at once, and the turn given up too: the lock on the record may have to be waited for,
+	// and belongs to the transaction.
 	e := &entry{name: op.Domain}
 	if err := w.exclusive(ctx, op.Domain, func(cached *entry) error {
 		cached.take()

@@ -363,7 +363,8 @@ func sameError(got, want error) bool {
 	return false
 }
 
-// Through is a ledger whose calls on a domain go through one function, and Compact; GiveUp, Ready and Held are the embedded ledger's.
+// Through is a ledger whose calls on a domain go through one function, and Compact; GiveUp, Ready and Held are the embedded
+// ledger's.
 type Through struct {
 	lease.Ledger
 	Make func(context.Context, Call) Reply

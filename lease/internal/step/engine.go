@@ -21,8 +21,9 @@ type Item struct {
 	Grant  // the lease of a Held domain; of a Ready one only Offset is set, the backlog's head
 }
 
-// Engine keeps the states of a ledger's domains, one Step after another for each domain. lease.FromEngine makes a lease.Ledger of it, and calls
-// it with a context that has not ended and a domain of 1 to 65,535 bytes. Every method may be called at any time.
+// Engine keeps the states of a ledger's domains, one Step after another for each domain. lease.FromEngine makes a
+// lease.Ledger of it, and calls it with a context that has not ended and a domain of 1 to 65,535 bytes. Every method may be
+// called at any time.
 type Engine interface {
 	// Do carries op out: it sets Fresh, Now and Floor and calls State.Step. With an error the Result is not looked at.
 	Do(ctx context.Context, op Op) (Result, error)

@@ -103,8 +103,8 @@ type Result struct {
 	Refused    Refusal
 	BelowFloor bool
 	Changed    bool // the state has changed; never with a refusal
-	// Grant is the lease that was granted, found, reclaimed or released; for Succeed and Fail the lease that they acted on. Token 0:
-	// none.
+	// Grant is the lease that was granted, found, reclaimed or released; for Succeed and Fail the lease that they acted on.
+	// Token 0: none.
 	Grant
 	Next int64 // the backlog's head, with a hint and with OutOfOrder
 }

@@ -1,6 +1,6 @@
-// Package step is the state machine of a ledger: every rule of the contract of package lease, for one domain, in one place. It owns no
-// lock, reads no clock and draws no token; an [Engine] brings those, keeps the states and guards them. Package lease makes the answers
-// and errors of its contract from a [Result].
+// Package step is the state machine of a ledger: every rule of the contract of package lease, for one domain, in one place.
+// It owns no lock, reads no clock and draws no token; an [Engine] brings those, keeps the states and guards them. Package
+// lease makes the answers and errors of its contract from a [Result].
 package step
 
 // State is a ledger's state of one domain. The zero State is a domain never seen. An assignment copies a State only in
@@ -28,8 +28,8 @@ const (
 	failed                 // idle; offset was completed last, by giving up
 )
 
-// Step applies op to s, in place, and writes the answer into r, which must be zero. The answer depends on s and op alone. With a refusal
-// s is unchanged.
+// Step applies op to s, in place, and writes the answer into r, which must be zero. The answer depends on s and op alone.
+// With a refusal s is unchanged.
 func (s *State) Step(op *Op, r *Result) {
 	if op.Fresh == 0 && (op.Kind.Grants() || op.Kind == Reclaim) {
 		r.Refused = Undefined
@@ -194,7 +194,8 @@ func (s *State) reclaim(op *Op, r *Result) {
 	}
 }
 
-// release leaves the lease as it is, without an owner (L12). The second time it changes nothing: the first reply may have been lost.
+// release leaves the lease as it is, without an owner (L12). The second time it changes nothing: the first reply may have
+// been lost.
 func (s *State) release(op *Op, r *Result) {
 	if s.check(op, r) {
 		r.Changed, s.released = !s.released, true

@@ -1,5 +1,5 @@
-// Package faults tortures an engine by the faults of real operation: processes that die or stall at the worst moment, lost replies,
-// crashing servers. It counts the faults and checks the results.
+// Package faults tortures an engine by the faults of real operation: processes that die or stall at the worst moment, lost
+// replies, crashing servers. It counts the faults and checks the results.
 //
 // A test binary of the engine plays both parts. Its TestMain calls [Child] first, which turns a restarted binary into a worker
 // process; its test calls [Run], which starts such workers, kills and stops them, and reads the ledger afterwards.
@@ -50,8 +50,8 @@ func Budget() (long time.Duration, seed uint64) { return *tortureTime, *tortureS
 type Server struct {
 	Open    Open
 	Address string // argument of Open, usually a URL
-	// TCP is the host and port that clients connect to. Via returns the address for clients that connect to a proxy instead; nil: no
-	// replies are dropped.
+	// TCP is the host and port that clients connect to. Via returns the address for clients that connect to a proxy instead;
+	// nil: no replies are dropped.
 	TCP string
 	Via func(hostport string) (address string)
 	// Restart crashes the server and starts it again at the same address; nil: the server is not restarted.

@@ -147,8 +147,8 @@ func dropped(r *round) {
 	r.faults += store.applied
 }
 
-// losing is a store whose replies the proxy drops at times, after the server has sent them. It counts the dropped replies of swaps
-// that the server had applied, by reading through a connection without the proxy.
+// losing is a store whose replies the proxy drops at times, after the server has sent them. It counts the dropped replies of
+// swaps that the server had applied, by reading through a connection without the proxy.
 type losing struct {
 	durable.Store
 	past    durable.Store // the same store, without the proxy
@@ -203,7 +203,8 @@ func restarted(r *round) {
 	}
 }
 
-// storm: workers are killed and paused at random, and new ones take over from dead and living ones, until all offsets are handled.
+// storm: workers are killed and paused at random, and new ones take over from dead and living ones, until all offsets are
+// handled.
 func storm(r *round) {
 	r.offer(10, abc...)
 	living := []*process{r.start(order{}), r.start(order{})}

@@ -108,7 +108,8 @@ func collect[T any](ctx context.Context, walk func(context.Context) iter.Seq2[T,
 	return all, err
 }
 
-// takeOver reclaims every lease, whose holders are presumed dead, and counts a failure of each record unless the lease was released.
+// takeOver reclaims every lease, whose holders are presumed dead, and counts a failure of each record unless the lease was
+// released.
 func (w *worker) takeOver(ctx context.Context) error {
 	held, err := collect(ctx, w.ledger.Held)
 	if err != nil {

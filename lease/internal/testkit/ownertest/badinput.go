@@ -15,8 +15,9 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// BadInput checks that what goes wrong outside of an engine is named, and that the other keys go on: batches in disorder are refused and read again, and
-// a handler that never returns stops its key alone, until the next owner does the record under a greater token. Open is that of Overlap.
+// BadInput checks that what goes wrong outside of an engine is named, and that the other keys go on: batches in disorder are
+// refused and read again, and a handler that never returns stops its key alone, until the next owner does the record under a
+// greater token. Open is that of Overlap.
 func BadInput(t *testing.T, open func(t testing.TB) Shared) {
 	t.Helper()
 	const keys, each = 4, 3

@@ -1,6 +1,7 @@
 package ownertest
 
-// This file is one member under torture: a Consumer that asks the account before each effect, in this process or in one of its own.
+// This file is one member under torture: a Consumer that asks the account before each effect, in this process or in one of
+// its own.
 
 import (
 	"context"

@@ -143,7 +143,8 @@ func moves() []check {
 			b.mend()
 			g.settled(a, b)
 		}},
-		// If work does not return when its partition is lost, another member starts work on it meanwhile, but the same member does not.
+		// If work does not return when its partition is lost, another member starts work on it meanwhile, but the same member
+		// does not.
 		{"CutOffWhileWorkLingers", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 3)
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })

@@ -23,9 +23,9 @@ type Shared struct {
 	Append func(domain string, payload []byte)
 }
 
-// Overlap checks a Source that rejects the commits of the owner whose Committed was called first (D8): a former owner that stood still
-// ends and takes nothing from the later one, and an owner whose leases somebody else reclaimed goes on. Open opens another partition,
-// without records, each time; its ledgers must allow a hundred retries.
+// Overlap checks a Source that rejects the commits of the owner whose Committed was called first (D8): a former owner that
+// stood still ends and takes nothing from the later one, and an owner whose leases somebody else reclaimed goes on. Open
+// opens another partition, without records, each time; its ledgers must allow a hundred retries.
 func Overlap(t *testing.T, open func(t testing.TB) Shared) {
 	t.Helper()
 	for name, lists := range map[string]bool{"StoodStillWhileTaking": true, "StoodStillBeforeReading": false} {

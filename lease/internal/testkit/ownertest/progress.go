@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// progress measures one rest. Its clock counts while the server is up, this machine keeps pace, and no handler takes its time: it may have the
-// slots, or the one trial that suspects have at a time.
+// progress measures one rest. Its clock counts while the server is up, this machine keeps pace, and no handler takes its
+// time: it may have the slots, or the one trial that suspects have at a time.
 type progress struct {
 	clock   time.Duration
 	looked  time.Time

@@ -148,8 +148,8 @@ func (w *torture) hears(h *hand) {
 	}
 }
 
-// stop stops a member at a step while another one is silent, whose leases are left. It goes on while the rest of the group takes over what
-// it had, or when they have. It reports whether the group came to rest.
+// stop stops a member at a step while another one is silent, whose leases are left. It goes on while the rest of the group
+// takes over what it had, or when they have. It reports whether the group came to rest.
 func (w *torture) stop(step string) bool {
 	for range 5 { // chance may keep everybody away from the step
 		for len(w.there()) < 3 {

@@ -17,13 +17,13 @@ import (
 )
 
 // Torture lets Consumers process records while members join, leave, are killed and frozen and servers are restarted, for
-// -torture.time; without that flag it runs one round of each kind with a fixed seed. Open must set the fields of Group for Torture,
-// and its ledgers must allow a hundred retries. If members can be processes, TestMain calls Child first.
+// -torture.time; without that flag it runs one round of each kind with a fixed seed. Open must set the fields of Group for
+// Torture, and its ledgers must allow a hundred retries. If members can be processes, TestMain calls Child first.
 //
-// Every round writes records, causes one fault while they are processed, writes more, and waits until the group is at rest: each
-// record handled, each partition held by one present member, evenly, each floor at the end of its log. One kind of round stops members at
-// chosen calls of source and ledger, and every call of taking a partition over must have its turn. Handlers apply effects to an
-// account that compares tokens and knows the records written, and those committed at rest. It finds
+// Every round writes records, causes one fault while they are processed, writes more, and waits until the group is at rest:
+// each record handled, each partition held by one present member, evenly, each floor at the end of its log. One kind of round
+// stops members at chosen calls of source and ledger, and every call of taking a partition over must have its turn. Handlers
+// apply effects to an account that compares tokens and knows the records written, and those committed at rest. It finds
 //
 //   - lost: a record that was given up, or committed without being handled;
 //   - doubled: a record handled again under the token of its effect, or after a rest;
@@ -92,7 +92,8 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 	missed := 0
 	for _, step := range append(takingOver(), otherSteps()...) {
 		t.Logf("owners: stopped %-36s %6d times", step, stops[step])
-		// Ledgers in memory, which a test names so, seldom show a new owner the leases of the dead: what is done with those may be left out.
+		// Ledgers in memory, which a test names so, seldom show a new owner the leases of the dead: what is done with those
+		// may be left out.
 		seldom := strings.HasSuffix(t.Name(), "InMemory") && (strings.HasSuffix(step, "Reclaim") || strings.HasSuffix(step, "Commit"))
 		if stops[step] > 0 || !strings.HasPrefix(step, "taking") || seldom || t.Failed() {
 			continue
@@ -107,8 +108,8 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
 }
 
-// keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition over, and the
-// longest pause of a dispatch.Dispatcher after errors of its engine.
+// keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition
+// over, and the longest pause of a dispatch.Dispatcher after errors of its engine.
 func (w *torture) keyPatience() time.Duration {
 	const pause = 5 * time.Second
 	return max(2*w.group.Lease, w.group.HandOver) + pause

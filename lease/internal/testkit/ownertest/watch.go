@@ -204,7 +204,8 @@ func (m *member) holds() []string {
 	return names
 }
 
-// asked returns the number of the member's works that were asked to end, and not because their partition is lost. The lock is held.
+// asked returns the number of the member's works that were asked to end, and not because their partition is lost. The lock is
+// held.
 func (m *member) asked() (n int) {
 	for _, w := range m.works {
 		if w.ctx.Err() != nil && !errors.Is(context.Cause(w.ctx), dispatch.ErrLost) {
