@@ -8,20 +8,8 @@ import (
 	"fmt"
 )
 
-var (
-	// ErrBacklogOrdering marks a *BacklogOrderingError.
-	ErrBacklogOrdering = errors.New("lease: out of order")
-	// ErrTokenMismatch marks a *TokenMismatchError.
-	ErrTokenMismatch = errors.New("lease: token mismatch")
-	// ErrLeaseNotFound marks a *LeaseNotFoundError.
-	ErrLeaseNotFound = errors.New("lease: no lease")
-	// ErrBacklogFull marks a *BacklogFullError.
-	ErrBacklogFull = errors.New("lease: backlog full")
-	// ErrFloor marks a *FloorError.
-	ErrFloor = errors.New("lease: floor goes down")
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("lease: invalid value")
-)
+// ErrBacklogOrdering is what errors.Is finds in a *BacklogOrderingError.
+var ErrBacklogOrdering = errors.New("lease: out of order")
 
 // BacklogOrderingError rejects a TryAcquire that would overtake the backlog: the domain is idle and another offset is at
 // the head. The cause is a bug of the caller, or the arrival race that Offer exists for.
@@ -38,6 +26,9 @@ func (e *BacklogOrderingError) Error() string {
 // Is makes errors.Is find ErrBacklogOrdering.
 func (e *BacklogOrderingError) Is(target error) bool { return target == ErrBacklogOrdering }
 
+// ErrTokenMismatch is what errors.Is finds in a *TokenMismatchError.
+var ErrTokenMismatch = errors.New("lease: token mismatch")
+
 // TokenMismatchError rejects a Succeed, Fail, Reclaim or Release whose token is not the current lease's, and a Succeed
 // or Fail of a lease that was released. It does not contain the current token, so that a caller that has lost the lease
 // cannot take it back from the error.
@@ -53,6 +44,9 @@ func (e *TokenMismatchError) Error() string {
 
 // Is makes errors.Is find ErrTokenMismatch.
 func (e *TokenMismatchError) Is(target error) bool { return target == ErrTokenMismatch }
+
+// ErrLeaseNotFound is what errors.Is finds in a *LeaseNotFoundError.
+var ErrLeaseNotFound = errors.New("lease: no lease")
 
 // LeaseNotFoundError rejects a Succeed, Fail, Reclaim or Release in a domain without a lease. If Status is set, the token
 // is the one that completed this domain last: an earlier call took effect and its reply was lost. The ledger remembers
@@ -74,6 +68,9 @@ func (e *LeaseNotFoundError) Error() string {
 // Is makes errors.Is find ErrLeaseNotFound.
 func (e *LeaseNotFoundError) Is(target error) bool { return target == ErrLeaseNotFound }
 
+// ErrBacklogFull is what errors.Is finds in a *BacklogFullError.
+var ErrBacklogFull = errors.New("lease: backlog full")
+
 // BacklogFullError rejects an offset that the domain has not seen, because MaxBacklog offsets wait already.
 type BacklogFullError struct {
 	Domain     string
@@ -88,6 +85,9 @@ func (e *BacklogFullError) Error() string {
 // Is makes errors.Is find ErrBacklogFull.
 func (e *BacklogFullError) Is(target error) bool { return target == ErrBacklogFull }
 
+// ErrFloor is what errors.Is finds in a *FloorError.
+var ErrFloor = errors.New("lease: floor goes down")
+
 // FloorError rejects a Compact that would lower the floor.
 type FloorError struct {
 	Floor int64 // the ledger's floor
@@ -100,6 +100,9 @@ func (e *FloorError) Error() string {
 
 // Is makes errors.Is find ErrFloor.
 func (e *FloorError) Is(target error) bool { return target == ErrFloor }
+
+// ErrInvalid is what errors.Is finds in an *InvalidError.
+var ErrInvalid = errors.New("lease: invalid value")
 
 // InvalidError rejects a Config field or an argument.
 type InvalidError struct {

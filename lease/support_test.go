@@ -4,7 +4,6 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -67,12 +66,6 @@ func inspect(t tb, l lease.Ledger, domain string) lease.View {
 		t.Fatal(err)
 	}
 	return v
-}
-
-// is reports whether err is, or wraps, an E.
-func is[E error](err error) bool {
-	var e E
-	return errors.As(err, &e)
 }
 
 // must is for what cannot fail here: x := must(f())(t).

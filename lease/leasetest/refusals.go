@@ -12,6 +12,18 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
+// refusesAll makes each call that needs the token of domain's lease.
+func (s session) refusesAll(domain string, token lease.Token, family, want error) {
+	s.Helper()
+	_, err := s.Succeed(ctx, domain, token)
+	s.refused("Succeed", err, family, want)
+	_, err = s.Ledger.Fail(ctx, domain, token)
+	s.refused("Fail", err, family, want)
+	_, err = s.Reclaim(ctx, domain, token)
+	s.refused("Reclaim", err, family, want)
+	s.refused("Release", s.Release(ctx, domain, token), family, want)
+}
+
 func fence(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{MaxRetries: 1})
 	old := s.try("A", 1, lease.Acquired)
@@ -20,26 +32,14 @@ func fence(t testing.TB, open Open) {
 	before := s.look("A")
 	for _, wrong := range []lease.Token{0, old.Token, other.Token, held.Token - 1, held.Token + 1} {
 		want := &lease.TokenMismatchError{Domain: "A", Offset: 2, Got: wrong}
-		_, err := s.Succeed(ctx, "A", wrong)
-		s.refused("Succeed", err, lease.ErrTokenMismatch, want)
-		_, err = s.Ledger.Fail(ctx, "A", wrong)
-		s.refused("Fail", err, lease.ErrTokenMismatch, want)
-		_, err = s.Reclaim(ctx, "A", wrong)
-		s.refused("Reclaim", err, lease.ErrTokenMismatch, want)
-		s.refused("Release", s.Release(ctx, "A", wrong), lease.ErrTokenMismatch, want)
+		s.refusesAll("A", wrong, lease.ErrTokenMismatch, want)
 	}
 	if after := s.look("A"); !reflect.DeepEqual(before, after) {
 		s.Fatalf("%+v became %+v", before, after)
 	}
 	for _, token := range []lease.Token{0, held.Token} {
 		want := &lease.LeaseNotFoundError{Domain: "C", Got: token}
-		_, err := s.Succeed(ctx, "C", token)
-		s.refused("Succeed", err, lease.ErrLeaseNotFound, want)
-		_, err = s.Ledger.Fail(ctx, "C", token)
-		s.refused("Fail", err, lease.ErrLeaseNotFound, want)
-		_, err = s.Reclaim(ctx, "C", token)
-		s.refused("Reclaim", err, lease.ErrLeaseNotFound, want)
-		s.refused("Release", s.Release(ctx, "C", token), lease.ErrLeaseNotFound, want)
+		s.refusesAll("C", token, lease.ErrLeaseNotFound, want)
 	}
 }
 

@@ -62,18 +62,18 @@ type Status uint8
 
 // The answers, as package lease describes them. Zero is no answer.
 const (
-	Acquired Status = iota + 1
-	Enqueued
-	AlreadyAcquired
-	AlreadyProcessed
-	AlreadyFailed
-	NothingToDo
-	Busy
-	NoBacklog
-	NextHint
-	RetryScheduled
-	GiveUpNoBacklog
-	GiveUpNextHint
+	Acquired         Status = 1
+	Enqueued         Status = 2
+	AlreadyAcquired  Status = 3
+	AlreadyProcessed Status = 4
+	AlreadyFailed    Status = 5
+	NothingToDo      Status = 6
+	Busy             Status = 7
+	NoBacklog        Status = 8
+	NextHint         Status = 9
+	RetryScheduled   Status = 10
+	GiveUpNoBacklog  Status = 11
+	GiveUpNextHint   Status = 12
 )
 
 // Refusal is why a call was not carried out.

@@ -47,9 +47,17 @@ func (s *State) Step(op *Op, r *Result) {
 	case Fail:
 		s.fail(op, r)
 	case Reclaim:
-		s.reclaim(op, r)
+		if s.check(op, r) {
+			s.token, s.released = op.Fresh, false
+			r.Changed = true
+			s.show(r)
+		}
 	case Release:
-		s.release(op, r)
+		// The lease stays as it is, without an owner (L12). The second time nothing changes: the first reply may have been lost.
+		if s.check(op, r) {
+			r.Changed, s.released = !s.released, true
+			s.show(r)
+		}
 	case Compact:
 		r.Changed = s.compact(op)
 	default:
@@ -184,23 +192,6 @@ func (s *State) complete(op *Op, end phase, r *Result) (waits bool) {
 		s.backlog = nil
 	}
 	return waits
-}
-
-func (s *State) reclaim(op *Op, r *Result) {
-	if s.check(op, r) {
-		s.token, s.released = op.Fresh, false
-		r.Changed = true
-		s.show(r)
-	}
-}
-
-// release leaves the lease as it is, without an owner (L12). The second time it changes nothing: the first reply may have
-// been lost.
-func (s *State) release(op *Op, r *Result) {
-	if s.check(op, r) {
-		r.Changed, s.released = !s.released, true
-		s.show(r)
-	}
 }
 
 // check is the fence (L5): it passes the token of the lease that is held, and no other. A released lease keeps its token to be

@@ -133,9 +133,7 @@ func moves() []check {
 		}},
 		// The whole group is cut off for a while, as if the engine were down.
 		{"AllCutOff", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 4)
-			a, b := g.join(nil), g.join(nil)
-			g.settled(a, b)
+			g, a, b := settledPair(t, open)
 			a.cutOff()
 			b.cutOff()
 			g.eventually("all is lost", func() bool { return len(a.works)+len(b.works) == 0 })
@@ -160,12 +158,18 @@ func moves() []check {
 			g.settled(a, b)
 		}},
 		{"LeavesWhileCutOff", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 4)
-			a, b := g.join(nil), g.join(nil)
-			g.settled(a, b)
+			g, a, b := settledPair(t, open)
 			a.cutOff()
 			a.leave()
 			g.settled(b)
 		}},
 	}
+}
+
+// settledPair is two members that share four partitions.
+func settledPair(t testing.TB, open Open) (g *team, a, b *member) {
+	g = newTeam(t, open, 4)
+	a, b = g.join(nil), g.join(nil)
+	g.settled(a, b)
+	return g, a, b
 }
