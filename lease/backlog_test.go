@@ -1,6 +1,6 @@
-package lease_test
+// The backlog: an offset has one place, keeps its order and is handed to nobody (L2, L3, L8).
 
-// This file judges what becomes of what waits: it has one place, keeps its order and is handed to nobody (L2, L3, L8).
+package lease_test
 
 import (
 	"fmt"

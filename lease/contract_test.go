@@ -1,6 +1,6 @@
-package lease_test
+// The contract's list of scenarios, in its order, and the words in which a ledger answers.
 
-// This file is the contract's list of scenarios, in its order, and the words in which a ledger answers.
+package lease_test
 
 import (
 	"errors"

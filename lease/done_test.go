@@ -1,6 +1,6 @@
-package lease_test
+// Done offsets stay done (L4), and their memory is given back (L11).
 
-// This file judges what becomes of what is done: it stays done (L4), and its memory is given back (L11).
+package lease_test
 
 import (
 	"cmp"

@@ -1,7 +1,6 @@
-package lease_test
+// The random histories on which the properties are judged: each call is chosen from the answers so far.
 
-// This file makes the random histories on which the properties are judged. It chooses what is called, from the answers so
-// far, and judges nothing.
+package lease_test
 
 import (
 	"testing"

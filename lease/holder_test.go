@@ -1,6 +1,6 @@
-package lease_test
+// A holder's lease: for itself, for as long as it may try, ended by its token alone (L1, L5, L7).
 
-// This file judges what a holder has: a lease for itself, for as long as it may try, ended by its token alone (L1, L5, L7).
+package lease_test
 
 import (
 	"errors"

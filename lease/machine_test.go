@@ -1,6 +1,6 @@
-package lease_test
+// Every answer against the naive model, and so L1 to L5, L7 to L9 and L12 at once.
 
-// This file holds every answer against the naive model, and so L1 to L5, L7 to L9 and L12 at once.
+package lease_test
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
-package lease_test
+// What the ledger weighs (L11).
 
-// This file measures what the ledger weighs (L11).
+package lease_test
 
 import (
 	"fmt"

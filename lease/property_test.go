@@ -1,6 +1,6 @@
-package lease_test
+// L6 and L10 over random histories: callers that race, and time that passes between calls.
 
-// This file holds L6 and L10 over histories that nobody chose: callers that race, and time that passes between calls.
+package lease_test
 
 import (
 	"errors"

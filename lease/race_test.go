@@ -1,6 +1,6 @@
-package lease_test
+// What only shows under parallel calls.
 
-// This file holds what only shows under parallel calls.
+package lease_test
 
 import (
 	"errors"

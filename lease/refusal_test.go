@@ -1,6 +1,6 @@
-package lease_test
+// What a ledger refuses: with which error, and without a change.
 
-// This file is about what a ledger refuses: with which error, and without a change.
+package lease_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package lease_test
+// A ledger opened for a test, and calls whose answers the test knows.
 
-// This file opens a ledger for a test and makes the calls whose answers the test knows.
+package lease_test
 
 import (
 	"context"

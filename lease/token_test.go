@@ -1,6 +1,6 @@
-package lease_test
+// Tokens: what a store downstream may rely on (L9).
 
-// This file judges tokens: what a store downstream may rely on (L9).
+package lease_test
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
-package leasetest_test
+// The suite on the ledger in memory, and on the one over a store: alone, and as several processes that come and go while the
+// store loses their replies.
 
-// This file runs the suite on the ledger in memory, and on the one over a store: alone, and as several processes that come
-// and go while the store loses their replies.
+package leasetest_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package leasetest
+// The concurrent half of the random tests: histories of overlapping calls, checked by porcupine.
 
-// This file is the concurrent half of the random tests: histories of overlapping calls, checked by porcupine.
+package leasetest
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
-package leasetest
+// The sequential half of the random tests: runs of calls compared with the naive model; rapid shrinks failing runs.
 
-// This file is the sequential half of the random tests: runs of calls compared with the naive model; rapid shrinks failing runs.
+package leasetest
 
 import (
 	"testing"

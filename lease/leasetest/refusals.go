@@ -1,6 +1,6 @@
-package leasetest
+// The second half of the scenarios: rejected and repeated calls, the floor, and calls that change nothing.
 
-// This file is the second half of the scenarios: rejected and repeated calls, the floor, and calls that change nothing.
+package leasetest
 
 import (
 	"context"

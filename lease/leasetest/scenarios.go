@@ -1,6 +1,6 @@
-package leasetest
+// The contract's list of scenarios, in its order, with the contract's sentences.
 
-// This file is the contract's list of scenarios, in its order, with the contract's sentences.
+package leasetest
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package leasetest
+// The ledger in memory broken on purpose, one way at a time: the check that is there for it must notice.
 
-// This file breaks the ledger in memory on purpose, one way at a time, and demands that the checks which are there for it notice.
+package leasetest
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package leasetest
+// The contract at the ends of its ranges: offsets, floors, names, times, long backlogs, many retries.
 
-// This file is the contract at the ends of its ranges: offsets, floors, names, times, long backlogs, many retries.
+package leasetest
 
 import (
 	"math"

@@ -1,6 +1,6 @@
-package leasetest
+// The contract of Ready and Held: every domain once, no lock during the body, an end when the context or body asks.
 
-// This file is the contract of Ready and Held: every domain once, no lock during the body, an end when the context or body asks.
+package leasetest
 
 import (
 	"context"

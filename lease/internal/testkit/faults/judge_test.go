@@ -1,6 +1,6 @@
-package faults
+// The verdict: each way in which a round can go wrong, and what is no fault.
 
-// This file is about the verdict: each way in which a round can go wrong, and what is no fault.
+package faults
 
 import (
 	"testing"

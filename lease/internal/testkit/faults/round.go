@@ -1,6 +1,6 @@
-package faults
+// A round: a ledger of its own, its waiting offsets, the workers' journal, and the verdict.
 
-// This file is a round: a ledger of its own, its waiting offsets, the workers' journal, and the verdict.
+package faults
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package faults
+// The scenarios: one function for each kind of fault.
 
-// This file is the scenarios: one function for each kind of fault.
+package faults
 
 import (
 	"context"

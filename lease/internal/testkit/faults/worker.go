@@ -1,6 +1,6 @@
-package faults
+// The work of a worker: the smallest orchestrator that loses nothing.
 
-// This file is the work of a worker: the smallest orchestrator that loses nothing.
+package faults
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package lettertest
+// A connection that breaks permanently at each write of each call, like a dying process; then another process looks.
 
-// This file breaks the connection permanently at each write of each call, like a dying process; another process then looks.
+package lettertest
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package lettertest
+// The suite on the store in memory, which is then broken on purpose, one way at a time.
 
-// This file runs the suite on the store in memory, and breaks that on purpose, one way at a time.
+package lettertest
 
 import (
 	"context"

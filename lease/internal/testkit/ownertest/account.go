@@ -1,6 +1,6 @@
-package ownertest
+// The account of a torture: the written records, the handlers' attempts, and the violations among them.
 
-// This file is the account of a torture: the written records, the handlers' attempts, and the violations among them.
+package ownertest
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
-package ownertest
+// A handler that never returns, and a source that returns batches out of order.
 
-// This file gives an engine a handler that never returns and a source that returns disorder.
+package ownertest
 
 import (
 	"context"

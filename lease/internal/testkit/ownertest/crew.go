@@ -1,7 +1,6 @@
-package ownertest
+// One member under torture: a Consumer that asks the account before each effect, in this process or in one of its own.
 
-// This file is one member under torture: a Consumer that asks the account before each effect, in this process or in one of
-// its own.
+package ownertest
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package ownertest
+// The network of one member: connections that can be silenced without being closed.
 
-// This file is the network of one member: connections that can be silenced without being closed.
+package ownertest
 
 import (
 	"context"

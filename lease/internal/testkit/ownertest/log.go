@@ -1,6 +1,6 @@
-package ownertest
+// A partition for engines that only assign partitions and store no records.
 
-// This file is a partition for engines that only assign partitions and store no records.
+package ownertest
 
 import (
 	"context"

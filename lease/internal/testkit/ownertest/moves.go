@@ -1,6 +1,6 @@
-package ownertest
+// Partitions that move: members join, leave, release slowly, are cut off, and return.
 
-// This file moves partitions: members join, leave, release slowly, are cut off, and return.
+package ownertest
 
 import (
 	"testing"

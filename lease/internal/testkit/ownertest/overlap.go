@@ -1,6 +1,6 @@
-package ownertest
+// Two owners of one partition that overlap, each at a point where it does not know of the other.
 
-// This file lets two owners of one partition overlap, each where it does not know of the other.
+package ownertest
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package ownertest
+// A group in memory, the smallest that is correct, and the ways in which it can be made wrong.
 
-// This file is a group in memory, the smallest that is right, and the ways in which it can be made wrong.
+package ownertest
 
 import (
 	"context"

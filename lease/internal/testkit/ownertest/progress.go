@@ -1,6 +1,6 @@
-package ownertest
+// The progress of keys after the last fault: how long a key with records waits until a handler is called for it.
 
-// This file is the progress of keys after the last fault: how long one that has records waits until a handler is called for it.
+package ownertest
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
-package ownertest
+// Consumers that process records while members join and leave, with a count of the effects downstream.
 
-// This file processes records with Consumers while members join and leave, and counts the effects downstream.
+package ownertest
 
 import (
 	"context"

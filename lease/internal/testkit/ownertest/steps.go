@@ -1,6 +1,6 @@
-package ownertest
+// Every call of a partition's source and ledger as a step at which a member can be stopped.
 
-// This file makes every call of a partition's source and ledger a step at which a member can be stopped.
+package ownertest
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package ownertest
+// The suite on the group in memory, which is then broken on purpose, one way at a time; all in virtual time.
 
-// This file runs the suite on the group in memory, and breaks that on purpose, one way at a time; all in virtual time.
+package ownertest
 
 import (
 	"strings"

@@ -1,6 +1,6 @@
-package ownertest
+// The torture: rounds of one random fault each. After each round the group must come to rest with a correct account.
 
-// This file is the torture: rounds of one random fault each. After each round the group must come to rest with a correct account.
+package ownertest
 
 import (
 	"fmt"

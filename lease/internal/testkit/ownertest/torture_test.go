@@ -1,6 +1,6 @@
-package ownertest
+// The torture of the group in memory, correct and broken: each fault has to be found.
 
-// This file tortures the group in memory, sound and broken: what is broken has to be found.
+package ownertest
 
 import (
 	"testing"

@@ -1,6 +1,6 @@
-package ownertest
+// Members whose work only records its presence, and an account of who works on which partition.
 
-// This file observes members whose work only records its presence, and keeps the account of who works on which partition.
+package ownertest
 
 import (
 	"context"
