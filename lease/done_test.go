@@ -32,8 +32,8 @@ func doneStaysDone() func(step) error {
 		if at, known := granted[s.call.Token]; s.ended() && known && at.domain == s.call.Domain {
 			done[at] = true
 		}
-		was, is := live(s.before), live(s.after)
-		for _, offset := range is {
+		was, now := live(s.before), live(s.after)
+		for _, offset := range now {
 			if done[place{s.call.Domain, offset}] {
 				return fmt.Errorf("%d was done, and now: %+v, lease %+v", offset, s.after, s.after.Lease)
 			}
@@ -41,7 +41,7 @@ func doneStaysDone() func(step) error {
 				return fmt.Errorf("%d is below the floor, and now: %+v, lease %+v", offset, s.after, s.after.Lease)
 			}
 		}
-		if s.call.Op == machine.Compact && !slices.Equal(was, is) {
+		if s.call.Op == machine.Compact && !slices.Equal(was, now) {
 			return fmt.Errorf("from %+v to %+v", s.before, s.after)
 		}
 		switch cmp.Or(s.reply.Status, s.reply.Acquisition.Status) {

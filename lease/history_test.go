@@ -200,17 +200,17 @@ func (h *history) move(t *rapid.T) {
 
 // run makes the same calls over and over: with offsets that are new, the right token, the offset that is held.
 func (h *history) run(t *rapid.T, domain string, times int, ops ...machine.Kind) {
-	who := h.callers[domain]
+	client := h.callers[domain]
 	for range times {
 		for _, op := range ops {
 			c := model.Call{Op: op, Domain: domain}
 			switch {
-			case op == machine.Offer, op == machine.TryAcquire && who.held.Token == 0:
-				c.Offset = h.fresh(who)
+			case op == machine.Offer, op == machine.TryAcquire && client.held.Token == 0:
+				c.Offset = h.fresh(client)
 			case op == machine.TryAcquire:
-				c.Offset = who.held.Offset
+				c.Offset = client.held.Offset
 			case op != machine.AcquireNext:
-				c.Token = who.held.Token
+				c.Token = client.held.Token
 			}
 			h.do(t, c)
 		}
@@ -218,30 +218,30 @@ func (h *history) run(t *rapid.T, domain string, times int, ops ...machine.Kind)
 }
 
 // fresh is an offset above the small ones, new to its domain. Neighbours come in the wrong order.
-func (h *history) fresh(who *caller) int64 {
-	who.fresh++
-	return 30 + h.stride*(who.fresh^1)
+func (h *history) fresh(client *caller) int64 {
+	client.fresh++
+	return 30 + h.stride*(client.fresh^1)
 }
 
 // draw draws one call on domain.
 func (h *history) draw(t *rapid.T, domain string) model.Call {
 	c := model.Call{Op: rapid.SampledFrom(h.regime.ops).Draw(t, "op"), Domain: domain}
-	who := h.callers[domain]
+	client := h.callers[domain]
 	switch c.Op {
 	case machine.TryAcquire, machine.Offer:
 		switch from := rapid.IntRange(0, 6).Draw(t, "offset from"); {
-		case from < 3 || len(who.asked) == 0:
+		case from < 3 || len(client.asked) == 0:
 			c.Offset = rapid.Int64Range(-3, 25).Draw(t, "offset")
 		case from == 3:
-			c.Offset = h.fresh(who)
-		case from == 4 && who.held.Token != 0:
-			c.Offset = who.held.Offset
+			c.Offset = h.fresh(client)
+		case from == 4 && client.held.Token != 0:
+			c.Offset = client.held.Offset
 		default:
-			c.Offset = rapid.SampledFrom(who.asked).Draw(t, "asked before")
+			c.Offset = rapid.SampledFrom(client.asked).Draw(t, "asked before")
 		}
 	case machine.Succeed, machine.Fail, machine.Reclaim, machine.Release:
-		if c.Token = who.held.Token; c.Token == 0 {
-			c.Token = who.ended
+		if c.Token = client.held.Token; c.Token == 0 {
+			c.Token = client.ended
 		}
 		switch rapid.IntRange(0, 9).Draw(t, "token from") {
 		case 8:
@@ -252,11 +252,11 @@ func (h *history) draw(t *rapid.T, domain string) model.Call {
 	case machine.Compact:
 		c.Offset = rapid.Int64Range(-11, 17).Draw(t, "floor")
 		switch from := rapid.IntRange(0, 7).Draw(t, "floor from"); {
-		case from == 6 && len(who.asked) > 0:
-			c.Offset = rapid.SampledFrom(who.asked).Draw(t, "asked before") + 1
+		case from == 6 && len(client.asked) > 0:
+			c.Offset = rapid.SampledFrom(client.asked).Draw(t, "asked before") + 1
 		case from == 7:
-			for _, who := range h.callers {
-				for _, offset := range who.asked {
+			for _, client := range h.callers {
+				for _, offset := range client.asked {
 					c.Offset = max(c.Offset, offset+1)
 				}
 			}

@@ -30,8 +30,8 @@ func TestPropertyMachine(t *testing.T) {
 					return fmt.Errorf("%s: %w", about(s), err)
 				}
 				if d.Lease != nil { // the model of a domain knows nothing of the tokens of others
-					if of := owner[d.Lease.Token]; of != "" && of != s.call.Domain {
-						return fmt.Errorf("L9: token %d went to %s before", d.Lease.Token, of)
+					if holder := owner[d.Lease.Token]; holder != "" && holder != s.call.Domain {
+						return fmt.Errorf("L9: token %d went to %s before", d.Lease.Token, holder)
 					}
 					owner[d.Lease.Token] = s.call.Domain
 				}

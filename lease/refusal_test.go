@@ -181,11 +181,11 @@ func TestPropertyErrorsChangeNothing(t *testing.T) {
 		}
 		was, records := all(), h.ledger.Domains()
 		return func(s step) error {
-			is, left := all(), h.ledger.Domains()
-			if s.reply.Err != nil && !(cmp.Equal(was, is) && records == left) {
-				return fmt.Errorf("and yet %d domains became %d (-was +is):\n%s", records, left, cmp.Diff(was, is))
+			now, left := all(), h.ledger.Domains()
+			if s.reply.Err != nil && !(cmp.Equal(was, now) && records == left) {
+				return fmt.Errorf("and yet %d domains became %d (-was +is):\n%s", records, left, cmp.Diff(was, now))
 			}
-			was, records = is, left
+			was, records = now, left
 			return nil
 		}
 	})

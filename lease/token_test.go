@@ -17,8 +17,8 @@ func TestPropertyTokensRise(t *testing.T) {
 	play(t, func(*history) func(step) error {
 		owner, highest := map[lease.Token]place{}, map[string]lease.Token{}
 		return func(s step) error {
-			if of, known := owner[s.call.Token]; known && of.domain != s.call.Domain && s.reply.Err == nil {
-				return fmt.Errorf("%s took a token of %+v", s.call.Domain, of)
+			if holder, known := owner[s.call.Token]; known && holder.domain != s.call.Domain && s.reply.Err == nil {
+				return fmt.Errorf("%s took a token of %+v", s.call.Domain, holder)
 			}
 			l, handedOut := s.reply.Lease, s.call.Op == machine.Reclaim && s.reply.Err == nil
 			if s.granted() {
@@ -28,12 +28,12 @@ func TestPropertyTokensRise(t *testing.T) {
 			if !handedOut {
 				return nil
 			}
-			of, known := owner[l.Token]
+			holder, known := owner[l.Token]
 			switch {
 			case l.Token == 0:
 				return errors.New("token 0")
 			case known:
-				return fmt.Errorf("token %d went to %+v", l.Token, of)
+				return fmt.Errorf("token %d went to %+v", l.Token, holder)
 			case l.Token <= highest[l.Domain]:
 				return fmt.Errorf("token %d after %d", l.Token, highest[l.Domain])
 			}

@@ -127,8 +127,8 @@ func TestPropertyReplayAllKeepsTheOrder(t *testing.T) {
 		}}
 		m.Append = func(_ context.Context, partition string, r dispatch.Record) error {
 			key := partition + " " + r.Domain
-			of, err := deadletter.ParseID(string(r.Headers[0].Value))
-			appended[key] = append(appended[key], of.Offset)
+			original, err := deadletter.ParseID(string(r.Headers[0].Value))
+			appended[key] = append(appended[key], original.Offset)
 			return err
 		}
 		n := rapid.IntRange(0, 30).Draw(t, "letters")

@@ -46,14 +46,14 @@ func fence(t testing.TB, open Open) {
 func twice(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	never := s.try("B", 1, lease.Acquired).Token
-	for i, how := range []lease.Status{lease.AlreadyProcessed, lease.AlreadyFailed} {
+	for i, status := range []lease.Status{lease.AlreadyProcessed, lease.AlreadyFailed} {
 		held := s.try("A", int64(i), lease.Acquired)
-		if how == lease.AlreadyProcessed {
+		if status == lease.AlreadyProcessed {
 			s.succeed(held, noBacklog)
 		} else {
 			s.fails(held, lease.Failure{Status: lease.GiveUpNoBacklog})
 		}
-		want := &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: how, Offset: held.Offset}
+		want := &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: status, Offset: held.Offset}
 		_, err := s.Succeed(ctx, "A", held.Token)
 		s.refused("Succeed again", err, lease.ErrLeaseNotFound, want)
 		_, err = s.Ledger.Fail(ctx, "A", held.Token)

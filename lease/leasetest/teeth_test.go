@@ -314,7 +314,7 @@ func (in *inner) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
 }
 
 func walk[T any](ctx context.Context, in *inner, name string, items []T) iter.Seq2[T, error] {
-	broken := func(how string) bool { return in.walk == name+" "+how }
+	broken := func(fault string) bool { return in.walk == name+" "+fault }
 	return func(yield func(T, error) bool) {
 		switch {
 		case broken("yields a page only"):
@@ -371,11 +371,11 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				if i < 0 {
 					t.Fatalf("there is no check %s", by)
 				}
-				said := ""
-				for tries := 0; said == "" && tries < 6; tries++ { // chance may spare it
-					said = witness.Watch(t, func(t testing.TB) { checks()[i].run(t, b.open) })
+				text := ""
+				for tries := 0; text == "" && tries < 6; tries++ { // chance may spare it
+					text = witness.Watch(t, func(t testing.TB) { checks()[i].run(t, b.open) })
 				}
-				if said == "" {
+				if text == "" {
 					t.Errorf("%s does not notice", by)
 				}
 			}

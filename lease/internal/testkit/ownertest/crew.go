@@ -133,12 +133,12 @@ type hand struct {
 	ended             chan struct{}
 	err               error // after its end
 	silent, gone, die bool  // cut off; asked to end; dead or dying
-	holds             map[string]int
+	holdsLocked       map[string]int
 	still             chan struct{} // closed when it goes on from the step where it was stopped; nil: it was not
 }
 
-// goOn lets it go on from where it was stopped. The crew is locked.
-func (h *hand) goOn() {
+// goOnLocked lets it go on from where it was stopped. It needs the lock of the crew.
+func (h *hand) goOnLocked() {
 	if h.still != nil {
 		close(h.still)
 		h.still = nil
@@ -155,8 +155,8 @@ func (w *torture) answer(h *hand, c call) string {
 	case "holds", "ends":
 		w.crew.Lock()
 		defer w.crew.Unlock()
-		if h.holds[c.Payload]++; c.What == "ends" {
-			h.holds[c.Payload] -= 2
+		if h.holdsLocked[c.Payload]++; c.What == "ends" {
+			h.holdsLocked[c.Payload] -= 2
 		}
 	case "at":
 		w.at(h, c.Text)
@@ -170,7 +170,7 @@ func (w *torture) answer(h *hand, c call) string {
 func (w *torture) member() *hand {
 	m := w.group.Join()
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
+	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, leave: cancel, ended: make(chan struct{}), holdsLocked: map[string]int{}}
 	h.kill = func() { m.Cut(); cancel() }
 	w.canBeLate = w.canBeLate || h.late != nil
 	if h.late == nil {

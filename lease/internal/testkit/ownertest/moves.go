@@ -42,9 +42,9 @@ func moves() []check {
 			holder := func() (m *member) {
 				g.eventually("one holder", func() bool {
 					switch {
-					case len(a.holds()) == 1 && len(b.works) == 0:
+					case len(a.holdsLocked()) == 1 && len(b.works) == 0:
 						m = a
-					case len(b.holds()) == 1 && len(a.works) == 0:
+					case len(b.holdsLocked()) == 1 && len(a.works) == 0:
 						m = b
 					}
 					return m != nil
@@ -68,12 +68,12 @@ func moves() []check {
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			g.settled(a)
 			b := g.join(nil)
-			g.eventually("a partition is asked back", func() bool { return len(a.holds()) < len(a.works) })
+			g.eventually("a partition is asked back", func() bool { return len(a.holdsLocked()) < len(a.works) })
 			for range 30 { // time for a member that does not wait
 				time.Sleep(10 * time.Millisecond)
 			}
 			g.mu.Lock()
-			if a.asked() == len(a.works) {
+			if a.askedLocked() == len(a.works) {
 				g.Errorf("every partition of %s was asked back for one more member", a.name)
 			}
 			g.mu.Unlock()
@@ -86,7 +86,7 @@ func moves() []check {
 			g.settled(a)
 			b := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			a.cancel()
-			g.eventually("all partitions are asked back", func() bool { return len(a.holds()) == 0 && len(a.works) > 0 })
+			g.eventually("all partitions are asked back", func() bool { return len(a.holdsLocked()) == 0 && len(a.works) > 0 })
 			for range 30 { // time for a member that does not wait
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -149,7 +149,7 @@ func moves() []check {
 			g.settled(a)
 			a.cutOff()
 			b := g.join(nil)
-			g.eventually("the other one has all", func() bool { return len(b.holds()) == 3 && len(a.holds()) == 0 })
+			g.eventually("the other one has all", func() bool { return len(b.holdsLocked()) == 3 && len(a.holdsLocked()) == 0 })
 			a.mend()
 			for range 30 { // time for a member that starts again
 				time.Sleep(10 * time.Millisecond)

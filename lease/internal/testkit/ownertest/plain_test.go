@@ -85,9 +85,9 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		case ctx.Err() != nil && m.fault == "who leaves is silent":
 		case !m.cut:
 			answered = time.Now()
-			m.beat(ctx, alone, work)
+			m.beatLocked(ctx, alone, work)
 		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > soon:
-			m.lose("no answer")
+			m.loseLocked("no answer")
 		}
 		if ctx.Err() != nil {
 			leaving = nil // the clock goes on, and so does the beat until every work has returned
@@ -113,7 +113,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.cut {
-		m.forget()
+		m.forgetLocked()
 	}
 	if m.fault == "Hold returns the context's error" {
 		return ctx.Err()
@@ -121,20 +121,20 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 	return nil
 }
 
-// beat is one conversation with the coordinator. The lock is held.
-func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context, dispatch.Partition)) {
+// beatLocked is one conversation with the coordinator.
+func (m *plainMember) beatLocked(ctx, alone context.Context, work func(context.Context, dispatch.Partition)) {
 	now := time.Now()
 	if m.fault != "the dead keep what they have" {
 		for _, other := range slices.Clone(m.members) {
 			if now.Sub(other.heard) > soon {
-				other.forget()
+				other.forgetLocked()
 			}
 		}
 	}
 	m.heard = now
 	if !slices.Contains(m.members, m) {
 		if m.fault != "who comes back goes on" {
-			m.lose("forgotten")
+			m.loseLocked("forgotten")
 		}
 		m.members = append(m.members, m)
 	}
@@ -174,18 +174,18 @@ func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context
 			mine++
 			m.owner[l] = m
 			if end != nil {
-				m.begin(ctx, l, work) // nobody else will end it
+				m.beginLocked(ctx, l, work) // nobody else will end it
 				break
 			}
-			m.begin(alone, l, work)
+			m.beginLocked(alone, l, work)
 		case m.fault == "whoever comes, has the first" && l == m.logs[0] && end == nil && ctx.Err() == nil:
-			m.begin(alone, l, work)
+			m.beginLocked(alone, l, work)
 		}
 	}
 }
 
-// begin starts work on l. The lock is held.
-func (m *plainMember) begin(ctx context.Context, l *Log, work func(context.Context, dispatch.Partition)) {
+// beginLocked starts work on l.
+func (m *plainMember) beginLocked(ctx context.Context, l *Log, work func(context.Context, dispatch.Partition)) {
 	ctx, end := context.WithCancelCause(ctx)
 	m.works[l] = end
 	p := l.Open()
@@ -209,8 +209,8 @@ func (m *plainMember) begin(ctx context.Context, l *Log, work func(context.Conte
 	}()
 }
 
-// lose ends what is at work. The lock is held.
-func (m *plainMember) lose(why string) {
+// loseLocked ends what is at work.
+func (m *plainMember) loseLocked(why string) {
 	for l, end := range m.works {
 		if m.fault == "what is lost is asked back" {
 			end(nil)
@@ -220,8 +220,8 @@ func (m *plainMember) lose(why string) {
 	}
 }
 
-// forget takes everything from the member. The lock is held.
-func (m *plainMember) forget() {
+// forgetLocked takes everything from the member.
+func (m *plainMember) forgetLocked() {
 	m.members = slices.DeleteFunc(m.members, func(other *plainMember) bool { return other == m })
 	for l, owner := range m.owner {
 		if owner == m {

@@ -167,7 +167,7 @@ func (a *audit) check() {
 	a.Helper()
 	a.eventually("everything is done", func() bool { return a.count() == a.wanted })
 	if _, violations := a.open(); violations > 0 {
-		a.Error(a.said())
+		a.Error(a.report())
 	}
 }
 

@@ -208,5 +208,5 @@ func (w *torture) rouse(h *hand) {
 	w.crew.Lock()
 	defer w.crew.Unlock()
 	h.mend()
-	h.goOn()
+	h.goOnLocked()
 }

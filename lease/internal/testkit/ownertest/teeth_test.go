@@ -17,9 +17,9 @@ func TestThePlainGroupPasses(t *testing.T) {
 
 // watch runs a check to its end and returns what it said.
 func watch(t *testing.T, c check, open Open) string {
-	said := witness.Watch(t, func(t testing.TB) { c.run(t, open) })
+	text := witness.Watch(t, func(t testing.TB) { c.run(t, open) })
 	time.Sleep(time.Hour) // whatever still runs comes to its end
-	return said
+	return text
 }
 
 func TestTheSuiteHasTeeth(t *testing.T) {
@@ -47,9 +47,9 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 			var who []string
 			for _, c := range checks() {
 				synctest.Test(t, func(t *testing.T) {
-					if said := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) }); said != "" {
+					if text := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) }); text != "" {
 						who = append(who, c.name)
-						t.Logf("%s: %.300s", c.name, said)
+						t.Logf("%s: %.300s", c.name, text)
 					}
 				})
 			}

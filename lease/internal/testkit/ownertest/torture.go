@@ -395,7 +395,7 @@ func (w *torture) wake(h *hand) {
 	if h.silent = false; !h.die { // it may have died before it was silenced
 		h.mend()
 	}
-	h.goOn()
+	h.goOnLocked()
 }
 
 // storm has members come and go, without a fault.
@@ -432,7 +432,7 @@ func (w *torture) settle(when string) bool {
 			w.join()
 		}
 		w.crew.Lock()
-		why := w.unrest()
+		why := w.unrestLocked()
 		w.crew.Unlock()
 		undone, violations := w.open()
 		if why == "" && undone == 0 {
@@ -451,7 +451,7 @@ func (w *torture) settle(when string) bool {
 			violations++
 		}
 		if violations > 0 {
-			w.Errorf("%s: %s\n%s", when, w.said(), w.roll())
+			w.Errorf("%s: %s\n%s", when, w.report(), w.roll())
 			return false
 		}
 	}
@@ -461,13 +461,13 @@ func (w *torture) settle(when string) bool {
 func (w *torture) hangs(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.found(&w.stuck, format, args...)
+	w.foundLocked(&w.stuck, format, args...)
 	stacks := make([]byte, 1<<20)
 	w.Logf("%s", stacks[:runtime.Stack(stacks, true)])
 }
 
-// unrest returns the reason why the group is not at rest, or "". The crew is locked.
-func (w *torture) unrest() string {
+// unrestLocked returns the reason why the group is not at rest, or "". It needs the lock of the crew.
+func (w *torture) unrestLocked() string {
 	var there []*hand
 	for _, h := range w.hands {
 		ended := false
@@ -482,7 +482,7 @@ func (w *torture) unrest() string {
 			return h.name + " does not leave"
 		case ended && h.err != nil || ended && !h.gone:
 			w.mu.Lock()
-			w.found(&w.violation, "%s has ended: %v", h.name, h.err)
+			w.foundLocked(&w.violation, "%s has ended: %v", h.name, h.err)
 			w.mu.Unlock()
 			h.die = true
 		case !h.gone:
@@ -492,7 +492,7 @@ func (w *torture) unrest() string {
 	held := map[string]int{}
 	for _, h := range there {
 		n := 0
-		for p, times := range h.holds {
+		for p, times := range h.holdsLocked {
 			n += times
 			held[p] += times
 		}
@@ -514,7 +514,7 @@ func (w *torture) roll() string {
 	defer w.crew.Unlock()
 	var all []string
 	for _, h := range w.hands {
-		all = append(all, fmt.Sprintf("%s (silent %v, gone %v, dead %v) holds %v", h.name, h.silent, h.gone, h.die, h.holds))
+		all = append(all, fmt.Sprintf("%s (silent %v, gone %v, dead %v) holds %v", h.name, h.silent, h.gone, h.die, h.holdsLocked))
 	}
 	return strings.Join(all, "\n")
 }

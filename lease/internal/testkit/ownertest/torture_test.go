@@ -15,26 +15,26 @@ func TestTortureOwners(t *testing.T) {
 }
 
 // torment lets a group live, in virtual time, and returns what was found.
-func torment(t *testing.T, seed uint64, fault string) (said string) {
+func torment(t *testing.T, seed uint64, fault string) (text string) {
 	synctest.Test(t, func(t *testing.T) {
-		said = watch(t, check{run: func(t testing.TB, open Open) {
+		text = watch(t, check{run: func(t testing.TB, open Open) {
 			newTorture(t, new(server), seed, 1).run(open)
 		}}, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) })
 	})
-	return said
+	return text
 }
 
 func TestTortureHasTeeth(t *testing.T) {
 	for seed := range uint64(3) {
-		if said := torment(t, seed, ""); said != "" {
-			t.Errorf("the sound one, seed %d: %s", seed, said)
+		if text := torment(t, seed, ""); text != "" {
+			t.Errorf("the sound one, seed %d: %s", seed, text)
 		}
 	}
 	for _, fault := range []string{
 		"the dead keep what they have", "a member that hears nothing ends", "what is given back is kept", "who comes first has all",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			if said := torment(t, 0, fault); said == "" {
+			if text := torment(t, 0, fault); text == "" {
 				t.Error("not found")
 			}
 		})
