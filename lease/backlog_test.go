@@ -21,7 +21,8 @@ func TestPropertyOnePlace(t *testing.T) {
 			}
 			slices.Sort(all)
 			if len(slices.Compact(slices.Clone(all))) < len(all) {
-				return fmt.Errorf("L2: an offset has two places: %+v, lease %+v, processed %v, failed %v", s.after, s.after.Lease, processed, failed)
+				return fmt.Errorf("L2: an offset has two places: %+v, lease %+v, processed %v, failed %v", s.after,
+					s.after.Lease, processed, failed)
 			}
 			return nil
 		}

@@ -96,8 +96,9 @@ func TestStatusesPrintAsInTheContract(t *testing.T) {
 		"ALREADY_PROCESSED": lease.AlreadyProcessed, "ALREADY_FAILED": lease.AlreadyFailed,
 		"NOTHING_TO_DO": lease.NothingToDo, "BUSY": lease.Busy,
 		"NO_BACKLOG": lease.NoBacklog, "NEXT_HINT": lease.NextHint,
-		"RETRY_SCHEDULED": lease.RetryScheduled, "GIVE_UP_NO_BACKLOG": lease.GiveUpNoBacklog, "GIVE_UP_NEXT_HINT": lease.GiveUpNextHint,
-		"UNDEFINED_0": lease.Status(0), "UNDEFINED_13": lease.Status(13),
+		"RETRY_SCHEDULED": lease.RetryScheduled, "GIVE_UP_NO_BACKLOG": lease.GiveUpNoBacklog,
+		"GIVE_UP_NEXT_HINT": lease.GiveUpNextHint,
+		"UNDEFINED_0":       lease.Status(0), "UNDEFINED_13": lease.Status(13),
 	} {
 		if s.String() != want {
 			t.Errorf("%d prints %s, want %s", s, s, want)

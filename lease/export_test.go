@@ -79,7 +79,8 @@ func (st *stripe) audit() error {
 		if _, ok := r.state.Due(); ok && r.stamp == 0 {
 			return fmt.Errorf("%q has done offsets but no entry in the compaction queue", st.name(slot))
 		}
-		if done := slices.Concat(r.state.Done()); len(done) > 0 && r.state.Index() != step.Held && floors[slot] > max(slices.Max(done), st.floor-1) {
+		if done := slices.Concat(r.state.Done()); len(done) > 0 && r.state.Index() != step.Held &&
+			floors[slot] > max(slices.Max(done), st.floor-1) {
 			return fmt.Errorf("%q is to be compacted at %d, above all that it has done", st.name(slot), floors[slot])
 		}
 	}

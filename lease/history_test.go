@@ -68,7 +68,8 @@ type caller struct {
 }
 
 func newHistory(t tb, cfg lease.Config, names []string) *history {
-	h := &history{cfg: cfg, ledger: open(t, cfg), names: names, callers: map[string]*caller{}, tokens: []lease.Token{0}, stride: 1}
+	h := &history{cfg: cfg, ledger: open(t, cfg), names: names, callers: map[string]*caller{}, tokens: []lease.Token{0},
+		stride: 1}
 	for _, name := range names {
 		h.callers[name] = &caller{known: map[int64]bool{}}
 	}
@@ -133,11 +134,13 @@ type regime struct {
 func regimes() []regime {
 	const try, offer, next, succeed, fail, reclaim, release, compact = machine.TryAcquire, machine.Offer, machine.AcquireNext,
 		machine.Succeed, machine.Fail, machine.Reclaim, machine.Release, machine.Compact
-	all := []machine.Kind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, reclaim, release, compact}
+	all := []machine.Kind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, reclaim,
+		release, compact}
 	return []regime{
 		{name: "short", maxRetries: 2, maxBacklog: []int{0, 1, 2, 3, 4}, ops: all, again: []int{1, 2, 3}},
 		{name: "tried again", minRetries: 2, maxRetries: 6, maxBacklog: []int{0, 2}, again: []int{2, 4, 8},
-			ops: []machine.Kind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim, release, compact}},
+			ops: []machine.Kind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim,
+				release, compact}},
 		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 120},
 			opening: []machine.Kind{offer, offer, offer, offer, next, succeed}, least: 36, most: 50},
 		{name: "given up", maxBacklog: []int{0}, ops: all, again: []int{1, 5, 20},

@@ -207,7 +207,8 @@ func TestPropertyRetriesKeepTheLease(t *testing.T) {
 				if more {
 					current.retries++
 				}
-				if more != (r.Status == lease.RetryScheduled) || more != (s.after.Lease != nil) || r.RetryCount != current.retries {
+				if more != (r.Status == lease.RetryScheduled) || more != (s.after.Lease != nil) ||
+					r.RetryCount != current.retries {
 					return fmt.Errorf("after %d retries of %d: %+v is left", current.retries, h.cfg.MaxRetries, s.after.Lease)
 				}
 			}

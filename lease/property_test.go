@@ -105,9 +105,11 @@ func TestPropertyTimeMeansNothing(t *testing.T) {
 		cfg := lease.Config{MaxRetries: rapid.IntRange(1, 3).Draw(rt, "retries")}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) late {
 			return late{
-				rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 31 * time.Minute, 26 * time.Hour, 20_000 * time.Hour}).Draw(rt, "after"),
+				rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 31 * time.Minute, 26 * time.Hour,
+					20_000 * time.Hour}).Draw(rt, "after"),
 				model.Call{
-					Op: rapid.SampledFrom([]machine.Kind{machine.TryAcquire, machine.TryAcquire, machine.Offer, machine.AcquireNext, machine.Succeed, machine.Fail,
+					Op: rapid.SampledFrom([]machine.Kind{machine.TryAcquire, machine.TryAcquire, machine.Offer,
+						machine.AcquireNext, machine.Succeed, machine.Fail,
 						machine.Reclaim, machine.Release, machine.Compact, 0}).Draw(rt, "op"),
 					Domain: "A", Offset: rapid.Int64Range(1, 12).Draw(rt, "offset"),
 				},

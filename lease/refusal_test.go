@@ -146,7 +146,8 @@ func TestBadInput(t *testing.T) {
 	_, err = m.Succeed(ctx, "A", 0)
 	check("zero token", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: 10})
 	_, err = m.Fail(ctx, "A", done.Token)
-	check("another domain's token", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: 10, Got: done.Token})
+	check("another domain's token", err, lease.ErrTokenMismatch,
+		&lease.TokenMismatchError{Domain: "A", Offset: 10, Got: done.Token})
 	_, err = m.Reclaim(ctx, "C", 0)
 	check("unknown domain", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "C"})
 	_, err = m.Succeed(ctx, "B", done.Token)

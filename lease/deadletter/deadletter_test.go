@@ -31,8 +31,10 @@ func TestPropertyIDs(t *testing.T) {
 			t.Fatalf("%q: %+v, %v", id.String(), got, err)
 		}
 	})
-	for _, text := range []string{"", "orders/3", "orders/3@", "@", "orders/3@x", "orders/3@01", "orders/3@+1", "orders/3@9223372036854775808"} {
-		if id, err := deadletter.ParseID(text); !errors.Is(err, deadletter.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
+	for _, text := range []string{"", "orders/3", "orders/3@", "@", "orders/3@x", "orders/3@01", "orders/3@+1",
+		"orders/3@9223372036854775808"} {
+		if id, err := deadletter.ParseID(text); !errors.Is(err, deadletter.ErrInvalid) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
 			t.Errorf("%q: %+v, %v", text, id, err)
 		}
 	}
@@ -66,7 +68,8 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := desk.Get(t.Context(), deadletter.ID{Partition: "orders/3", Offset: 0})
-		if err != nil || got.Attempts != 3 || got.Failure != "no such \uFFFD customer" || got.Size != 3 || string(got.Record.Payload) != "bad" || got.At.IsZero() {
+		if err != nil || got.Attempts != 3 || got.Failure != "no such \uFFFD customer" || got.Size != 3 ||
+			string(got.Record.Payload) != "bad" || got.At.IsZero() {
 			t.Errorf("%+v, %v", got, err)
 		}
 		if err := deadletter.Keep(desk)(t.Context(), dispatch.DeadLetter{Partition: "orders/3", Record: got.Record}); err != nil {
@@ -86,10 +89,12 @@ func TestKeepRefuses(t *testing.T) {
 	if err := deadletter.Keep(&desk)(t.Context(), dispatch.DeadLetter{Record: dispatch.Record{Domain: "ann"}}); !errors.As(err, &invalid) || invalid.Field != "DeadLetter.Partition" {
 		t.Errorf("a letter of no partition: %v", err)
 	}
-	if _, err := deadletter.ReplayAll(t.Context(), nil, deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "store" {
+	if _, err := deadletter.ReplayAll(t.Context(), nil, deadletter.Filter{}); !errors.As(err, &invalid) ||
+		invalid.Field != "store" {
 		t.Errorf("no store: %v", err)
 	}
-	if _, err := deadletter.ReplayAll(t.Context(), (*dlq.Memory)(nil), deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "store" {
+	if _, err := deadletter.ReplayAll(t.Context(), (*dlq.Memory)(nil), deadletter.Filter{}); !errors.As(err, &invalid) ||
+		invalid.Field != "store" {
 		t.Errorf("a nil *Memory: %v", err)
 	}
 	if deadletter.Keep(nil) != nil || deadletter.Keep((*dlq.Memory)(nil)) != nil {
@@ -193,7 +198,8 @@ func sequence(n int) []int64 {
 
 // letterAt is one of two partitions with two keys each.
 func letterAt(offset int64) deadletter.Letter {
-	return deadletter.Letter{Partition: string('a' + rune(offset%2)), Record: dispatch.Record{Domain: fmt.Sprint("key-", offset/2%2), Offset: offset}}
+	return deadletter.Letter{Partition: string('a' + rune(offset%2)),
+		Record: dispatch.Record{Domain: fmt.Sprint("key-", offset/2%2), Offset: offset}}
 }
 
 // A replay of all does not chase what dies anew, takes a letter that somebody else replayed for done, and ends with its context.

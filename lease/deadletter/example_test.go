@@ -29,7 +29,8 @@ func (m *memory) Put(_ context.Context, letter deadletter.Letter) error {
 
 func (m *memory) List(context.Context, deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
-		for _, id := range slices.SortedFunc(maps.Keys(m.letters), func(a, b deadletter.ID) int { return cmp.Compare(a.Offset, b.Offset) }) {
+		for _, id := range slices.SortedFunc(maps.Keys(m.letters),
+			func(a, b deadletter.ID) int { return cmp.Compare(a.Offset, b.Offset) }) {
 			if !yield(m.letters[id], nil) {
 				return
 			}
@@ -61,7 +62,8 @@ func Example() {
 	giveUp := deadletter.Keep(letters) // the DeadLetter of a dispatch.Config
 	for offset, customer := range []string{"ann", "bob", "ann"} {
 		record := dispatch.Record{Domain: customer, Offset: int64(offset), Payload: fmt.Append(nil, "order ", offset)}
-		if err := giveUp(ctx, dispatch.DeadLetter{Partition: "orders/3", Record: record, Err: errors.New("no such product")}); err != nil {
+		if err := giveUp(ctx, dispatch.DeadLetter{Partition: "orders/3", Record: record,
+			Err: errors.New("no such product")}); err != nil {
 			fmt.Println(err)
 			return
 		}

@@ -121,7 +121,8 @@ func TestMarksOfOtherWriters(t *testing.T) {
 		ambiguous bool
 	}{
 		{lostAfter, 0, false}, {lostAfter, 1, false}, {lostAfter, 15, false}, {lostAfter, 16, true}, {lostAfter, 40, true},
-		{lostBefore, 1, false}, {lostBefore, 14, false}, {lostBefore, 15, false}, {lostBefore, 16, false}, {lostBefore, 17, true}, {lostBefore, 40, true},
+		{lostBefore, 1, false}, {lostBefore, 14, false}, {lostBefore, 15, false}, {lostBefore, 16, false},
+		{lostBefore, 17, true}, {lostBefore, 40, true},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			store := &faulty{}
@@ -147,7 +148,8 @@ func TestMarksOfOtherWriters(t *testing.T) {
 				if v.Lease.RetryCount != before+applied {
 					t.Errorf("%d retries, want %d", v.Lease.RetryCount, before+applied)
 				}
-			case err != nil || f != lease.Failure{Status: lease.RetryScheduled, RetryCount: before + 1} || v.Lease.RetryCount != before+1:
+			case err != nil || f != lease.Failure{Status: lease.RetryScheduled, RetryCount: before + 1} ||
+				v.Lease.RetryCount != before+1:
 				t.Errorf("%+v, %v, and %+v", f, err, v.Lease)
 			}
 			if len(v.Backlog) != c.others {
@@ -166,7 +168,8 @@ func TestAmbiguous(t *testing.T) {
 		store.swap = func(string) fault { return hit }
 		_, swaps := store.cost(func() {
 			c, err := l.Succeed(ctx, "A", held.Token)
-			if !errors.Is(err, durable.ErrAmbiguous) || !strings.Contains(err.Error(), errInjected.Error()) || errors.Is(err, errInjected) {
+			if !errors.Is(err, durable.ErrAmbiguous) || !strings.Contains(err.Error(), errInjected.Error()) ||
+				errors.Is(err, errInjected) {
 				t.Errorf("%d: %+v, %v", hit, c, err)
 			}
 		})
@@ -176,7 +179,8 @@ func TestAmbiguous(t *testing.T) {
 		store.swap = nil
 		store.arrive()
 		var none *lease.LeaseNotFoundError
-		if _, err := l.Succeed(ctx, "A", held.Token); hit == lostBefore && err != nil || hit == delayed && (!errors.As(err, &none) || none.Status != lease.AlreadyProcessed) {
+		if _, err := l.Succeed(ctx, "A", held.Token); hit == lostBefore && err != nil || hit == delayed &&
+			(!errors.As(err, &none) || none.Status != lease.AlreadyProcessed) {
 			t.Errorf("%d: %v", hit, err)
 		}
 	}

@@ -130,7 +130,8 @@ func TestTokensOverRestartsAndWriters(t *testing.T) {
 	}
 	offset := int64(0)
 	for round := range 20 {
-		ledgers := []*durable.Ledger{open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})}
+		ledgers := []*durable.Ledger{open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store}),
+			open(t, durable.Config{Store: store})}
 		for i := range 60 {
 			l, domain := ledgers[i*i%3], string(rune('A'+i%4))
 			offset++
@@ -212,7 +213,8 @@ func TestFloorIsWrittenFirst(t *testing.T) {
 	for _, hits := range []fault{lostBefore, lostAfter} {
 		store.swap = func(string) fault { return hits }
 		err := l.Compact(ctx, 40)
-		if hits == lostBefore && (!errors.Is(err, durable.ErrAmbiguous) || errors.Is(err, errInjected)) || hits == lostAfter && err != nil {
+		if hits == lostBefore && (!errors.Is(err, durable.ErrAmbiguous) || errors.Is(err, errInjected)) ||
+			hits == lostAfter && err != nil {
 			t.Errorf("L4: %d: Compact = %v", hits, err)
 		}
 	}

@@ -66,7 +66,8 @@ func (s serviceStore) Load(ctx context.Context, name string) (state []byte, vers
 	return slices.Clone(v.bytes[1:]), v.revision, ctx.Err()
 }
 
-func (s serviceStore) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (version uint64, err error) {
+func (s serviceStore) Swap(ctx context.Context, name string, old uint64, state []byte,
+	index durable.Index) (version uint64, err error) {
 	if err := ctx.Err(); err != nil { // not sent; any error of a request that was sent is returned as it is
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 	}

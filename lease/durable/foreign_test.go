@@ -51,7 +51,8 @@ func TestForeignRecord(t *testing.T) {
 					{Op: step.Reclaim}, {Op: step.Release},
 				} {
 					call.Domain, call.Offset, call.Token = "A", 9, held.Token
-					if r := call.Do(ctx, l); !errors.Is(r.Err, durable.ErrCorrupt) || !strings.Contains(r.Err.Error(), `"A"`) || !strings.Contains(r.Err.Error(), c.says) {
+					if r := call.Do(ctx, l); !errors.Is(r.Err, durable.ErrCorrupt) ||
+						!strings.Contains(r.Err.Error(), `"A"`) || !strings.Contains(r.Err.Error(), c.says) {
 						t.Errorf("%v: %v", call, r)
 					}
 				}
@@ -110,7 +111,8 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 		foreign := fresh(other)
 		call := func(domains ...string) model.Call {
 			return model.Call{
-				Op: step.Kind(rapid.IntRange(0, int(step.Release)).Draw(t, "op")), Domain: rapid.SampledFrom(domains).Draw(t, "domain"),
+				Op:     step.Kind(rapid.IntRange(0, int(step.Release)).Draw(t, "op")),
+				Domain: rapid.SampledFrom(domains).Draw(t, "domain"),
 				Offset: rapid.Int64Range(0, 40).Draw(t, "offset"),
 			}
 		}

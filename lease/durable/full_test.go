@@ -70,7 +70,8 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 			if errors.Is(err, lease.ErrBacklogFull) {
 				var size, limit int
 				_, text, _ := strings.Cut(err.Error(), fmt.Sprintf("domain %q: no room for offset %d: ", "A", offset))
-				if _, scan := fmt.Sscanf(text, "a record of %d bytes is more than half of %d", &size, &limit); scan != nil || limit != store.limit || 2*size+600 < limit {
+				if _, scan := fmt.Sscanf(text, "a record of %d bytes is more than half of %d", &size, &limit); scan != nil ||
+					limit != store.limit || 2*size+600 < limit {
 					t.Fatal(err)
 				}
 				break

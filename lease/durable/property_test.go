@@ -18,13 +18,15 @@ import (
 func TestPropertyFaults(t *testing.T) {
 	var faults, ambiguous, calls int
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := lease.Config{MaxRetries: rapid.IntRange(0, 2).Draw(t, "MaxRetries"), MaxBacklog: rapid.IntRange(0, 4).Draw(t, "MaxBacklog")}
+		cfg := lease.Config{MaxRetries: rapid.IntRange(0, 2).Draw(t, "MaxRetries"),
+			MaxBacklog: rapid.IntRange(0, 4).Draw(t, "MaxBacklog")}
 		store := &faulty{}
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "faults"), 0))
 		part := rapid.SampledFrom([]float64{0.05, 0.3, 0.7}).Draw(t, "how many")
 		fresh := func() *durable.Ledger {
 			l := must(durable.Open(durable.Config{
-				Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, MaxCached: rapid.IntRange(0, 2).Draw(t, "MaxCached"),
+				Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog,
+				MaxCached: rapid.IntRange(0, 2).Draw(t, "MaxCached"),
 			}))(t)
 			return l
 		}

@@ -158,7 +158,8 @@ func decodeRoot(b []byte, version uint64) (root, error) {
 	case d.bad:
 		return root{}, corrupt("", version, errors.New("malformed varint"))
 	case len(d.rest) > 0 || r.writers > maxWriter:
-		return root{}, corrupt("", version, fmt.Errorf("%d writers, %d bytes behind the last field; allowed: %d at most, 0", r.writers, len(d.rest), maxWriter))
+		return root{}, corrupt("", version, fmt.Errorf("%d writers, %d bytes behind the last field; allowed: %d at most, 0",
+			r.writers, len(d.rest), maxWriter))
 	}
 	return r, nil
 }

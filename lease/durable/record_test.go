@@ -108,7 +108,8 @@ func TestRecordOfAnotherDomain(t *testing.T) {
 	fill(t, store)
 	b, _ := get(t, store, "A")
 	put(t, store, "B", b)
-	if a, err := open(t, durable.Config{Store: store}).TryAcquire(ctx, "B", 77); !corrupt(err) || !strings.Contains(err.Error(), `"B", version 1`) {
+	if a, err := open(t, durable.Config{Store: store}).TryAcquire(ctx, "B", 77); !corrupt(err) ||
+		!strings.Contains(err.Error(), `"B", version 1`) {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
@@ -171,7 +172,8 @@ func TestReleasedIsWrittenInStone(t *testing.T) {
 		if again, err := durable.Redo(durable.Seal(b, "A"), "A"); err != nil || !bytes.Equal(again, durable.Seal(b, "A")) {
 			t.Errorf("format %s: %x, %v", format, again, err)
 		}
-		want := lease.Lease{Domain: "A", Offset: 7, Token: 0x1800001, AcquiredAt: time.Unix(0, 1000).UTC(), RetryCount: 1, Released: released}
+		want := lease.Lease{Domain: "A", Offset: 7, Token: 0x1800001, AcquiredAt: time.Unix(0, 1000).UTC(), RetryCount: 1,
+			Released: released}
 		if v := inspect(t, open(t, durable.Config{Store: store}), "A"); v.Lease == nil || *v.Lease != want {
 			t.Errorf("format %s: %+v, want %+v", format, v.Lease, want)
 		}
@@ -187,11 +189,13 @@ func TestExhausted(t *testing.T) {
 	if held.Token != 1<<63-1 {
 		t.Errorf("token %x", held.Token)
 	}
-	if _, err := l.Reclaim(ctx, "A", held.Token); !errors.Is(err, durable.ErrExhausted) || !strings.Contains(err.Error(), "tokens") {
+	if _, err := l.Reclaim(ctx, "A", held.Token); !errors.Is(err, durable.ErrExhausted) ||
+		!strings.Contains(err.Error(), "tokens") {
 		t.Error(err)
 	}
 	succeed(t, l, held) // needs no token
-	if _, err := open(t, durable.Config{Store: store}).Offer(ctx, "B", 2); !errors.Is(err, durable.ErrExhausted) || !strings.Contains(err.Error(), "writers") {
+	if _, err := open(t, durable.Config{Store: store}).Offer(ctx, "B", 2); !errors.Is(err, durable.ErrExhausted) ||
+		!strings.Contains(err.Error(), "writers") {
 		t.Error(err)
 	}
 }

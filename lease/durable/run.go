@@ -140,7 +140,8 @@ func (l *engine) token(writer uint64, last uint64) (uint64, error) {
 
 // swap sends rec, stamped with m and encoded as data, in place of the version old. It reports what the store holds now
 // and whether m was applied. If not, by a conflict, that is nil when it has to be read again.
-func (l *engine) swap(ctx context.Context, e *entry, old uint64, rec *record, data []byte, m writeID) (*record, uint64, bool, error) {
+func (l *engine) swap(ctx context.Context, e *entry, old uint64, rec *record, data []byte,
+	m writeID) (*record, uint64, bool, error) {
 	var lost error // the first send whose fate is unknown makes all that follows a search for it
 	for range maxSends {
 		version, err := l.store.Swap(ctx, e.name, old, data, rec.index())
@@ -169,7 +170,8 @@ func (l *engine) swap(ctx context.Context, e *entry, old uint64, rec *record, da
 // search looks for m, made on the record that counted before swaps, in what the store holds, after a lost reply and a
 // conflict: m itself or another write is in the way. A Load that still shows old is not believed: what is in the way has not
 // come into sight yet, and it may be m.
-func (l *engine) search(ctx context.Context, e *entry, old uint64, m writeID, before uint64, lost error) (*record, uint64, bool, error) {
+func (l *engine) search(ctx context.Context, e *entry, old uint64, m writeID, before uint64,
+	lost error) (*record, uint64, bool, error) {
 	e.seen = max(e.seen, old+1)
 	rec, version, err := l.load(ctx, l.store, e)
 	for tries := 1; err != nil && tries < maxSends && ctx.Err() == nil; tries++ {

@@ -42,7 +42,8 @@ func TestSucceedIn(t *testing.T) {
 	if tx, _, err := succeed(held.Lease.Token + 1); !errors.Is(err, lease.ErrTokenMismatch) || tx.commit != nil {
 		t.Errorf("another token: %v", err)
 	}
-	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, "A", held.Lease.Token); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
+	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, "A",
+		held.Lease.Token); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
 		t.Errorf("a transaction that fails: %v", err)
 	}
 	if _, err := ledger.SucceedIn(t.Context(), nil, "A", held.Lease.Token); !errors.Is(err, lease.ErrInvalid) {
@@ -58,12 +59,14 @@ func TestSucceedIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := ledger.Inspect(t.Context(), "A"); err != nil || v.Lease == nil { // which is kept in memory now, and about to be wrong
+	if v, err := ledger.Inspect(t.Context(), "A"); err != nil ||
+		v.Lease == nil { // which is kept in memory now, and about to be wrong
 		t.Fatalf("before the commit: %+v, %v", v, err)
 	}
 	noError(t, tx.commit())
 	var done *lease.LeaseNotFoundError
-	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) || done.Status != lease.AlreadyProcessed || done.Offset != 1 {
+	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) ||
+		done.Status != lease.AlreadyProcessed || done.Offset != 1 {
 		t.Errorf("after the commit: %v", err)
 	}
 	if a, err := ledger.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 {

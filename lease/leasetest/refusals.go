@@ -59,7 +59,8 @@ func twice(t testing.TB, open Open) {
 		_, err = s.Ledger.Fail(ctx, "A", held.Token)
 		s.refused("Fail again", err, lease.ErrLeaseNotFound, want)
 		_, err = s.Succeed(ctx, "A", never)
-		s.refused("Succeed with a token that was never A's", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "A", Got: never})
+		s.refused("Succeed with a token that was never A's", err, lease.ErrLeaseNotFound,
+			&lease.LeaseNotFoundError{Domain: "A", Got: never})
 	}
 	if v := s.look("A"); v.Processed != 1 || v.Failed != 1 {
 		s.Fatalf("view %+v", v)
@@ -140,7 +141,8 @@ func compact(t testing.TB, open Open) {
 	s.try("A", 4, lease.Enqueued)
 	s.try("A", 10, lease.Enqueued)
 	s.compacts(6)
-	if v := s.look("A"); v.Lease == nil || *v.Lease != held || !slices.Equal(v.Backlog, []int64{4, 10}) || v.Processed != 2 || v.Failed != 1 || v.Floor != 6 {
+	if v := s.look("A"); v.Lease == nil || *v.Lease != held || !slices.Equal(v.Backlog, []int64{4, 10}) || v.Processed != 2 ||
+		v.Failed != 1 || v.Floor != 6 {
 		s.Fatalf("view %+v", v)
 	}
 	for _, domain := range []string{"A", "never seen"} {

@@ -195,7 +195,8 @@ func giveUpAtOnce(t testing.TB, open Open) {
 			s.Fatalf("GiveUp = %+v, %v, want %+v", f, err, want)
 		}
 		_, err = s.GiveUp(ctx, "A", held.Token)
-		s.refused("GiveUp again", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyFailed, Offset: 1})
+		s.refused("GiveUp again", err, lease.ErrLeaseNotFound,
+			&lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyFailed, Offset: 1})
 		s.try("A", 1, lease.AlreadyFailed)
 		s.try("A", 2, lease.Acquired)
 	}

@@ -44,7 +44,8 @@ func wholeOffsets(t testing.TB, open Open) {
 		wrong := wait[(i+1)%len(wait)]
 		if i+1 < len(wait) {
 			_, err := s.TryAcquire(ctx, "A", wrong)
-			s.refused("TryAcquire", err, lease.ErrBacklogOrdering, &lease.BacklogOrderingError{Domain: "A", Expected: offset, Got: wrong})
+			s.refused("TryAcquire", err, lease.ErrBacklogOrdering,
+				&lease.BacklogOrderingError{Domain: "A", Expected: offset, Got: wrong})
 		}
 		held := s.try("A", offset, lease.Acquired)
 		if held.Offset != offset {
@@ -104,7 +105,8 @@ func wholeFloors(t testing.TB, open Open) {
 func names(t testing.TB, open Open) {
 	long := strings.Repeat("x", 1<<10-1)
 	domains := []string{
-		"a", "A", "a ", " a", "a\n", "a/b", "a.b", "a_b", "a-b", "a%b", "a:b", "a/", "a//b", "ab", "a*", "a>", "a'", `a"`, `a\`, "a%2Fb", "a\x00b", "a\x00", "\x00",
+		"a", "A", "a ", " a", "a\n", "a/b", "a.b", "a_b", "a-b", "a%b", "a:b", "a/", "a//b", "ab", "a*", "a>", "a'", `a"`,
+		`a\`, "a%2Fb", "a\x00b", "a\x00", "\x00",
 		"\xff", "\xfe", "\ufffd", "\u00e9", "e\u0301", "e", "0", "00", " ", long, long + "1", long + "2",
 	}
 	s := start(t, open, lease.Config{})

@@ -26,7 +26,8 @@ func drawn() *rapid.Generator[deadletter.Letter] {
 			Record: dispatch.Record{Domain: rapid.String().Draw(t, "domain"), Offset: rapid.Int64().Draw(t, "offset")},
 		}
 		if rapid.Bool().Draw(t, "timed") {
-			l.Record.Time = time.Unix(rapid.Int64Range(-1<<33, 1<<33).Draw(t, "time"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanos")).UTC()
+			l.Record.Time = time.Unix(rapid.Int64Range(-1<<33, 1<<33).Draw(t, "time"),
+				rapid.Int64Range(0, 999_999_999).Draw(t, "nanos")).UTC()
 		}
 		if rapid.Bool().Draw(t, "payload") {
 			l.Record.Payload = append([]byte{}, rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")...)
@@ -64,7 +65,8 @@ func TestPropertyLettersComeBackAsTheyWere(t *testing.T) {
 // FuzzLetters: whatever a store holds, reading it neither panics nor takes memory for what is not there, and what it reads
 // can be written and read again.
 func FuzzLetters(f *testing.F) {
-	l := deadletter.Letter{Partition: "orders/3", Record: dispatch.Record{Domain: "ann", Headers: []dispatch.Header{{Key: "k", Value: []byte("v")}}, Payload: []byte("p")}}
+	l := deadletter.Letter{Partition: "orders/3", Record: dispatch.Record{Domain: "ann",
+		Headers: []dispatch.Header{{Key: "k", Value: []byte("v")}}, Payload: []byte("p")}}
 	f.Add(dlq.Append(nil, l))
 	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, b []byte) {

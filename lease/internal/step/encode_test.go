@@ -187,7 +187,8 @@ func TestStateDecodingAllocatesByWhatIsThere(t *testing.T) {
 
 func FuzzStateDecode(f *testing.F) {
 	for _, seed := range []string{
-		"0100", "01050eac02d00f01020401", "0119" + "18af02d00f00" + "021001" + "010e", "0201" + "18af02d00f00", "0300", "0104ffffffff0f0202", "010802feffffffffffffffff0101",
+		"0100", "01050eac02d00f01020401", "0119" + "18af02d00f00" + "021001" + "010e", "0201" + "18af02d00f00", "0300",
+		"0104ffffffff0f0202", "010802feffffffffffffffff0101",
 	} {
 		b, err := hex.DecodeString(seed)
 		if err != nil {

@@ -99,7 +99,8 @@ func TestDoneBelowTheFloorIsNotKept(t *testing.T) {
 		for floor, want := range map[int64]int{5: 1, 6: 0} {
 			var s step.State
 			for _, op := range []step.Op{
-				{Kind: step.TryAcquire, Offset: 5, Fresh: 1}, {Kind: end, Token: 1}, {Kind: step.TryAcquire, Offset: 7, Fresh: 2, Floor: floor},
+				{Kind: step.TryAcquire, Offset: 5, Fresh: 1}, {Kind: end, Token: 1},
+				{Kind: step.TryAcquire, Offset: 7, Fresh: 2, Floor: floor},
 			} {
 				var r step.Result
 				if s.Step(&op, &r); r.Refused != 0 {

@@ -19,8 +19,9 @@
 // records its effects, and which compares tokens. At the end of a round
 //
 //   - nothing is lost: each offset is in the register and processed in the ledger, or was given up after its last attempt;
-//   - nothing is duplicated: within a domain the register has the order of arrival, no offset is handled again once its completion was
-//     acknowledged, and an offset that was handled again (its first holder died before it could complete it) has a greater token;
+//   - nothing is duplicated: within a domain the register has the order of arrival, no offset is handled again once its
+//     completion was acknowledged, and an offset that was handled again (its first holder died before it could complete it)
+//     has a greater token;
 //   - no token was granted twice, and tokens never decreased;
 //   - a worker that lost a lease was told so by the ledger and by the register.
 package faults
@@ -107,7 +108,8 @@ func (c *counts) add(d counts) {
 }
 
 func (c *counts) String() string {
-	return fmt.Sprintf("%5d rounds %6d faults %7d offsets %6d redone %5d refused downstream %5d fenced | lost %d, doubled %d, other violations %d",
+	return fmt.Sprintf("%5d rounds %6d faults %7d offsets %6d redone %5d refused downstream %5d fenced | "+
+		"lost %d, doubled %d, other violations %d",
 		c[rounds], c[faulted], c[offered], c[redone], c[refused], c[fenced], c[lost], c[doubled], c[otherViolation])
 }
 
@@ -136,7 +138,8 @@ func Run(t testing.TB, s Server) {
 			}
 			continue
 		}
-		r := &round{TB: t, server: s, ledger: fmt.Sprintf("%s-%d", name, number), rnd: rand.New(rand.NewPCG(seed, uint64(number)))}
+		r := &round{TB: t, server: s, ledger: fmt.Sprintf("%s-%d", name, number),
+			rnd: rand.New(rand.NewPCG(seed, uint64(number)))}
 		c := r.play(what)
 		sums[kind].add(c)
 		total.add(c)

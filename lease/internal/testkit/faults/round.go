@@ -126,7 +126,8 @@ func (r *round) look(ctx context.Context, findings *[]string) (c counts) {
 }
 
 // judge compares the register and the workers' journal with the offered offsets.
-func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *Entry, strict bool) (c counts, findings []string) {
+func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *Entry,
+	strict bool) (c counts, findings []string) {
 	found := func(n *int, format string, args ...any) {
 		*n++
 		findings = append(findings, fmt.Sprintf(format, args...))

@@ -86,7 +86,8 @@ func stopped(r *round) {
 	_ = sleeper.Tell("go")
 	r.ends(sleeper)
 	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
-		r.Errorf("who was taken for dead was refused downstream %d times and by the ledger %d times, want once each", r.heard("refused"), r.heard("fenced"))
+		r.Errorf("who was taken for dead was refused downstream %d times and by the ledger %d times, want once each",
+			r.heard("refused"), r.heard("fenced"))
 	}
 }
 

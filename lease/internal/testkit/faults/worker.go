@@ -170,7 +170,8 @@ func (w *worker) reclaim(ctx context.Context, l lease.Lease) (heir lease.Lease, 
 // rescue looks for a lease that we may hold with an unknown token, and reclaims it.
 func (w *worker) rescue(ctx context.Context, domain string) (lease.Lease, bool, error) {
 	var v lease.View
-	if err := insist(ctx, func() (err error) { v, err = w.ledger.Inspect(ctx, domain); return err }); err != nil || v.Lease == nil {
+	if err := insist(ctx, func() (err error) { v, err = w.ledger.Inspect(ctx, domain); return err }); err != nil ||
+		v.Lease == nil {
 		return lease.Lease{}, false, err
 	}
 	return w.reclaim(ctx, *v.Lease)
@@ -245,7 +246,8 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 			continue
 		case err == nil, errors.As(err, &ended) && ended.Status == lease.AlreadyProcessed:
 			if !applied {
-				return fmt.Errorf("the register saw a greater token than %d, and the ledger takes it all the same: %+v", l.Token, l)
+				return fmt.Errorf("the register saw a greater token than %d, and the ledger takes it all the same: %+v",
+					l.Token, l)
 			}
 			say("done")
 		case gone(err):

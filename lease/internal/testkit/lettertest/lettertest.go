@@ -68,7 +68,8 @@ func Run(t *testing.T, open func(t testing.TB) Desk) {
 }
 
 func checks() []check {
-	return []check{{"Values", values}, {"List", list}, {"Machine", machine}, {"Replays", replays}, {"ReplayAll", replayAll}, {"AtOnce", atOnce}, {"Broken", broken}}
+	return []check{{"Values", values}, {"List", list}, {"Machine", machine}, {"Replays", replays}, {"ReplayAll", replayAll},
+		{"AtOnce", atOnce}, {"Broken", broken}}
 }
 
 // direct is a Dial without faults.
@@ -80,7 +81,8 @@ func direct(ctx context.Context, network, address string) (net.Conn, error) {
 func letter(partition, domain string, offset int64) deadletter.Letter {
 	payload := fmt.Appendf(nil, "payload of %s@%d", partition, offset)
 	return deadletter.Letter{
-		Partition: partition, Size: len(payload), Attempts: 3, Failure: "no such customer", At: time.Unix(1_700_000_000, 123_000).UTC(),
+		Partition: partition, Size: len(payload), Attempts: 3, Failure: "no such customer",
+		At: time.Unix(1_700_000_000, 123_000).UTC(),
 		Record: dispatch.Record{
 			Domain: domain, Offset: offset, Payload: payload, Time: time.Unix(1_600_000_000, 0).UTC(),
 			Headers: []dispatch.Header{{Key: "Trace", Value: []byte("one")}, {Key: "Trace", Value: []byte("two")}},
@@ -145,9 +147,11 @@ func values(t testing.TB, desk Desk) {
 	s, other := desk.Open(t, direct), desk.Open(t, direct)
 	odd := letter(desk.Partition, "\x1b[31m \xff ü", 1)
 	odd.Record.Payload, odd.Size = []byte{0, 0xff, '\n', 0x1b}, 4
-	odd.Record.Headers = []dispatch.Header{{Key: "empty", Value: []byte{}}, {Key: "nil"}, {Key: "ünïcode", Value: []byte("\x00\xff")}}
+	odd.Record.Headers = []dispatch.Header{{Key: "empty", Value: []byte{}}, {Key: "nil"},
+		{Key: "ünïcode", Value: []byte("\x00\xff")}}
 	odd.Failure = clip.Text("two\nlines \x00 \xff and ü")
-	least := deadletter.Letter{Partition: "another one/7", Record: dispatch.Record{Domain: "d", Offset: -1}, At: time.Unix(1, 0).UTC()}
+	least := deadletter.Letter{Partition: "another one/7", Record: dispatch.Record{Domain: "d", Offset: -1},
+		At: time.Unix(1, 0).UTC()}
 	empty := letter(desk.Partition, "d", 0)
 	empty.Record.Payload, empty.Size, empty.Record.Headers, empty.Record.Time = []byte{}, 0, nil, time.Time{}
 	long := letter(desk.Partition, string(make([]byte, 300)), 1<<62)
@@ -187,7 +191,8 @@ func list(t testing.TB, desk Desk) {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Record.Offset, b.Record.Offset))
 	})
 	for _, filter := range []deadletter.Filter{
-		{}, {Limit: 5}, {Partition: "a/2"}, {Domain: "key-1"}, {Partition: "a/10", Domain: "key-0"}, {Partition: "a/10", Domain: "key-0", Limit: 1}, {Partition: "a"}, {Domain: "nobody"},
+		{}, {Limit: 5}, {Partition: "a/2"}, {Domain: "key-1"}, {Partition: "a/10", Domain: "key-0"},
+		{Partition: "a/10", Domain: "key-0", Limit: 1}, {Partition: "a"}, {Domain: "nobody"},
 	} {
 		var expect []deadletter.Letter
 		for _, l := range want {
@@ -250,7 +255,8 @@ func machine(t testing.TB, desk Desk) {
 				}
 				return got, err
 			}
-			call := rapid.SampledFrom([]string{"put", "put", "put", "get", "park", "unpark", "replay", "discard", "list"}).Draw(rt, "call")
+			call := rapid.SampledFrom([]string{"put", "put", "put", "get", "park", "unpark", "replay", "discard",
+				"list"}).Draw(rt, "call")
 			if call == "list" {
 				filter := deadletter.Filter{Domain: domain}
 				if got, want := all(t, s, filter), all(t, model, filter); !slices.EqualFunc(got, want, same) {
@@ -285,13 +291,15 @@ func replays(t testing.TB, desk Desk) {
 	if got, err := other.Get(t.Context(), parked.ID()); err != nil || !got.Parked || got.Note != "not yet" {
 		t.Errorf("a parked letter, told again: %+v, %v", got, err)
 	}
-	for _, err := range []error{s.Replay(t.Context(), l.ID()), s.Replay(t.Context(), parked.ID()), s.Discard(t.Context(), dropped.ID())} {
+	for _, err := range []error{s.Replay(t.Context(), l.ID()), s.Replay(t.Context(), parked.ID()),
+		s.Discard(t.Context(), dropped.ID())} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(t, other, l, parked, dropped) // a dispatcher that died before its floor had passed them
-	for id, fate := range map[deadletter.ID]deadletter.Fate{l.ID(): deadletter.Replayed, parked.ID(): deadletter.Replayed, dropped.ID(): deadletter.Discarded} {
+	for id, fate := range map[deadletter.ID]deadletter.Fate{l.ID(): deadletter.Replayed, parked.ID(): deadletter.Replayed,
+		dropped.ID(): deadletter.Discarded} {
 		gone(t, s, id, fate)
 		gone(t, other, id, fate)
 	}
@@ -378,7 +386,8 @@ func atOnce(t testing.TB, desk Desk) {
 		// A Discard during a Replay may succeed although the record is on its way.
 		r, d := replayed.Load(), discarded.Load()
 		if failed.Load() > 0 || r+d == 0 || int64(n) < r || n > sides || desk.Once && (r+d != 1 || n > 1) {
-			t.Errorf("round %d: %d replays and %d discards succeeded, %d calls failed, %d records appended", round, r, d, failed.Load(), n)
+			t.Errorf("round %d: %d replays and %d discards succeeded, %d calls failed, %d records appended", round, r, d,
+				failed.Load(), n)
 		}
 		if left := all(t, stores[1], deadletter.Filter{}); len(left) > 0 {
 			t.Errorf("round %d: left: %+v", round, left)

@@ -102,12 +102,14 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 		a.refused++
 		return sayFenced
 	case token == l.token && (l.at != e || l.holder != holder):
-		a.foundLocked(&a.violation, "%s: token %d is that of %s for %s, and of %s for %s", l.name, token, l.holder, l.at.payload, holder, payload)
+		a.foundLocked(&a.violation, "%s: token %d is that of %s for %s, and of %s for %s", l.name, token, l.holder,
+			l.at.payload, holder, payload)
 	}
 	l.token, l.holder, l.at = token, holder, e
 	switch {
 	case e.done && (e.settled || token == e.token):
-		a.foundLocked(&a.doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload, holder, token, e.token, e.settled)
+		a.foundLocked(&a.doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload,
+			holder, token, e.token, e.settled)
 		return sayDone
 	case e.done: // by a member that could not complete the record
 		a.redone++
@@ -145,7 +147,8 @@ func (a *account) letter(holder, payload, why string) {
 		a.foundLocked(&a.lost, "%s was given up by %s: %s", payload, holder, why)
 	case e.done:
 	case e.place != e.lane.next:
-		a.foundLocked(&a.disordered, "%s: %s is given up as number %d when number %d should come", e.lane.name, payload, e.place, e.lane.next)
+		a.foundLocked(&a.disordered, "%s: %s is given up as number %d when number %d should come", e.lane.name, payload,
+			e.place, e.lane.next)
 	}
 	if e != nil && !e.done {
 		a.finishLocked(e, e.token)
@@ -194,7 +197,8 @@ func (a *account) report() string {
 	lines := slices.Clone(a.findings)
 	for _, l := range a.lanes {
 		if l.next < l.length && len(lines) < len(a.findings)+5 {
-			lines = append(lines, fmt.Sprintf("%s waits for number %d of %d (token %d, %s)", l.name, l.next, l.length, l.token, l.holder))
+			lines = append(lines, fmt.Sprintf("%s waits for number %d of %d (token %d, %s)", l.name, l.next, l.length,
+				l.token, l.holder))
 		}
 	}
 	return strings.Join(lines, "\n")

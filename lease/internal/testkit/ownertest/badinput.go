@@ -26,11 +26,12 @@ func BadInput(t *testing.T, open func(t testing.TB) Shared) {
 		s.Append(fmt.Sprint("k", i%keys), fmt.Append(nil, i))
 	}
 	hangs := make(chan struct{})
-	first := startBad(t, dispatch.Partition{Source: &disorderly{Source: s.First.Source, times: 3}, Ledger: s.First.Ledger}, func(job dispatch.Job) {
-		if string(job.Record.Payload) == "0" {
-			<-hangs
-		}
-	})
+	first := startBad(t, dispatch.Partition{Source: &disorderly{Source: s.First.Source, times: 3}, Ledger: s.First.Ledger},
+		func(job dispatch.Job) {
+			if string(job.Record.Payload) == "0" {
+				<-hangs
+			}
+		})
 	t.Cleanup(func() { close(hangs) })
 	first.until(t, "the other keys are done, and the reason why one is not is told", func() bool {
 		return len(first.done) == (keys-1)*each && first.refused > 0 && first.stalled == "working"
@@ -85,7 +86,8 @@ func startBad(t *testing.T, p dispatch.Partition, handle func(dispatch.Job)) *ba
 	t.Helper()
 	b := &bad{result: make(chan error, 1)}
 	d, err := dispatch.New(dispatch.Config{
-		Source: p.Source, Ledger: p.Ledger, DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond,
+		Source: p.Source, Ledger: p.Ledger, DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond,
+		Grace:   100 * time.Millisecond,
 		Backoff: 5 * time.Millisecond, AttemptTimeout: attemptTimeout, DrainTimeout: attemptTimeout,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			b.mu.Lock()

@@ -65,7 +65,8 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 			}
 		}),
 		Handler: handle, MaxInFlight: 8, MaxBuffered: 64, Backoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
-		AttemptTimeout: attemptTimeout, CommitEvery: 20 * time.Millisecond, Grace: 50 * time.Millisecond, DrainTimeout: time.Second,
+		AttemptTimeout: attemptTimeout, CommitEvery: 20 * time.Millisecond, Grace: 50 * time.Millisecond,
+		DrainTimeout: time.Second,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			text := ""
 			if letter.Err != nil {
@@ -114,12 +115,13 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 			work(heard, dispatch.Partition{Name: p.Name, Source: s, Ledger: s})
 			return
 		}
-		work(heard, dispatch.Partition{Name: p.Name, Open: func(ctx context.Context) (_ dispatch.Source, _ lease.Ledger, err error) {
+		open := func(ctx context.Context) (_ dispatch.Source, _ lease.Ledger, err error) {
 			if s.Source, s.Ledger, err = p.Open(ctx); err != nil {
 				return nil, nil, err
 			}
 			return s, s, nil
-		}})
+		}
+		work(heard, dispatch.Partition{Name: p.Name, Open: open})
 	})
 }
 
@@ -133,7 +135,7 @@ type hand struct {
 	ended             chan struct{}
 	err               error // after its end
 	silent, gone, die bool  // cut off; asked to end; dead or dying
-	holdsLocked       map[string]int
+	holds             map[string]int
 	still             chan struct{} // closed when it goes on from the step where it was stopped; nil: it was not
 }
 
@@ -155,8 +157,8 @@ func (w *torture) answer(h *hand, c call) string {
 	case "holds", "ends":
 		w.crew.Lock()
 		defer w.crew.Unlock()
-		if h.holdsLocked[c.Payload]++; c.What == "ends" {
-			h.holdsLocked[c.Payload] -= 2
+		if h.holds[c.Payload]++; c.What == "ends" {
+			h.holds[c.Payload] -= 2
 		}
 	case "at":
 		w.at(h, c.Text)
@@ -170,7 +172,7 @@ func (w *torture) answer(h *hand, c call) string {
 func (w *torture) member() *hand {
 	m := w.group.Join()
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, leave: cancel, ended: make(chan struct{}), holdsLocked: map[string]int{}}
+	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
 	h.kill = func() { m.Cut(); cancel() }
 	w.canBeLate = w.canBeLate || h.late != nil
 	if h.late == nil {

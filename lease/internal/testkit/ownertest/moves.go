@@ -58,7 +58,8 @@ func moves() []check {
 			}
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			if n := a.begun[g.group.Partitions[0]] + b.begun[g.group.Partitions[0]] - a.lost - b.lost; n > 4 { // a slow machine loses some
+			first := g.group.Partitions[0]
+			if n := a.begun[first] + b.begun[first] - a.lost - b.lost; n > 4 { // a slow machine loses some
 				g.Errorf("the one partition was begun %d times without a loss before it", n)
 			}
 		}},

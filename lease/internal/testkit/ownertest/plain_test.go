@@ -86,7 +86,8 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		case !m.cut:
 			answered = time.Now()
 			m.beatLocked(ctx, alone, work)
-		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > soon:
+		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" &&
+			time.Since(answered) > soon:
 			m.loseLocked("no answer")
 		}
 		if ctx.Err() != nil {

@@ -74,7 +74,7 @@ func (w *torture) process() *hand {
 	tell := func(r reply) { _ = p.Tell(r) } // the process may be dead
 	h := &hand{
 		cut: p.Stop, mend: p.Wake, late: func(func() time.Duration) {}, leave: func() { tell(reply{}) }, kill: p.Kill,
-		ended: make(chan struct{}), holdsLocked: map[string]int{},
+		ended: make(chan struct{}), holds: map[string]int{},
 	}
 	w.enlist(h, "process")
 	go func() {

@@ -16,12 +16,14 @@ import (
 
 // takingOver are the steps of taking a partition over. A torture has to stop a member at each of them.
 func takingOver() []string {
-	return append([]string{"taking, before work"}, around("taking", "Committed", "Held", "Commit", "Reclaim", "Ready", "Fetch")...)
+	return append([]string{"taking, before work"},
+		around("taking", "Committed", "Held", "Commit", "Reclaim", "Ready", "Fetch")...)
 }
 
 // otherSteps are those of work and of giving a partition back.
 func otherSteps() []string {
-	return append(around("working", "TryAcquire", "Succeed", "Fetch", "Commit", "Compact"), around("leaving", "Succeed", "Commit", "Compact")...)
+	return append(around("working", "TryAcquire", "Succeed", "Fetch", "Commit", "Compact"),
+		around("leaving", "Succeed", "Commit", "Compact")...)
 }
 
 // around are the steps before and after these calls.

@@ -28,9 +28,11 @@ import (
 //   - lost: a record that was given up, or committed without being handled;
 //   - doubled: a record handled again under the token of its effect, or after a rest;
 //   - disordered: a record handled before an earlier one of its domain;
-//   - stuck: a key for which no handler is called within two leases, or HandOver, and 5 s of the last fault, in time in which the server is up, this
-//     machine keeps pace, and no other handler takes its time; no rest within a minute of such time; or a member that does not end;
-//   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that ends by itself.
+//   - stuck: a key for which no handler is called within two leases, or HandOver, and 5 s of the last fault, in time in
+//     which the server is up, this machine keeps pace, and no other handler takes its time; no rest within a minute of such
+//     time; or a member that does not end;
+//   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that
+//     ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
 	TortureIn(t, inRealTime, open)
@@ -94,7 +96,8 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		t.Logf("owners: stopped %-36s %6d times", step, stops[step])
 		// Ledgers in memory, which a test names so, seldom show a new owner the leases of the dead: what is done with those
 		// may be left out.
-		seldom := strings.HasSuffix(t.Name(), "InMemory") && (strings.HasSuffix(step, "Reclaim") || strings.HasSuffix(step, "Commit"))
+		seldom := strings.HasSuffix(t.Name(), "InMemory") && (strings.HasSuffix(step, "Reclaim") ||
+			strings.HasSuffix(step, "Commit"))
 		if stops[step] > 0 || !strings.HasPrefix(step, "taking") || seldom || t.Failed() {
 			continue
 		}
@@ -104,8 +107,8 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 	}
 	t.Logf("owners: the slowest key moved after %.0f %% of the time that it had after the last fault", 100*waited)
 	t.Logf("owners: all %d rounds, %d records, %d redone under a greater token, %d refused by the fence, %d dead letters | "+
-		"lost %d, doubled %d, disordered %d, stuck %d, other violations %d", all, total.undone, total.redone, total.refused, total.deadLetters,
-		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
+		"lost %d, doubled %d, disordered %d, stuck %d, other violations %d", all, total.undone, total.redone, total.refused,
+		total.deadLetters, total.lost, total.doubled, total.disordered, total.stuck, total.violation)
 }
 
 // keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition
@@ -140,7 +143,8 @@ type torture struct {
 
 func newTorture(t testing.TB, server *server, seed, group uint64) *torture {
 	return &torture{
-		TB: t, account: newAccount(), server: server, rnd: rand.New(rand.NewPCG(seed, group)), rounds: map[string]int{}, stops: map[string]int{},
+		TB: t, account: newAccount(), server: server, rnd: rand.New(rand.NewPCG(seed, group)), rounds: map[string]int{},
+		stops: map[string]int{},
 	}
 }
 
@@ -492,7 +496,7 @@ func (w *torture) unrestLocked() string {
 	held := map[string]int{}
 	for _, h := range there {
 		n := 0
-		for p, times := range h.holdsLocked {
+		for p, times := range h.holds {
 			n += times
 			held[p] += times
 		}
@@ -514,7 +518,7 @@ func (w *torture) roll() string {
 	defer w.crew.Unlock()
 	var all []string
 	for _, h := range w.hands {
-		all = append(all, fmt.Sprintf("%s (silent %v, gone %v, dead %v) holds %v", h.name, h.silent, h.gone, h.die, h.holdsLocked))
+		all = append(all, fmt.Sprintf("%s (silent %v, gone %v, dead %v) holds %v", h.name, h.silent, h.gone, h.die, h.holds))
 	}
 	return strings.Join(all, "\n")
 }

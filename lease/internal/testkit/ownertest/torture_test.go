@@ -31,7 +31,8 @@ func TestTortureHasTeeth(t *testing.T) {
 		}
 	}
 	for _, fault := range []string{
-		"the dead keep what they have", "a member that hears nothing ends", "what is given back is kept", "who comes first has all",
+		"the dead keep what they have", "a member that hears nothing ends", "what is given back is kept",
+		"who comes first has all",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			if text := torment(t, 0, fault); text == "" {
@@ -78,13 +79,17 @@ func TestAccount(t *testing.T) {
 		lost, doubled, disordered, other int
 		redone, refused                  int
 	}{
-		"in order":                    {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 9, sayPermanent}, {"b", "2", 0, letter}, {"", "", 0, rest}}},
-		"again, after a death":        {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}}, redone: 1},
-		"who lost it is refused":      {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}, {"a", "0", 1, sayFenced}}, redone: 1, refused: 1},
-		"given up twice":              {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter}, {"b", "2", 0, letter}}},
+		"in order": {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone},
+			{"b", "2", 9, sayPermanent}, {"b", "2", 0, letter}, {"", "", 0, rest}}},
+		"again, after a death": {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}}, redone: 1},
+		"who lost it is refused": {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone},
+			{"a", "0", 1, sayFenced}}, redone: 1, refused: 1},
+		"given up twice": {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone},
+			{"b", "2", 0, letter}, {"b", "2", 0, letter}}},
 		"again, under the same token": {tries: []try{{"a", "0", 1, sayDone}, {"a", "0", 1, sayDone}}, doubled: 1},
 		"again, after a rest": {
-			tries:   []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter}, {"", "", 0, rest}, {"b", "0", 7, sayDone}},
+			tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter},
+				{"", "", 0, rest}, {"b", "0", 7, sayDone}},
 			doubled: 1,
 		},
 		"one token for two members":  {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 1, sayDone}}, doubled: 1, other: 1},
@@ -112,7 +117,8 @@ func TestAccount(t *testing.T) {
 					}
 				}
 			}
-			if a.lost != c.lost || a.doubled != c.doubled || a.disordered != c.disordered || a.violation != c.other || a.redone != c.redone || a.refused != c.refused {
+			if a.lost != c.lost || a.doubled != c.doubled || a.disordered != c.disordered || a.violation != c.other ||
+				a.redone != c.redone || a.refused != c.refused {
 				t.Errorf("lost %d, doubled %d, disordered %d, other %d, redone %d, refused %d; want %+v",
 					a.lost, a.doubled, a.disordered, a.violation, a.redone, a.refused, c)
 			}

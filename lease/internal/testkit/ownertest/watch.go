@@ -83,7 +83,8 @@ func (g *team) foundLocked(format string, args ...any) {
 // join starts another member; set may change it first.
 func (g *team) join(set func(*member)) *member {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &member{Member: g.group.Join(), team: g, cancel: cancel, ended: make(chan struct{}), works: map[string]*work{}, begun: map[string]int{}}
+	m := &member{Member: g.group.Join(), team: g, cancel: cancel, ended: make(chan struct{}), works: map[string]*work{},
+		begun: map[string]int{}}
 	if set != nil {
 		set(m)
 	}
@@ -204,8 +205,7 @@ func (m *member) holdsLocked() []string {
 	return names
 }
 
-// askedLocked returns the number of the member's works that were asked to end, and not because their partition is lost. The lock is
-// held.
+// askedLocked returns the number of the member's works that were asked to end, and not because their partition is lost.
 func (m *member) askedLocked() (n int) {
 	for _, w := range m.works {
 		if w.ctx.Err() != nil && !errors.Is(context.Cause(w.ctx), dispatch.ErrLost) {
