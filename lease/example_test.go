@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
+	"os"
 	"sort"
 
 	"github.com/stopbank/stopbank/lease"
@@ -217,15 +219,32 @@ func ExampleLedger_inspect() {
 	// Output: 7 [9 8] 0 0
 }
 
-type printer struct{}
+// decisions logs what a ledger decides. Op and Result also suit the labels of a metric.
+type decisions struct{ log *slog.Logger }
 
-func (printer) Observe(e lease.Event) { fmt.Println(e.Op, e.Domain, e.Offset, e.Result) }
+func (d decisions) Observe(e lease.Event) {
+	d.log.Info("ledger", "op", e.Op, "result", e.Result, "domain", e.Domain, "offset", e.Offset,
+		"leased", e.Token != 0, "retries", e.RetryCount, "err", e.Err)
+}
 
 func ExampleObserver() {
-	ledger, _ := lease.NewMemory(lease.Config{Observer: printer{}})
-	_, _ = ledger.TryAcquire(context.Background(), "A", 1)
-	_, _ = ledger.Offer(context.Background(), "A", 2)
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 1, Observer: decisions{logger}})
+	ctx := context.Background()
+	held, _ := ledger.TryAcquire(ctx, "A", 1)
+	_, _ = ledger.Offer(ctx, "A", 2)
+	_, _ = ledger.Fail(ctx, "A", held.Lease.Token)
+	_ = ledger.Compact(ctx, -1)
+	_ = ledger.Compact(ctx, -2)
 	// Output:
-	// try_acquire A 1 acquired
-	// offer A 2 enqueued
+	// msg=ledger op=try_acquire result=acquired domain=A offset=1 leased=true retries=0 err=<nil>
+	// msg=ledger op=offer result=enqueued domain=A offset=2 leased=false retries=0 err=<nil>
+	// msg=ledger op=fail result=retry_scheduled domain=A offset=1 leased=true retries=1 err=<nil>
+	// msg=ledger op=compact result=ok domain="" offset=-1 leased=false retries=0 err=<nil>
+	// msg=ledger op=compact result=floor domain="" offset=-2 leased=false retries=0 err="lease: floor -2 is below the ledger's floor -1"
 }
