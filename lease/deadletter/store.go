@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 // Store keeps the letters of any number of partitions. It is safe for concurrent use by any number of goroutines and
@@ -56,8 +58,6 @@ var (
 	ErrNotDead = errors.New("deadletter: no such letter")
 	// ErrCorrupt: what is stored is not a letter that this version can read.
 	ErrCorrupt = errors.New("deadletter: not a letter")
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("deadletter: invalid value")
 )
 
 // NotDeadError says that there is no such letter, and why.
@@ -73,16 +73,7 @@ func (e *NotDeadError) Error() string {
 // Is makes errors.Is find ErrNotDead.
 func (e *NotDeadError) Is(target error) bool { return target == ErrNotDead }
 
-// InvalidError rejects an argument.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *lease.InvalidError {
+	return &lease.InvalidError{Field: "deadletter." + field, Value: value, Allowed: allowed}
 }
-
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("deadletter: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Unwrap returns ErrInvalid.
-func (e *InvalidError) Unwrap() error { return ErrInvalid }

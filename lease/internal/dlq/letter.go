@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
@@ -29,7 +30,7 @@ func Replay(l deadletter.Letter) dispatch.Record {
 // Check rejects a filter with a negative Limit. Error: *deadletter.InvalidError.
 func Check(f deadletter.Filter) error {
 	if f.Limit < 0 {
-		return &deadletter.InvalidError{Field: "Filter.Limit", Value: f.Limit, Allowed: "0 (unlimited) or more"}
+		return &lease.InvalidError{Field: "Filter.Limit", Value: f.Limit, Allowed: "0 (unlimited) or more"}
 	}
 	return nil
 }

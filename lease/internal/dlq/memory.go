@@ -7,6 +7,7 @@ import (
 	"iter"
 	"sync"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/clip"
@@ -114,7 +115,7 @@ func (m *Memory) Replay(ctx context.Context, id deadletter.ID) error {
 		return err
 	}
 	if m.Append == nil {
-		return &deadletter.InvalidError{Field: "Memory.Append", Value: "nil", Allowed: "a function that takes the replayed records"}
+		return &lease.InvalidError{Field: "Memory.Append", Value: "nil", Allowed: "a function that takes the replayed records"}
 	}
 	if err := m.Append(ctx, letter.Partition, Replay(letter)); err != nil {
 		return err
