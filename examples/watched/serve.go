@@ -76,7 +76,9 @@ func serve(ops string, after time.Duration, input io.Reader) error {
 	if err != nil {
 		return err
 	}
-	collector, err := wardenprom.New(wardenprom.Config{Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Stats: consumer.Stats}}})
+	collector, err := wardenprom.New(wardenprom.Config{
+		Dispatchers: map[string]func() []dispatch.Stats{"orders": consumer.Stats},
+	})
 	if err != nil {
 		return err
 	}
