@@ -5,7 +5,6 @@ package wardenprom
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -47,23 +47,10 @@ type Config struct {
 
 const defaultTimeout = 2 * time.Second
 
-// ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("wardenprom: invalid argument")
-
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "wardenprom." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("wardenprom: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // collector reads sources. It is safe for concurrent use.
 type collector struct {
@@ -91,22 +78,22 @@ type source struct {
 type put func(metric string, value float64, labels ...string)
 
 // New returns a collector that is safe for concurrent use. It starts no goroutine and reads no source yet. The error is an
-// [*InvalidError].
+// *decision.InvalidError.
 func New(cfg Config) (prometheus.Collector, error) {
 	if allowed := unit.Allowed(cfg.Timeout, unit.Network, 0, "0 (the default, 2s)"); allowed != "" {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, allowed}
+		return nil, invalidField("Config.Timeout", cfg.Timeout, allowed)
 	}
 	for name, w := range cfg.Wardens {
 		switch _, twice := cfg.Limiters[name]; {
 		case twice:
-			return nil, &InvalidError{"Config.Limiters", name, "names that no warden has"}
+			return nil, invalidField("Config.Limiters", name, "names that no warden has")
 		case w != nil && w.Limiter() == nil:
-			return nil, &InvalidError{fmt.Sprintf("Config.Wardens[%.140q]", name), "zero", "a source made by its New function"}
+			return nil, invalidField(fmt.Sprintf("Config.Wardens[%.140q]", name), "zero", "a source made by its New function")
 		}
 	}
 	for name := range cfg.Partitions {
 		if _, known := cfg.Dispatchers[name]; !known {
-			return nil, &InvalidError{"Config.Partitions", fmt.Sprintf("%.140q", name), "names of Config.Dispatchers"}
+			return nil, invalidField("Config.Partitions", fmt.Sprintf("%.140q", name), "names of Config.Dispatchers")
 		}
 	}
 	partitions := maps.Clone(cfg.Partitions)
@@ -152,7 +139,7 @@ func add[T any](c *collector, field, kind string, all map[string]T, read func(co
 			return invalidName("Config."+field, name)
 		}
 		if missing := nilcheck.Required(v); missing != "" {
-			return &InvalidError{fmt.Sprintf("Config.%s[%q]", field, name), missing, "a source made by its New function"}
+			return invalidField(fmt.Sprintf("Config.%s[%q]", field, name), missing, "a source made by its New function")
 		}
 		c.sources = append(c.sources, &source{label: kind + "/" + name, read: func(ctx context.Context, p put) error {
 			named := func(metric string, value float64, labels ...string) {
@@ -261,5 +248,5 @@ func validLabel(name string) bool {
 }
 
 func invalidName(field, name string) error {
-	return &InvalidError{field, fmt.Sprintf("%.140q", name), "a name of valid UTF-8, 1 to 128 bytes"}
+	return invalidField(field, fmt.Sprintf("%.140q", name), "a name of valid UTF-8, 1 to 128 bytes")
 }

@@ -20,5 +20,5 @@
 //
 // A source that panics, fails, or takes longer than Config.Timeout, is missing from the scrape and counted in
 // stopbank_scrape_failures_total; it is not called again until it has returned. All other sources are exported. No request
-// waits for a scrape. The errors of this package are [*InvalidError]s, and those of a registry.
+// waits for a scrape. The errors of this package are *decision.InvalidErrors, and those of a registry.
 package wardenprom

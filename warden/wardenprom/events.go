@@ -28,7 +28,7 @@ type Events struct {
 }
 
 // NewEvents returns events whose label limiter, set or ledger is name: valid UTF-8, 1 to 128 bytes. A limiter, a set and a
-// ledger may share one name, and then the Events; several limiters need one each. The error is an [*InvalidError].
+// ledger may share one name, and then the Events; several limiters need one each. The error is a *decision.InvalidError.
 func NewEvents(name string) (*Events, error) {
 	if !validLabel(name) {
 		return nil, invalidName("name", name)

@@ -17,8 +17,8 @@ type Exporter struct {
 }
 
 // Watch returns the observers of [Events], and a function that registers these with a collector of the warden and, unless it
-// is nil, the set, or nothing. Their labels are name, valid UTF-8, 1 to 128 bytes. The errors are [*InvalidError]s, or those
-// of [Register].
+// is nil, the set, or nothing. Their labels are name, valid UTF-8, 1 to 128 bytes. The error is a *decision.InvalidError, or
+// that of [Register].
 func (x Exporter) Watch(name string) (
 	tasks limiter.Observer, calls bulkhead.Observer, export func(*warden.Warden, *bulkhead.Set) error, err error,
 ) {

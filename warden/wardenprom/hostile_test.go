@@ -51,7 +51,7 @@ func TestRegister(t *testing.T) {
 		"no collector": wardenprom.Register(r, nil),
 		"nil pointer":  wardenprom.Register(r, (*wardenprom.Events)(nil)),
 	} {
-		if !errors.Is(err, wardenprom.ErrInvalid) {
+		if !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -89,13 +89,13 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		}},
 	} {
 		c, err := wardenprom.New(bad.cfg)
-		var invalid *wardenprom.InvalidError
-		if c != nil || !errors.Is(err, wardenprom.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != bad.field {
+		var invalid *decision.InvalidError
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "wardenprom."+bad.field {
 			t.Errorf("%s: %v", bad.field, err)
 		}
 	}
 	for _, name := range []string{"", "\xff", strings.Repeat("x", 129)} {
-		if _, err := wardenprom.NewEvents(name); !errors.Is(err, wardenprom.ErrInvalid) {
+		if _, err := wardenprom.NewEvents(name); !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -11,15 +11,15 @@ import (
 )
 
 // Register registers all collectors at r or, if one fails, none of them. The error is that of r.Register, such as a
-// prometheus.AlreadyRegisteredError, or an [*InvalidError] if r or a collector is nil, or r panics.
+// prometheus.AlreadyRegisteredError, or a *decision.InvalidError if r or a collector is nil, or r panics.
 func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) {
 	if missing := nilcheck.Required(r); missing != "" {
-		return &InvalidError{"r", missing, "a registry"}
+		return invalidField("r", missing, "a registry")
 	}
 	var registered []prometheus.Collector
 	defer func() {
 		if v := recover(); v != nil {
-			err = &InvalidError{"r", fmt.Sprintf("one that panics: %v", v), "a registry that can be used"}
+			err = invalidField("r", fmt.Sprintf("one that panics: %v", v), "a registry that can be used")
 		}
 		if err != nil {
 			for _, c := range registered {
@@ -29,7 +29,7 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 	}()
 	for _, c := range all {
 		if missing := nilcheck.Required(c); missing != "" { // a registry would call it in a goroutine of its own
-			return &InvalidError{"collector", missing, "a collector"}
+			return invalidField("collector", missing, "a collector")
 		}
 		if err := r.Register(c); err != nil {
 			return err
