@@ -116,11 +116,11 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *wardenslog.Logger, err error) {
 	tasks, errTasks := wardenprom.NewEvents("storefront")
 	calls, errCalls := wardenprom.NewEvents("database")
-	log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance())})
-	if err := errors.Join(errTasks, errCalls, err); err != nil {
+	log = wardenslog.New(slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance()))
+	if err := errors.Join(errTasks, errCalls); err != nil {
 		return nil, nil, nil, err
 	}
-	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks.Limiter(), log}, bulkhead.Observers{calls.Bulkhead(), log.Bulkhead()})
+	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks.Limiter(), log.Limiter()}, bulkhead.Observers{calls.Bulkhead(), log.Bulkhead()})
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -20,16 +20,13 @@ func Example_observers() {
 	var lines bytes.Buffer
 	logger, instance, ctx := slog.New(slog.NewTextHandler(&lines, nil)), "api-1", context.Background()
 
-	logs, err := wardenslog.New(wardenslog.Config{Logger: logger.With("instance", instance)})
-	if err != nil {
-		panic(err)
-	}
+	logs := wardenslog.New(logger.With("instance", instance))
 	events, err := wardenprom.NewEvents("api")
 	if err != nil {
 		panic(err)
 	}
 	w, err := warden.New(warden.Config{Limiter: limiter.Config{
-		Name: "api", Observer: limiter.Observers{events.Limiter(), logs},
+		Name: "api", Observer: limiter.Observers{events.Limiter(), logs.Limiter()},
 	}})
 	if err != nil {
 		panic(err)
