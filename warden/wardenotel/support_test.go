@@ -1,3 +1,5 @@
+// What the tests share.
+
 package wardenotel_test
 
 import (

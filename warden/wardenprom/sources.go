@@ -123,24 +123,23 @@ func readCompartment(p put, c bulkhead.CompartmentSnapshot) {
 	show := func(metric string, v float64, labels ...string) {
 		p("stopbank_compartment_"+metric, v, append([]string{c.Name}, labels...)...)
 	}
-	count := func(metric string, n uint64) { show(metric, float64(n)) }
-	level := func(metric string, n int) { show(metric, float64(n)) }
-	level("in_flight", c.InFlight)
-	level("queued", c.Queued)
-	level("queue_limit", c.MaxQueue)
-	level("guaranteed", c.Guaranteed)
-	level("lendable", c.Lendable)
-	level("limit", c.Max)
-	level("effective_guaranteed", c.EffectiveGuaranteed)
-	level("effective_limit", c.EffectiveMax)
-	level("lent", c.Lent)
-	level("borrowed", c.Borrowed)
-	level("criticality", int(c.Criticality))
+	for metric, n := range map[string]int{
+		"in_flight": c.InFlight, "queued": c.Queued, "queue_limit": c.MaxQueue, "without_slot": c.WithoutSlot,
+		"guaranteed": c.Guaranteed, "lendable": c.Lendable, "limit": c.Max, "lent": c.Lent, "borrowed": c.Borrowed,
+		"effective_guaranteed": c.EffectiveGuaranteed, "effective_limit": c.EffectiveMax, "criticality": int(c.Criticality),
+		"abandoned_running": c.Abandoned, "fallbacks_in_flight": c.FallbacksInFlight,
+	} {
+		show(metric, float64(n))
+	}
+	for metric, n := range map[string]uint64{
+		"submitted_total": c.Submitted, "admitted_total": c.Admitted, "finished_total": c.Finished,
+		"abandoned_total": c.AbandonedTotal, "late_panics_total": c.LatePanics, "degraded_total": c.Degraded,
+		"fallbacks_failed_total": c.FallbacksFailed, "fallbacks_rejected_total": c.FallbacksRejected,
+	} {
+		show(metric, float64(n))
+	}
 	show("healthy", truth(c.Health.OK))
 	show("rejection_ratio", c.RejectionRate)
-	count("submitted_total", c.Submitted)
-	count("admitted_total", c.Admitted)
-	count("finished_total", c.Finished)
 	for o := bulkhead.Succeeded; o < bulkhead.Rejected; o++ {
 		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
 	}
@@ -152,29 +151,21 @@ func readCompartment(p put, c bulkhead.CompartmentSnapshot) {
 	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
 		show("mode", truth(c.Mode == m), m.String())
 	}
-	level("without_slot", c.WithoutSlot)
 	for _, r := range dryRunReasons() {
 		show("would_reject_total", float64(c.WouldReject[r.String()]), r.String())
 	}
 	show("would_reject_total", float64(c.WouldReject[limiter.TimeoutQueued.String()]), limiter.TimeoutQueued.String())
-	level("abandoned_running", c.Abandoned)
-	count("abandoned_total", c.AbandonedTotal)
-	count("late_panics_total", c.LatePanics)
-	count("degraded_total", c.Degraded)
-	level("fallbacks_in_flight", c.FallbacksInFlight)
-	count("fallbacks_failed_total", c.FallbacksFailed)
-	count("fallbacks_rejected_total", c.FallbacksRejected)
 	if t := c.Tenants; t != nil {
-		level("tenants", t.Keys)
-		level("tenants_active", t.Active)
-		level("tenants_limit", t.MaxKeys)
-		count("tenants_evicted_total", t.Evicted)
-		count("tenants_overflowed_total", t.Overflow)
+		show("tenants", float64(t.Keys))
+		show("tenants_active", float64(t.Active))
+		show("tenants_limit", float64(t.MaxKeys))
+		show("tenants_evicted_total", float64(t.Evicted))
+		show("tenants_overflowed_total", float64(t.Overflow))
 	}
 }
 
-func truth(is bool) float64 {
-	if is {
+func truth(b bool) float64 {
+	if b {
 		return 1
 	}
 	return 0

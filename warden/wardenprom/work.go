@@ -17,8 +17,9 @@ func readGate(p put, g *admission.Gate) {
 	p("stopbank_admission_in_flight", float64(s.InFlight))
 	p("stopbank_admission_admitted_total", float64(s.Admitted))
 	p("stopbank_admission_released_total", float64(s.Released))
-	p("stopbank_admission_rejected_total", float64(s.Rejected-s.RejectedClosed), "saturated")
-	p("stopbank_admission_rejected_total", float64(s.RejectedClosed), "closed")
+	for reason, n := range map[string]uint64{"saturated": s.Rejected - s.RejectedClosed, "closed": s.RejectedClosed} {
+		p("stopbank_admission_rejected_total", float64(n), reason)
+	}
 }
 
 // readLedger counts leases in progress and keys that are ready. A lease released until its retry is due is neither.
@@ -68,9 +69,9 @@ func readPartition(p put, s dispatch.Stats) {
 	for state, n := range states {
 		show("domains", float64(n), state)
 	}
-	show("suspects", float64(s.Suspects))
-	show("paced", float64(s.Paced))
-	show("buffered", float64(s.Buffered))
+	for metric, n := range map[string]int{"suspects": s.Suspects, "paced": s.Paced, "buffered": s.Buffered} {
+		show(metric, float64(n))
+	}
 	show("oldest_buffered_seconds", s.Oldest.Seconds())
 	show("paused", truth(s.Paused))
 	if s.Stalled != "" {
@@ -83,12 +84,13 @@ func readPartition(p put, s dispatch.Stats) {
 	for cause, n := range map[string]uint64{"retries": retried, "permanent": s.Permanent, "died": s.Died} {
 		show("given_up_total", float64(n), cause)
 	}
-	show("dead_letters_total", float64(s.DeadLettered))
-	show("dead_letter_failures_total", float64(s.DeadLetterFailed))
-	show("retries_total", float64(s.Retried))
-	show("postponed_total", float64(s.Postponed))
-	show("reclaimed_total", float64(s.Reclaimed))
-	show("lost_total", float64(s.Lost))
+	for metric, n := range map[string]uint64{
+		"dead_letters_total": s.DeadLettered, "dead_letter_failures_total": s.DeadLetterFailed,
+		"retries_total": s.Retried, "postponed_total": s.Postponed, "reclaimed_total": s.Reclaimed, "lost_total": s.Lost,
+		"observer_panics_total": s.ObserverPanics,
+	} {
+		show(metric, float64(n))
+	}
 	if s.Held {
 		show("floor_offset", float64(s.Floor))
 		show("committed_offset", float64(s.Committed))
@@ -96,5 +98,4 @@ func readPartition(p put, s dispatch.Stats) {
 			show("lag_offsets", float64(s.Lag))
 		}
 	}
-	show("observer_panics_total", float64(s.ObserverPanics))
 }

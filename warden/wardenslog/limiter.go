@@ -22,10 +22,9 @@ type limiterLog struct {
 
 // Observe logs the event, or counts it.
 func (o *limiterLog) Observe(e limiter.Event) {
-	l := o.log
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch e.Outcome {
+	o.log.mu.Lock()
+	defer o.log.mu.Unlock()
+	switch l := o.log; e.Outcome {
 	case limiter.Rejected:
 		o.decidedLocked(e)
 		if n, ok := l.rejectLocked(&o.rejected, enforced, e.At, e.Reason, severity(e.Task.Priority)); ok {
