@@ -4,7 +4,6 @@ package warden
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"time"
 
@@ -102,22 +101,15 @@ const (
 )
 
 // ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("warden: invalid argument")
+var ErrInvalid = decision.ErrInvalid
 
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// InvalidError is that of every package below: it names a field or argument, its value and what is allowed.
+type InvalidError = decision.InvalidError
+
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Interval.
+func invalidField(field string, value any, allowed string) *InvalidError {
+	return &InvalidError{Field: field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("warden: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // New returns a warden, ready for use under the initial decision; see [Warden.Run]. It starts no goroutine. The error is an
 // [*InvalidError], or that of the layer whose configuration is invalid.

@@ -100,7 +100,7 @@ func (p *Plan) check(field string, config func(int) *CompartmentConfig) error {
 		sum += sh.Guaranteed
 	}
 	if sum > p.Total {
-		return invalidField("the sum of "+field+".Compartments[].Guaranteed", sum, fmt.Sprintf("at most Total (%d)", p.Total))
+		return invalidField(field+".Compartments: the sum of Guaranteed", sum, fmt.Sprintf("at most Total (%d)", p.Total))
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func TestAFallbackOfAnotherType(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, Fallback: FallbackOf(func(context.Context, error) (string, error) { return "some", nil })})
 	_, err := Do(t.Context(), a, func(context.Context) (int, error) { t.Error("B9: called"); return 0, nil })
 	var invalid *decision.InvalidError
-	if !errors.As(err, &invalid) || err.Error() != `bulkhead: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
+	if !errors.As(err, &invalid) || err.Error() != `warden: bulkhead.Do: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
 		t.Errorf("B9: %v", err)
 	}
 	fails := func(context.Context) (int, error) { return 0, errors.New("broken") }

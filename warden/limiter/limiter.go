@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -132,7 +133,7 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	}
 	var invalid *decision.InvalidError
 	if errors.As(cfg.Initial.Validate(), &invalid) {
-		return cfg.Initial, invalidField("Config.Initial."+invalid.Field, invalid.Value, invalid.Allowed)
+		return cfg.Initial, invalidField("Config.Initial"+strings.TrimPrefix(invalid.Field, "decision"), invalid.Value, invalid.Allowed)
 	}
 	if cfg.Initial.Seq != 0 {
 		return cfg.Initial, nil

@@ -71,7 +71,7 @@ func of(err error) (Status, bool) {
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
 	case errors.As(err, &rejection):
 		return ofRejection(rejection, err), true
-	case errors.Is(err, warden.ErrInvalid), errors.Is(err, decision.ErrInvalid), errors.Is(err, decision.ErrInvalid):
+	case errors.Is(err, decision.ErrInvalid):
 		return Invalid(), true
 	}
 	return Status{}, false
