@@ -12,6 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -62,8 +63,8 @@ func histograms(name, help, kind, source string, labels ...string) *prometheus.H
 // Limiter returns the observer of a limiter (limiter.Config.Observer).
 func (e *Events) Limiter() limiter.Observer {
 	for _, class := range classes() { // a rate needs a 0 to begin with
-		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.OutcomeCanceled} {
-			e.limiterWait.WithLabelValues(o.String(), class.String())
+		for _, o := range []decision.Outcome{decision.Started, decision.Rejected, decision.OutcomeCanceled} {
+			e.limiterWait.WithLabelValues(string(o), class.String())
 		}
 	}
 	e.limiterExecution.WithLabelValues()
@@ -101,9 +102,9 @@ type limiterEvents Events
 // Observe implements limiter.Observer.
 func (e *limiterEvents) Observe(event limiter.Event) {
 	switch event.Outcome {
-	case limiter.Started, limiter.Rejected, limiter.OutcomeCanceled:
-		e.limiterWait.WithLabelValues(event.Outcome.String(), event.Task.Priority.Class().String()).Observe(event.Waited.Seconds())
-	case limiter.Executed:
+	case decision.Started, decision.Rejected, decision.OutcomeCanceled:
+		e.limiterWait.WithLabelValues(string(event.Outcome), event.Task.Priority.Class().String()).Observe(event.Waited.Seconds())
+	case decision.Executed:
 		e.limiterExecution.WithLabelValues().Observe(event.Took.Seconds())
 	}
 }

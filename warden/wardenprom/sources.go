@@ -5,6 +5,7 @@ package wardenprom
 import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -12,9 +13,9 @@ import (
 func readLimiter(p put, l *limiter.Limiter) {
 	s := l.Stats()
 	p("stopbank_limiter_target", float64(s.Target))
-	p("stopbank_limiter_decision_stale", truth(s.DecisionState == limiter.Stale))
+	p("stopbank_limiter_decision_stale", truth(s.DecisionState == decision.Stale))
 	p("stopbank_limiter_observer_panics_total", float64(s.ObserverPanics))
-	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+	for m := decision.Enforce; m <= decision.Bypass; m++ {
 		p("stopbank_limiter_mode", truth(s.Mode == m), m.String())
 	}
 	for _, class := range classes() {
@@ -24,27 +25,27 @@ func readLimiter(p put, l *limiter.Limiter) {
 		p("stopbank_limiter_submitted_total", float64(t.Submitted), priority)
 		p("stopbank_limiter_executed_total", float64(t.Executed), priority)
 		p("stopbank_limiter_canceled_total", float64(t.Canceled), priority)
-		for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
-			if r != limiter.Canceled {
-				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), r.String(), priority)
+		for _, r := range limiter.Reasons() {
+			if r != decision.Canceled {
+				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), string(r), priority)
 			}
 		}
 		for _, r := range dryRunReasons() {
-			p("stopbank_limiter_would_reject_total", float64(t.WouldRejectFor(r)), r.String(), priority)
+			p("stopbank_limiter_would_reject_total", float64(t.WouldRejectFor(r)), string(r), priority)
 		}
 	}
 }
 
 // dryRunReasons are the reasons of a dry run: those that are known when a task arrives.
-func dryRunReasons() []limiter.Reason {
-	return []limiter.Reason{
-		limiter.PressureHigh, limiter.QueueOverflow, limiter.NoSlot, limiter.ProbabilisticShedding, limiter.DeadlineExceeded,
+func dryRunReasons() []decision.RejectionReason {
+	return []decision.RejectionReason{
+		decision.PressureHigh, decision.QueueOverflow, decision.NoSlot, decision.ProbabilisticShedding, decision.DeadlineExceeded,
 	}
 }
 
 // classes are the values of the label priority.
-func classes() []limiter.Priority {
-	return []limiter.Priority{limiter.Background, limiter.Normal, limiter.High, limiter.Critical}
+func classes() []decision.Priority {
+	return []decision.Priority{decision.Background, decision.Normal, decision.High, decision.Critical}
 }
 
 func readWarden(p put, w *warden.Warden) {
@@ -143,18 +144,17 @@ func readCompartment(p put, c bulkhead.CompartmentSnapshot) {
 	for o := bulkhead.Succeeded; o < bulkhead.Rejected; o++ {
 		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
 	}
-	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ { // a rate needs a 0 to begin with
-		reason := r.String()
+	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) {
+		reason := string(r) // also one that has not occurred: a rate needs a 0 to begin with
 		show("rejected_total", float64(c.Rejected[reason]), reason)
 		show("left_total", float64(c.Left[reason]), reason)
 	}
-	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+	for m := decision.Enforce; m <= decision.Bypass; m++ {
 		show("mode", truth(c.Mode == m), m.String())
 	}
-	for _, r := range dryRunReasons() {
-		show("would_reject_total", float64(c.WouldReject[r.String()]), r.String())
+	for _, r := range append(dryRunReasons(), bulkhead.TimeoutQueued) {
+		show("would_reject_total", float64(c.WouldReject[string(r)]), string(r))
 	}
-	show("would_reject_total", float64(c.WouldReject[limiter.TimeoutQueued.String()]), limiter.TimeoutQueued.String())
 	if t := c.Tenants; t != nil {
 		show("tenants", float64(t.Keys))
 		show("tenants_active", float64(t.Active))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Bulkhead returns the observer of one set (bulkhead.Config.Observer). Tenants are logged as their compartment. Its method
@@ -69,14 +68,14 @@ func (o *setLog) answeredLocked(e bulkhead.Event) {
 		o.compartments[e.Compartment] = c
 	}
 	switch {
-	case e.Outcome == bulkhead.Rejected && e.Reason == limiter.Canceled: // nothing was rejected
+	case e.Outcome == bulkhead.Rejected && e.Reason == decision.Canceled: // nothing was rejected
 		return
 	case e.Outcome == bulkhead.Rejected:
 		if n, ok := l.rejectLocked(&c.rejected, enforced, e.At, e.Reason, severity(e.Criticality)); ok {
 			l.putLocked(n.aboutCall(e))
 		}
 		return
-	case e.WouldReject != 0:
+	case e.WouldReject != "":
 		if n, ok := l.rejectLocked(&c.dryRun, dryRun, e.At, e.WouldReject, slog.LevelInfo); ok {
 			l.putLocked(n.aboutCall(e))
 		}
@@ -121,15 +120,15 @@ func call(e bulkhead.Event) []slog.Attr {
 	if e.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
 	}
-	if e.Reason != 0 {
-		attrs = append(attrs, slog.String("reason", e.Reason.String()))
+	if e.Reason != "" {
+		attrs = append(attrs, slog.String("reason", string(e.Reason)))
 	}
-	if e.WouldReject != 0 {
-		attrs = append(attrs, slog.String("would_reject", e.WouldReject.String()))
+	if e.WouldReject != "" {
+		attrs = append(attrs, slog.String("would_reject", string(e.WouldReject)))
 	}
 	attrs = append(attrs,
 		slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
-	var rejection *limiter.Rejection
+	var rejection *decision.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
 		short := *rejection

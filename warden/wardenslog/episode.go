@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Prefixes of messages.
@@ -21,11 +21,11 @@ const (
 const quiet = 10 * time.Second
 
 // severity is the level of rejecting work of this priority: background work is there to be rejected first.
-func severity(p limiter.Priority) slog.Level {
+func severity(p decision.Priority) slog.Level {
 	switch p.Class() {
-	case limiter.Background:
+	case decision.Background:
 		return slog.LevelInfo
-	case limiter.Critical:
+	case decision.Critical:
 		return slog.LevelError
 	}
 	return slog.LevelWarn
@@ -35,14 +35,14 @@ func severity(p limiter.Priority) slog.Level {
 type episode struct {
 	began, last time.Time // the first and the last rejection
 	highest     slog.Level
-	rejected    map[limiter.Reason]uint64 // nil while nothing is rejected
+	rejected    map[decision.RejectionReason]uint64 // nil while nothing is rejected
 }
 
 // rejectLocked counts a rejection and returns its line, which lacks attributes; false: none.
-func (l *Logger) rejectLocked(p *episode, prefix string, at time.Time, reason limiter.Reason, level slog.Level) (line, bool) {
+func (l *Logger) rejectLocked(p *episode, prefix string, at time.Time, reason decision.RejectionReason, level slog.Level) (line, bool) {
 	first, worse := p.rejected == nil, level > p.highest
 	if first {
-		*p = episode{began: at, highest: level, rejected: map[limiter.Reason]uint64{}}
+		*p = episode{began: at, highest: level, rejected: map[decision.RejectionReason]uint64{}}
 	}
 	p.last, p.highest = at, max(p.highest, level)
 	p.rejected[reason]++
@@ -77,7 +77,7 @@ func ending(p episode, prefix string, at time.Time, source slog.Attr) line {
 	return line{at: at, level: slog.LevelInfo, text: prefix + "rejecting ended", counts: true, attrs: func() []slog.Attr {
 		var counts []any
 		for _, reason := range slices.Sorted(maps.Keys(p.rejected)) {
-			counts = append(counts, slog.Uint64(reason.String(), p.rejected[reason]))
+			counts = append(counts, slog.Uint64(string(reason), p.rejected[reason]))
 		}
 		return []slog.Attr{source, slog.Duration("lasted", p.last.Sub(p.began)), slog.Group("rejected", counts...)}
 	}}
@@ -97,9 +97,9 @@ func (l *Logger) staleLocked(at time.Time, stale bool, attrs ...slog.Attr) {
 
 // modeLocked logs a change of the mode, whatever else was logged in this second: it leaves the service without protection, or
 // brings it back.
-func (l *Logger) modeLocked(at time.Time, mode limiter.Mode, kind, name string) {
+func (l *Logger) modeLocked(at time.Time, mode decision.Mode, kind, name string) {
 	n := line{at: at, level: slog.LevelWarn, text: "stopbank: not enforcing"}
-	if mode == limiter.Enforce {
+	if mode == decision.Enforce {
 		n.level, n.text = slog.LevelInfo, "stopbank: enforcing"
 	}
 	n.attrs = func() []slog.Attr { return []slog.Attr{slog.String(kind, name), slog.String("mode", mode.String())} }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
@@ -43,7 +44,7 @@ func TestABrokenHandlerCostsItsLine(t *testing.T) {
 				written++
 				return nil
 			})
-			o, rejected := log.Limiter(), event(limiter.Rejected, limiter.Closed)
+			o, rejected := log.Limiter(), event(decision.Rejected, decision.Closed)
 			for range 10 {
 				o.Observe(rejected)
 			}

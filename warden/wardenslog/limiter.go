@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"log/slog"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -25,24 +26,24 @@ func (o *limiterLog) Observe(e limiter.Event) {
 	o.log.mu.Lock()
 	defer o.log.mu.Unlock()
 	switch l := o.log; e.Outcome {
-	case limiter.Rejected:
+	case decision.Rejected:
 		o.decidedLocked(e)
 		if n, ok := l.rejectLocked(&o.rejected, enforced, e.At, e.Reason, severity(e.Task.Priority)); ok {
 			l.putLocked(n.about(e))
 		}
-	case limiter.Started:
+	case decision.Started:
 		o.decidedLocked(e)
-		if e.WouldReject != 0 {
+		if e.WouldReject != "" {
 			if n, ok := l.rejectLocked(&o.dryRun, dryRun, e.At, e.WouldReject, slog.LevelInfo); ok {
 				l.putLocked(n.about(e))
 			}
 		}
 		o.endLocked(e)
-	case limiter.Executed: // its decision is that of its start
+	case decision.Executed: // its decision is that of its start
 		o.endLocked(e)
-	case limiter.ModeChanged:
+	case decision.ModeChanged:
 		l.modeLocked(e.At, e.Mode, "limiter", e.Limiter)
-	case limiter.OutcomeCanceled: // nothing was rejected
+	case decision.OutcomeCanceled: // nothing was rejected
 	}
 }
 
@@ -52,7 +53,7 @@ func (o *limiterLog) endLocked(e limiter.Event) {
 }
 
 func (o *limiterLog) decidedLocked(e limiter.Event) {
-	if stale := e.DecisionState == limiter.Stale; stale != o.stale {
+	if stale := e.DecisionState == decision.Stale; stale != o.stale {
 		o.stale = stale
 		o.log.staleLocked(e.At, stale, slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision))
 	}
@@ -62,7 +63,7 @@ func (o *limiterLog) decidedLocked(e limiter.Event) {
 func (n line) about(e limiter.Event) line {
 	n.attrs = func() []slog.Attr {
 		return request(e.Task.ID,
-			slog.String("limiter", e.Limiter), slog.String("reason", cmp.Or(e.Reason, e.WouldReject).String()),
+			slog.String("limiter", e.Limiter), slog.String("reason", string(cmp.Or(e.Reason, e.WouldReject))),
 			slog.String("priority", e.Task.Priority.Class().String()), slog.Any("why", bounded(e.Explanation)),
 		)
 	}
@@ -70,7 +71,7 @@ func (n line) about(e limiter.Event) line {
 }
 
 // bounded returns the explanation without the ID, which the line has.
-func bounded(e limiter.Explanation) limiter.Explanation {
+func bounded(e decision.Explanation) decision.Explanation {
 	e.Task.Name, e.Task.ID = short(e.Task.Name), ""
 	return e
 }
