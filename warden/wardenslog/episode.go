@@ -39,27 +39,28 @@ type episode struct {
 }
 
 // rejectLocked counts a rejection and returns its line, which lacks attributes; false: none.
-func (l *Logger) rejectLocked(p *episode, prefix string, at time.Time, reason decision.RejectionReason, level slog.Level) (line, bool) {
+func (l *Logger) rejectLocked(
+	p *episode, prefix string, at time.Time, reason decision.RejectionReason, level slog.Level,
+) (line, bool) {
 	first, worse := p.rejected == nil, level > p.highest
 	if first {
 		*p = episode{began: at, highest: level, rejected: map[decision.RejectionReason]uint64{}}
 	}
 	p.last, p.highest = at, max(p.highest, level)
 	p.rejected[reason]++
-	n, text, ok := line{at: at, level: level}, "", false
+	n, text, lines := line{at: at, level: level}, "rejecting started", &l.changes
 	switch {
 	case first:
-		text, ok = "rejecting started", l.changeLocked(at)
 	case worse:
-		text, ok = "rejecting reached a higher priority", l.changeLocked(at)
+		text = "rejecting reached a higher priority"
 	default:
-		n.level, n.counts = slog.LevelInfo, true
-		text, ok = "rejected", l.sampleLocked(at)
+		n.level, n.counts, text, lines = slog.LevelInfo, true, "rejected", &l.samples
 	}
-	if ok {
-		n.text = prefix + text
+	if !l.spendLocked(lines, at) {
+		return line{}, false
 	}
-	return n, ok
+	n.text = prefix + text
+	return n, true
 }
 
 // endLocked logs that the episode is over, if it is.
