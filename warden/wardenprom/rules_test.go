@@ -231,7 +231,8 @@ func (b board) unled(rules string) (found []string) {
 			found = append(found, p.Title+" has no description")
 		}
 		for _, l := range p.Links {
-			if !strings.Contains(rules, "- alert: "+l.Title+"\n") || !strings.HasSuffix(l.URL, "/docs/runbook.md#"+strings.ToLower(l.Title)) {
+			if !strings.Contains(rules, "- alert: "+l.Title+"\n") ||
+				!strings.HasSuffix(l.URL, "/docs/runbook.md#"+strings.ToLower(l.Title)) {
 				found = append(found, p.Title+" leads to "+l.URL+" for "+l.Title)
 			}
 		}

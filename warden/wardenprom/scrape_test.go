@@ -29,15 +29,19 @@ func everything(t testing.TB) *prometheus.Registry {
 	t.Helper()
 	p := &parts{
 		sample: monitor.Sample{
-			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true}, Runnable: monitor.Reading{Value: 3, OK: true},
-			Lag: monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
+			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true},
+			Runnable: monitor.Reading{Value: 3, OK: true},
+			Lag:      monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
 			Pools: []monitor.PoolReading{
-				{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 7, Max: 10, Waiting: monitor.Reading{Value: 4, OK: true}}}, {Name: "cache", Problem: "blocked"},
+				{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 7, Max: 10, Waiting: monitor.Reading{Value: 4, OK: true}}},
+				{Name: "cache", Problem: "blocked"},
 			},
 		},
 		decision: decision.ControlDecision{
-			Seq: 5, At: time.Unix(1000, 5e8), TargetConcurrency: 12, ShedProbability: .125, ValidFor: 2 * time.Second, Expected: 8 * time.Millisecond,
-			Reasons: []decision.Reason{decision.NewReason("queueing", "lag", 1, decision.Tighten), decision.NewReason("busy", "cpu", 1, decision.Hold)},
+			Seq: 5, At: time.Unix(1000, 5e8), TargetConcurrency: 12, ShedProbability: .125, ValidFor: 2 * time.Second,
+			Expected: 8 * time.Millisecond,
+			Reasons: []decision.Reason{decision.NewReason("queueing", "lag", 1, decision.Tighten),
+				decision.NewReason("busy", "cpu", 1, decision.Hold)},
 		},
 	}
 	w := newWarden(t, p, nil)
@@ -85,7 +89,8 @@ func everything(t testing.TB) *prometheus.Registry {
 		_, _, _ = slow.Acquire(t.Context())
 		_, _, _ = set.Compartment("rehearsal").Acquire(t.Context())
 	}
-	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""), func(context.Context) (int, error) { return 1, nil })
+	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""),
+		func(context.Context) (int, error) { return 1, nil })
 
 	orders := must(wardenprom.NewEvents("orders"))(t)
 	ledger := newLedger(t, orders.Ledger())

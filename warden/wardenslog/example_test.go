@@ -13,9 +13,9 @@ import (
 )
 
 func ExampleNew() {
-	text := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
+	text := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "priority" || len(groups) > 0 && a.Key != "name" && a.Key != "seq" {
+			return slog.Attr{} // too long for an example
 		}
 		return a
 	}})
@@ -29,6 +29,6 @@ func ExampleNew() {
 	}
 	_ = log.Flush(context.Background())
 	// Output:
-	// level=WARN msg="stopbank: rejecting started" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.decision_state=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0
-	// level=INFO msg="stopbank: rejected" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.decision_state=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0 left_out=0
+	// level=WARN msg="stopbank: rejecting started" limiter=prices reason=pressure_high why.task.name=quote why.decision.seq=1
+	// level=INFO msg="stopbank: rejected" limiter=prices reason=pressure_high why.task.name=quote why.decision.seq=1 left_out=0
 }

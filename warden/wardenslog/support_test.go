@@ -93,7 +93,8 @@ func open() (*wardenslog.Logger, *book) {
 
 func event(o decision.Outcome, r decision.RejectionReason) limiter.Event {
 	return limiter.Event{Explanation: decision.Explanation{
-		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: decision.Applied, Decision: &decision.ControlDecision{Seq: 4},
+		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: decision.Applied,
+		Decision: &decision.ControlDecision{Seq: 4},
 	}}
 }
 
