@@ -101,7 +101,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestABrokenSourceCostsItself: it panics, ends its goroutine, or does not come back; everything else is shown, and
+// TestABrokenSourceCostsItself: it panics, ends its goroutine, or does not return; everything else is exported, and
 // requests run meanwhile.
 func TestABrokenSourceCostsItself(t *testing.T) {
 	l := newLimiter(t, 1, nil)
@@ -136,7 +136,7 @@ func TestABrokenSourceCostsItself(t *testing.T) {
 			`stopbank_scrape_failures_total{source="limiter/well"}`:      0,
 		})
 		if _, there := p.values[`stopbank_dispatch_partitions_held{dispatcher="stuck"}`]; there {
-			t.Error("who has not answered is shown")
+			t.Error("a source that has not answered is exported")
 		}
 		must(l.TryAcquire(limiter.Task{}))(t).Release() // while the source is stuck
 	}
@@ -169,7 +169,7 @@ func TestHostileNames(t *testing.T) {
 		Wardens: map[string]*warden.Warden{"w": w}}))(t)
 	r := registered(t, c, calls)
 	for w.Stats().Samples == 0 {
-		time.Sleep(time.Millisecond) // nothing tells when a sample is due
+		time.Sleep(time.Millisecond) // no event says when a sample is due
 		w.SampleIfDue()
 	}
 	for _, n := range names {

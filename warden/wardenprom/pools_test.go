@@ -83,9 +83,9 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 					}
 				})
 			}
-			await := func(what string, is func() bool) {
+			await := func(what string, done func() bool) {
 				t.Helper()
-				for hangs := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) { // nothing tells when
+				for hangs := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) { // no event says when
 					if time.Now().After(hangs) {
 						t.Fatalf("M6: %s: %+v", what, w.Latest())
 					}
@@ -114,7 +114,7 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 			}
 			if strings.Contains(p.text, `stopbank_pool_in_use{pool="liar"`) ||
 				strings.Contains(p.text, `stopbank_pool_waiting{pool="liar"`) {
-				t.Errorf("M6: a lie is told:\n%s", p.text)
+				t.Errorf("M6: an invalid reading is exported:\n%s", p.text)
 			}
 		})
 	}

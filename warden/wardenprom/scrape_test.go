@@ -1,4 +1,4 @@
-// A scrape shows what the parts say of themselves: by real names, over HTTP.
+// A scrape exports the values of its sources, over HTTP.
 
 package wardenprom_test
 
@@ -47,7 +47,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	w := newWarden(t, p, nil)
 	w.SampleIfDue() // the first sample is due a moment after New, or now
 	for w.Stats().Samples == 0 {
-		time.Sleep(time.Millisecond) // nothing tells when one is due
+		time.Sleep(time.Millisecond) // no event says when one is due
 		w.SampleIfDue()
 	}
 
@@ -262,7 +262,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		t.Error("the key of a tenant is shown")
 	}
 	if _, there := p.values[`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="canceled"}`]; there {
-		t.Error("who went away is counted as rejected")
+		t.Error("a canceled task is counted as rejected")
 	}
 	gap := `stopbank_warden_largest_sample_gap_seconds{warden="api"}`
 	if v, ok := p.values[gap]; !ok || v <= 0 {
@@ -285,7 +285,7 @@ func (brokenLedger) Held(context.Context) iter.Seq2[lease.Lease, error] {
 	return func(yield func(lease.Lease, error) bool) { yield(lease.Lease{}, errors.New("no ledger")) }
 }
 
-// TestWhatIsUnknownIsMissing: a 0 would be a lie.
+// TestWhatIsUnknownIsMissing: 0 would be a value.
 func TestWhatIsUnknownIsMissing(t *testing.T) {
 	w := newWarden(t, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}, nil)
 	c := must(wardenprom.New(wardenprom.Config{
@@ -309,7 +309,7 @@ func TestWhatIsUnknownIsMissing(t *testing.T) {
 	}
 	absent("_control_", "_monitor_", "_lease_", "_lag_offsets")
 	for w.Stats().Samples == 0 {
-		time.Sleep(time.Millisecond) // nothing tells when a sample is due
+		time.Sleep(time.Millisecond) // no event says when a sample is due
 		w.SampleIfDue()
 	}
 	absent("_monitor_", "_lease_", "_lag_offsets")

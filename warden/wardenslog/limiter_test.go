@@ -38,13 +38,13 @@ func TestAStormIsAFewLines(t *testing.T) {
 		if n := len(lines); n < 1+4+1 || n > 1+4*10+1 {
 			t.Fatalf("%d lines", n)
 		}
-		told := uint64(0)
+		logged := uint64(0)
 		for i, e := range lines[1 : len(lines)-1] {
 			if e.Msg != "stopbank: rejected" || e.Level != "INFO" || e.Why.Reason != "pressure_high" || e.Why.Outcome != "rejected" ||
 				e.Why.Decision.Seq != 4 {
 				t.Fatalf("line %d: %+v", i+1, e)
 			}
-			told += 1 + e.LeftOut
+			logged += 1 + e.LeftOut
 		}
 		first, last := lines[0], lines[len(lines)-1]
 		if first.Msg != "stopbank: rejecting started" || first.Level != "WARN" || first.Why.Limiter != "prices" {
@@ -54,8 +54,8 @@ func TestAStormIsAFewLines(t *testing.T) {
 			last.Rejected["pressure_high"] != storm || len(last.Rejected) != 1 {
 			t.Errorf("last %+v", last)
 		}
-		if told+last.LeftOut != storm-1 {
-			t.Errorf("%d rejections told of and %d left out at the end, want %d", told, last.LeftOut, storm-1)
+		if logged+last.LeftOut != storm-1 {
+			t.Errorf("%d rejections logged and %d left out at the end, want %d", logged, last.LeftOut, storm-1)
 		}
 	})
 }
@@ -201,12 +201,12 @@ func TestFromManyGoroutines(t *testing.T) {
 	}
 	all.Wait()
 	noError(t, log.Flush(t.Context()))
-	told := uint64(0)
+	logged := uint64(0)
 	for _, e := range b.lines(t) {
-		told += 1 + e.LeftOut
+		logged += 1 + e.LeftOut
 	}
-	if rejected := l.Stats().Rejected; told > rejected || rejected > 0 && told == 0 {
-		t.Errorf("%d rejections told of, %d happened", told, rejected)
+	if rejected := l.Stats().Rejected; logged > rejected || rejected > 0 && logged == 0 {
+		t.Errorf("%d rejections logged, %d happened", logged, rejected)
 	}
 }
 

@@ -50,7 +50,7 @@ func (b *book) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// all is what was written, and with it the book is empty if the test says so.
+// all returns the text, and clears the book if empty is true.
 func (b *book) all(empty bool) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
