@@ -45,7 +45,7 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 	for rejected := 1; ; rejected++ {
 		ran := false
-		rejection := d.cfg.Concurrency.Do(d.soft, func() error {
+		rejection := d.cfg.Concurrency(d.soft, func() error {
 			ran = true
 			if d.soft.Err() != nil { // the drain has begun: nothing new
 				return nil //nolint:nilerr // it is no failure of the handler's

@@ -2,7 +2,16 @@ package dispatch
 
 // This file computes pauses before retries: from failures that this dispatcher saw, or, for records it took over, from the lease.
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// random returns numbers in [0, 1). Tests replace it.
+var random = rand.Float64
+
+// jitter is the part of a pause by which it may be shortened at random.
+const jitter = 0.5
 
 // step is d(n): base doubled n-1 times, at most most. n is 1 or more.
 func step(base, most time.Duration, n int) time.Duration {
@@ -30,7 +39,7 @@ func steps(base, most time.Duration, n int) time.Duration {
 
 // pause is the wait of a record after its nth failure: d(n), shortened by the jitter.
 func (cfg Config) pause(n int) time.Duration {
-	return cfg.jittered(step(cfg.Backoff, cfg.MaxBackoff, n))
+	return jittered(step(cfg.Backoff, cfg.MaxBackoff, n))
 }
 
 // resume is how long a record waits for retry n that somebody else has acquired at acquired. When it failed is not known. It waits out
@@ -47,10 +56,10 @@ func (cfg Config) resume(acquired time.Time, n int) time.Duration {
 // 5 s, so that an engine that works again is noticed soon.
 func (cfg Config) errorPause(n int) time.Duration {
 	const most = 5 * time.Second
-	return cfg.jittered(step(min(cfg.Backoff, most), min(cfg.MaxBackoff, most), n))
+	return jittered(step(min(cfg.Backoff, most), min(cfg.MaxBackoff, most), n))
 }
 
 // jittered shortens d by the random jitter.
-func (cfg Config) jittered(d time.Duration) time.Duration {
-	return d - time.Duration(cfg.Rand()*cfg.Jitter*float64(d))
+func jittered(d time.Duration) time.Duration {
+	return d - time.Duration(random()*jitter*float64(d))
 }

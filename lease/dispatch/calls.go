@@ -131,7 +131,7 @@ func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error 
 func contained(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		err := ErrGoexit
+		err := errGoexit
 		defer func() {
 			if value := recover(); value != nil {
 				err = &PanicError{Value: value, Stack: debug.Stack()}

@@ -5,7 +5,6 @@ package dispatch_test
 import (
 	"context"
 	"errors"
-	"math"
 	"testing"
 	"time"
 
@@ -23,7 +22,6 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Handler", func(cfg *dispatch.Config) { cfg.Handler = nil }},
 		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = (*lease.Memory)(nil) }},
 		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = (*dispatch.Log)(nil) }},
-		{"Config.Concurrency", func(cfg *dispatch.Config) { cfg.Concurrency = (*late)(nil) }},
 		{"Config.Rate", func(cfg *dispatch.Config) { cfg.Rate = (*bucket)(nil) }},
 		{"Config.Observer", func(cfg *dispatch.Config) { cfg.Observer = (*dispatch.Logger)(nil) }},
 		{"Config.DeadLetter", func(cfg *dispatch.Config) { cfg.DeadLetter = nil }},
@@ -39,9 +37,6 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Backoff", func(cfg *dispatch.Config) { cfg.Backoff = 366 * 24 * time.Hour }},
 		{"Config.MaxBackoff", func(cfg *dispatch.Config) { cfg.MaxBackoff = -1 }},
 		{"Config.MaxBackoff", func(cfg *dispatch.Config) { cfg.Backoff, cfg.MaxBackoff = 2, 1 }},
-		{"Config.Jitter", func(cfg *dispatch.Config) { cfg.Jitter = -0.1 }},
-		{"Config.Jitter", func(cfg *dispatch.Config) { cfg.Jitter = 1.1 }},
-		{"Config.Jitter", func(cfg *dispatch.Config) { cfg.Jitter = math.NaN() }},
 		{"Config.Grace", func(cfg *dispatch.Config) { cfg.Grace = -1 }},
 		{"Config.DrainTimeout", func(cfg *dispatch.Config) { cfg.DrainTimeout = -1 }},
 		{"Config.CommitEvery", func(cfg *dispatch.Config) { cfg.CommitEvery = -1 }},

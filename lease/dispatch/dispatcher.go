@@ -21,7 +21,7 @@ type Dispatcher struct {
 	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers, and commits
 	// that began before the drain, have had their time; hard, which is the ledger's, when Run returns.
 	soft, handling, hard context.Context
-	lose                 context.CancelCauseFunc // ends soft, for a *LostError
+	lose                 context.CancelCauseFunc // ends soft, with an ErrLost
 
 	slots           *slots
 	share           share  // of the slots
@@ -85,8 +85,8 @@ func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
 // an *InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
 // not make. Other failures are retried and sent to the Observer.
 //
-// When the partition is lost, because the Source returns a *LostError or ctx ends with one as its cause, Run drains
-// without a commit, and returns the *LostError, or a *DrainError that wraps it if a handler was left running.
+// When the partition is lost, because the Source returns an ErrLost or ctx ends with one as its cause, Run drains without
+// a commit, and returns that error, or a *DrainError that wraps it if a handler was left running.
 //
 // Run blocks. A handler that ignores its context may outlive it; its result is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
@@ -167,7 +167,7 @@ func (d *Dispatcher) drain() error {
 
 	d.mu.Lock()
 	d.closed = true
-	failed := DrainError{Name: d.cfg.Name}
+	failed := DrainError{name: d.cfg.Name}
 	for _, dom := range d.domains {
 		if dom.timer != nil {
 			dom.timer.Stop()
@@ -181,24 +181,20 @@ func (d *Dispatcher) drain() error {
 	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
 	defer cancel()
 	lost := lostIn(context.Cause(d.soft))
-	if lost == nil {
-		failed.Commit = d.commit(ctx)
-		lost = lostIn(failed.Commit)
-	} else {
-		failed.Commit = lost
+	if failed.commit = lost; lost == nil {
+		failed.commit = d.commit(ctx)
+		lost = lostIn(failed.commit)
 	}
 	d.giveBack(ctx)
-	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
-	switch {
-	case failed.Abandoned > 0, lost == nil && failed.Commit != nil:
-		return &failed
-	case lost != nil:
-		return lost
+	err := lost
+	if failed.Abandoned > 0 || lost == nil && failed.commit != nil {
+		err = &failed
 	}
-	return nil
+	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Err: err})
+	return err
 }
 
-// endIfLost ends the Run if err is a *LostError, and reports whether it is.
+// endIfLost ends the Run if err is an ErrLost, and reports whether it is.
 func (d *Dispatcher) endIfLost(err error) bool {
 	lost := lostIn(err)
 	if lost != nil {
@@ -207,11 +203,12 @@ func (d *Dispatcher) endIfLost(err error) bool {
 	return lost != nil
 }
 
-// lostIn returns the *LostError that err is, or nil.
-func lostIn(err error) *LostError {
-	var lost *LostError
-	errors.As(err, &lost)
-	return lost
+// lostIn returns err if it is an ErrLost, and nil otherwise.
+func lostIn(err error) error {
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	return nil
 }
 
 // giveBack releases the leases that the drain leaves, so that the next owner finds nobody dead and counts nothing. A suspect that has not had

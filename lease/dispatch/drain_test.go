@@ -52,9 +52,7 @@ func TestDrainAndRestart(t *testing.T) {
 }
 
 // late admits everybody, but only after a while, whatever has happened meanwhile.
-type late struct{}
-
-func (late) Do(_ context.Context, fn func() error) error {
+func late(_ context.Context, fn func() error) error {
 	time.Sleep(2 * time.Second)
 	return fn()
 }
@@ -63,7 +61,7 @@ func (late) Do(_ context.Context, fn func() error) error {
 func TestAdmittedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, c := memory(t, 3), newCalls()
-		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("a"), Concurrency: late{}, Handler: func(_ context.Context, job dispatch.Job) error {
+		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("a"), Concurrency: late, Handler: func(_ context.Context, job dispatch.Job) error {
 			defer c.enter(job)()
 			return nil
 		}})
@@ -113,7 +111,7 @@ func TestDrainTimesOut(t *testing.T) {
 		err := r.stop()
 		equal(t, "took", time.Since(began), 1100*time.Millisecond)
 		var failed *dispatch.DrainError
-		if !errors.As(err, &failed) || failed.Abandoned != 1 || failed.Commit != nil {
+		if !errors.As(err, &failed) || failed.Abandoned != 1 || failed.Unwrap() != nil {
 			t.Errorf("D4: drain: %v", err)
 		}
 		for domain, held := range map[string]bool{"deaf": true, "listens": true, "late": false, "retries": true} {

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"log/slog"
-	"os"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -78,19 +76,4 @@ func ExampleDeadLetter() {
 	// Output:
 	// 0 not JSON bad payload
 	// <nil> 1
-}
-
-// Stats and Event are values for a structured log.
-func ExampleStats_LogValue() {
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-	logger.Info("progress", "partition", dispatch.Stats{Name: "orders-3", Floor: 40, Committed: 38, Next: 57, Lag: 60, Buffered: 12, Working: 4, Succeeded: 45})
-	logger.Warn("event", "dispatch", dispatch.Event{Kind: dispatch.Fenced, Name: "orders-3", Domain: "ann", Offset: 41, Token: 977})
-	// Output:
-	// level=INFO msg=progress partition.name=orders-3 partition.floor=40 partition.committed=38 partition.next=57 partition.lag=60 partition.buffered=12 partition.oldest=0s partition.working=4 partition.succeeded=45
-	// level=WARN msg=event dispatch.kind=Fenced dispatch.name=orders-3 dispatch.domain=ann dispatch.offset=41 dispatch.token=977
 }

@@ -138,6 +138,7 @@ func (d *Dispatcher) level() bool {
 // A limit of 0 means no room.
 func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	_, room := d.records.take(0)
 	from, d.stop = d.high, stop
 	if again, ok := d.nextReread(); ok && room > 0 {
@@ -145,16 +146,7 @@ func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
 	} else if d.behind < d.cfg.MaxBuffered {
 		limit = min(batch, room)
 	}
-	paused, buffered := limit == 0, d.buffered
-	changed := d.paused != paused
-	d.paused = paused
-	d.mu.Unlock()
-	switch {
-	case changed && paused:
-		d.observe(Event{Kind: Paused, Offset: from, Count: buffered})
-	case changed:
-		d.observe(Event{Kind: Resumed, Offset: from, Count: buffered})
-	}
+	d.paused = limit == 0
 	return from, limit
 }
 

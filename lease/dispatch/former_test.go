@@ -38,7 +38,7 @@ func (c *claim) Commit(ctx context.Context, floor int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last != c {
-		return &dispatch.LostError{Partition: "p"}
+		return dispatch.Lost("p", nil)
 	}
 	return c.Log.Commit(ctx, floor)
 }
@@ -247,7 +247,7 @@ func TestFencedOwnerHearsThatItIsLost(t *testing.T) {
 			}
 			return err
 		}})
-		if err := r.ended(); !errors.Is(err, dispatch.ErrLost) || errors.Is(err, dispatch.ErrDrain) {
+		if err := r.ended(); !errors.Is(err, dispatch.ErrLost) || is[*dispatch.DrainError](err) {
 			t.Errorf("D8: Run returned %v", err)
 		}
 		v, err := ledger.Inspect(t.Context(), "k0")

@@ -121,10 +121,10 @@ func TestLossCancelsTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &distant{Log: fill("a", "b"), takes: 30 * time.Second}
 		took, err := drained(t, source, func(r *running) error {
-			r.cancel(&dispatch.LostError{Partition: "p", Err: errors.New("somebody else's")})
+			r.cancel(dispatch.Lost("p", errors.New("somebody else's")))
 			return <-r.result
 		})
-		if !is[*dispatch.LostError](err) {
+		if !errors.Is(err, dispatch.ErrLost) {
 			t.Errorf("D8: Run returned %v", err)
 		}
 		equal(t, "took", took, 0)

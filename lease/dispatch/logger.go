@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Logger is an Observer that logs, as "dispatch: GaveUp" with the event's fields. Events that need attention are
-// warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed,
-// CommitFailed, Stalled, and Drained with an error or abandoned records. Started, Succeeded, Skipped and Committed are debug
-// messages; the rest is info. Of each kind at most ten lines a second are written, and left_out counts the events
-// without a line; debug messages are not limited. A panic's stack is part of the line. A handler's error and the
-// domain's name are logged unchanged: keep secrets out of them.
+// Logger is an Observer that logs, as "dispatch: gave_up" with the event's fields. Events that need attention are
+// warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, CallbackFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed,
+// Stalled, and Drained with an error. Started, Succeeded, Skipped and Committed are debug messages; the rest is info. Of
+// each kind at most ten lines a second are written, and left_out counts the events without a line; debug messages are not
+// limited. A panic's stack is part of the line. A handler's error and the domain's name are logged unchanged: keep secrets
+// out of them.
 //
 // It writes in the goroutine that caused the event, so the work waits for the slog.Handler. One Logger serves any number
 // of dispatchers. It must not be copied.
@@ -57,7 +57,7 @@ func (l *Logger) Observe(e Event) {
 	if panicked := (*PanicError)(nil); errors.As(e.Err, &panicked) {
 		attrs = append(attrs, slog.String("stack", string(panicked.Stack)))
 	}
-	to.LogAttrs(ctx, level, "dispatch: "+e.Kind.String(), attrs...)
+	to.LogAttrs(ctx, level, "dispatch: "+string(e.Kind), attrs...)
 }
 
 // level is how much an event weighs.
@@ -65,10 +65,10 @@ func (e Event) level() slog.Level {
 	switch e.Kind {
 	case Started, Succeeded, Skipped, Committed:
 		return slog.LevelDebug
-	case GaveUp, DeadLetterFailed, Foreign, Fenced, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed, Stalled:
+	case GaveUp, DeadLetterFailed, Foreign, Fenced, CallbackFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed, Stalled:
 		return slog.LevelWarn
 	case Drained:
-		if e.Err != nil || e.Count > 0 {
+		if e.Err != nil {
 			return slog.LevelWarn
 		}
 	}

@@ -45,7 +45,7 @@ func (l *lines) of(t testing.TB, kind dispatch.Kind) (found []map[string]any) {
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatal(err)
 		}
-		if line["msg"] == "dispatch: "+kind.String() {
+		if line["msg"] == "dispatch: "+string(kind) {
 			found = append(found, line)
 		}
 	}
@@ -95,7 +95,7 @@ func TestLoggerTellsALife(t *testing.T) {
 		equal(t, "died", s.Died, 0)
 		equal(t, "postponed", s.Postponed, 1)
 		equal(t, "dead letters refused", s.DeadLetterFailed, 1)
-		take(&dispatch.LostError{Partition: "orders-3", Err: errDead})
+		take(dispatch.Lost("orders-3", errDead))
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -160,7 +160,7 @@ func TestLoggerBoundsAStorm(t *testing.T) {
 		var some lines
 		logger = some.logger(slog.LevelWarn)
 		logger.Observe(dispatch.Event{Kind: dispatch.Drained})
-		logger.Observe(dispatch.Event{Kind: dispatch.Drained, Count: 1})
+		logger.Observe(dispatch.Event{Kind: dispatch.Drained, Err: &dispatch.DrainError{Abandoned: 1}})
 		equal(t, "below the level", len(some.of(t, dispatch.Drained)), 1)
 	})
 }
@@ -248,7 +248,7 @@ func TestLostBeforeTaken(t *testing.T) {
 			case time.Since(began) < time.Second:
 				return errLost, nil
 			}
-			return &dispatch.LostError{Partition: "p", Err: errDead}, nil
+			return dispatch.Lost("p", errDead), nil
 		}
 		r := run(t, dispatch.Config{Ledger: p, Source: p, Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
 		time.Sleep(500 * time.Millisecond)

@@ -162,7 +162,7 @@ func (w *world) called(job dispatch.Job) {
 // pool is a Concurrency that refuses.
 type pool chan struct{}
 
-func (p pool) Do(_ context.Context, run func() error) error {
+func (p pool) do(_ context.Context, run func() error) error {
 	select {
 	case p <- struct{}{}:
 		defer func() { <-p }()
@@ -218,7 +218,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		case dispatch.Fenced, dispatch.Foreign:
 			w.found("D6: %v", e)
 		case dispatch.Stalled:
-			if why := (*dispatch.StallError)(nil); !errors.As(e.Err, &why) || why.Reason == "unknown" {
+			if e.Reason == "" || e.Reason == "unknown" {
 				w.found("D12: %v", e)
 			}
 		case dispatch.Committed:
@@ -297,7 +297,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		cfg.Owner = func(domain string) string { return fmt.Sprint("o", int(domain[len(domain)-1])%w.owners) }
 	}
 	if w.gate > 0 {
-		cfg.Concurrency = make(pool, w.gate)
+		cfg.Concurrency = make(pool, w.gate).do
 	}
 	d, err := dispatch.New(cfg)
 	if err != nil {
@@ -359,7 +359,7 @@ func (w *world) tell(t testing.TB) {
 			continue
 		}
 		s := d.Stats()
-		if n := int64(len(w.domains)); s.Floor != n || s.Committed != n || s.Buffered != 0 || s.Behind != 0 || s.Waiting != 0 {
+		if n := int64(len(w.domains)); s.Floor != n || s.Committed != n || s.Buffered != 0 || d.Behind() != 0 || s.Waiting != 0 {
 			w.found("D4: at the end: %+v", s)
 		}
 		for offset := range w.domains {

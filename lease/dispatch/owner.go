@@ -2,10 +2,7 @@ package dispatch
 
 // This file is one owner's domains in this partition: the runnable ones, and their order.
 
-import (
-	"container/heap"
-	"runtime/debug"
-)
+import "container/heap"
 
 // owner has some of the domains. Records beyond MaxPerOwner are read again later, like those beyond a domain's share: one offset marks them. Guarded by Dispatcher.mu.
 type owner struct {
@@ -44,7 +41,7 @@ func (d *Dispatcher) ownerOf(domain string) (name string) {
 	defer func() {
 		if value := recover(); value != nil {
 			name = ""
-			d.observe(Event{Kind: OwnerFailed, Domain: domain, Err: &PanicError{Value: value, Stack: debug.Stack()}})
+			d.observe(Event{Kind: CallbackFailed, Domain: domain, Err: panicked("Owner", value)})
 		}
 	}()
 	return d.cfg.Owner(domain)

@@ -65,7 +65,7 @@ func TestPeer_ParallelConsumerStaleRecordHidesItsSuccessor(t *testing.T) {
 		}})
 		take := c.give(p)
 		time.Sleep(100 * time.Millisecond)
-		take(&dispatch.LostError{Partition: "p"})
+		take(dispatch.Lost("p", nil))
 		mu.Lock()
 		first = false
 		mu.Unlock()
@@ -145,7 +145,7 @@ func TestPeer_FranzGoCommitAfterRevocation(t *testing.T) {
 		p.mu.Lock()
 		gone = true
 		p.mu.Unlock()
-		end(&dispatch.LostError{Partition: "p"})
+		end(dispatch.Lost("p", nil))
 		time.Sleep(time.Second)
 		close(release)
 		<-result

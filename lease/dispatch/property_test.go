@@ -105,7 +105,7 @@ func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 	})
 }
 
-// The model is an instant: from it on nothing begins and nothing is committed, and Run ends with a *LostError as soon as all that runs has ended, or the time
+// The model is an instant: from it on nothing begins and nothing is committed, and Run ends with ErrLost as soon as all that runs has ended, or the time
 // for that is over.
 func TestPropertyNothingAfterTheLoss(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -120,7 +120,7 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 			for _, key := range keys {
 				log.Append(fmt.Sprint("k", key), nil)
 			}
-			loss := &dispatch.LostError{Partition: "p", Err: errLost}
+			loss := dispatch.Lost("p", errLost)
 			began := time.Now()
 			var mu sync.Mutex
 			var said time.Time // zero: not yet
@@ -197,9 +197,8 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 			err = <-result
 			mu.Lock()
 			defer mu.Unlock()
-			var told *dispatch.LostError
 			switch {
-			case !errors.As(err, &told) || told.Partition != "p" || !errors.Is(err, errLost):
+			case !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, errLost):
 				wrong = fmt.Sprintf("D8: Run of a partition that is lost: %v", err)
 			case late != "":
 				wrong = "D8: " + late

@@ -2,10 +2,7 @@ package dispatch
 
 // This file bounds how fast attempts begin (D10): when a Rate is called, and how its invalid results are treated.
 
-import (
-	"runtime/debug"
-	"time"
-)
+import "time"
 
 // Rate bounds how fast attempts begin, of all domains or of one. A *rate.Limiter of golang.org/x/time becomes a Rate by
 // two short methods, see examples/rates. It is asked right before an attempt that has a slot, and never blocks an
@@ -36,7 +33,7 @@ func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 		if value := recover(); value != nil {
 			dom.errorsInRow++
 			own, all = max(d.cfg.errorPause(dom.errorsInRow), shortestDelay), 0
-			d.observe(Event{Kind: RateFailed, Domain: dom.name, Err: &PanicError{Value: value, Stack: debug.Stack()}, Wait: own})
+			d.observe(Event{Kind: CallbackFailed, Domain: dom.name, Err: panicked("Rate or Config.RateOf", value), Wait: own})
 		}
 	}()
 	now := time.Now()

@@ -113,7 +113,7 @@ func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 			waiting = map[string][]time.Time{}
 		)
 		synctest.Test(t, func(t *testing.T) {
-			cfg := dispatch.Config{MaxInFlight: slots, Backoff: backoff, MaxBackoff: backoff, Rand: func() float64 { return 0 }}
+			cfg := dispatch.Config{MaxInFlight: slots, Backoff: backoff, MaxBackoff: backoff}
 			if period > 0 {
 				cfg.Rate = &bucket{period: period, burst: burst}
 			}
@@ -325,7 +325,7 @@ func TestDrainEndsTheWait(t *testing.T) {
 			began := time.Now()
 			var cause error
 			if how == "lost" {
-				cause = &dispatch.LostError{Partition: "a"}
+				cause = dispatch.Lost("a", nil)
 			}
 			takeA(cause)
 			equal(t, "the drain took", time.Since(began), 0)
@@ -526,7 +526,7 @@ func TestNonsense(t *testing.T) {
 					if asked := asked.Load(); asked > 3*10*1000+10 { // one millisecond after the other, at worst
 						t.Errorf("D10: asked %d times", asked)
 					}
-					told := seen.of(dispatch.RateFailed)
+					told := seen.of(dispatch.CallbackFailed)
 					equal(t, "told", len(told) > 0, c.told)
 					for _, e := range told {
 						if !is[*dispatch.PanicError](e.Err) || e.Domain != "odd" || e.Wait <= 0 {

@@ -2,27 +2,7 @@ package dispatch
 
 // This file watches that a partition goes on, and says why it does not (D12).
 
-import (
-	"fmt"
-	"time"
-)
-
-// StallError says why a partition with waiting records does not go on. It is the Err of the event Stalled.
-type StallError struct {
-	// For is how long nothing has ended, at least.
-	For time.Duration
-	// Reason is one word: unopened (the partition is assigned, and Partition.Open fails or does not return), taking (the
-	// Source or the ledger does not let the partition be taken), working (calls of Handler, Concurrency, DeadLetter or the
-	// ledger have not returned), fenced (another process has the leases), pausing (records wait for a retry, an error to
-	// pass, or a rate), slots (other partitions have all slots, or the trial of suspects) or reading (the Source returns
-	// nothing, though its log ends further on: its transactions hold it back, or nothing but gaps is left). unknown: none
-	// of these.
-	Reason string
-}
-
-func (e *StallError) Error() string {
-	return fmt.Sprintf("dispatch: nothing has ended for %v or more: %s", e.For, e.Reason)
-}
+import "time"
 
 // sight is what there is to see of a partition. Two that are equal say that nothing ended in between.
 type sight struct {
@@ -57,10 +37,9 @@ func (d *Dispatcher) watch() {
 			d.stalled = why
 		}
 		d.seen, before = now, why
-		e := Event{Kind: Stalled, Offset: d.floor(), Count: d.buffered, Err: &StallError{For: d.cfg.AttemptTimeout, Reason: d.stalled}}
-		stalled := d.stalled != ""
+		e := Event{Kind: Stalled, Offset: d.floor(), Reason: d.stalled}
 		d.mu.Unlock()
-		if stalled {
+		if e.Reason != "" {
 			d.observe(e)
 		}
 	}

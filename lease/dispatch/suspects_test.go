@@ -67,7 +67,7 @@ func (l *lives) live(t *testing.T, most int, work func(ctx context.Context, job 
 			_ = r.stop()
 		case <-time.After(time.Minute):
 			r.mustStop(t)
-			equal(t, "committed", r.Stats().Committed, r.Stats().Next)
+			equal(t, "committed", r.Stats().Committed, r.Next())
 			return
 		}
 	}

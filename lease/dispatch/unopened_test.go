@@ -82,15 +82,14 @@ func TestPropertyUnopened(t *testing.T) {
 				}
 				told, failed := 0, 0
 				for _, e := range seen.all {
-					var stall *dispatch.StallError
 					switch {
 					case e.Name != o.Name:
 					case e.Kind == dispatch.TakeFailed && errors.Is(e.Err, errDead):
 						failed++
-					case e.Kind == dispatch.Stalled && errors.As(e.Err, &stall) && stall.Reason == "unopened":
+					case e.Kind == dispatch.Stalled && e.Reason == "unopened":
 						told++
 					case e.Kind == dispatch.Stalled:
-						rt.Errorf("D12: %s, %v", o.Name, e.Err)
+						rt.Errorf("D12: %s, %v", o.Name, e.Reason)
 					}
 				}
 				if want := max(0, int(until.Sub(began)/period)-1); told != want {

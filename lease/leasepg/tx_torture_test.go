@@ -101,7 +101,8 @@ func (b *bank) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Run(ctx); !errors.Is(err, dispatch.ErrDrain) {
+	var left *dispatch.DrainError
+	if err := d.Run(ctx); !errors.As(err, &left) {
 		return err
 	}
 	return nil // the killer does not stop for a drain

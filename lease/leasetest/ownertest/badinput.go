@@ -101,13 +101,11 @@ func startBad(t *testing.T, p dispatch.Partition, handle func(dispatch.Job)) *ba
 		Observer: watching(func(e dispatch.Event) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			var batch *dispatch.BatchError
-			var stall *dispatch.StallError
 			switch {
-			case e.Kind == dispatch.FetchFailed && errors.As(e.Err, &batch):
+			case e.Kind == dispatch.FetchFailed && errors.Is(e.Err, dispatch.ErrInvalid):
 				b.refused++
-			case e.Kind == dispatch.Stalled && errors.As(e.Err, &stall):
-				b.stalled = stall.Reason
+			case e.Kind == dispatch.Stalled:
+				b.stalled = e.Reason
 			}
 		}),
 	})
