@@ -23,7 +23,7 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = (*lease.Memory)(nil) }},
 		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = (*dispatch.Log)(nil) }},
 		{"Config.Rate", func(cfg *dispatch.Config) { cfg.Rate = (*bucket)(nil) }},
-		{"Config.Observer", func(cfg *dispatch.Config) { cfg.Observer = (*dispatch.Logger)(nil) }},
+		{"Config.Observer", func(cfg *dispatch.Config) { cfg.Observer = (*events)(nil) }},
 		{"Config.DeadLetter", func(cfg *dispatch.Config) { cfg.DeadLetter = nil }},
 		{"Config.AttemptTimeout", func(cfg *dispatch.Config) { cfg.AttemptTimeout = -1 }},
 		{"Config.MaxInFlight", func(cfg *dispatch.Config) { cfg.MaxInFlight = -1 }},

@@ -81,12 +81,12 @@ func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
 
 // Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers
 // may end within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the
-// partition. It returns nil after a drain that left nothing running, and a *DrainError after any other. A second Run is
+// partition. It returns nil after a drain that left nothing running, and an ErrDrain after any other. A second Run is
 // an *InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
 // not make. Other failures are retried and sent to the Observer.
 //
 // When the partition is lost, because the Source returns an ErrLost or ctx ends with one as its cause, Run drains without
-// a commit, and returns that error, or a *DrainError that wraps it if a handler was left running.
+// a commit, and returns that error, or an ErrDrain that wraps it if a handler was left running.
 //
 // Run blocks. A handler that ignores its context may outlive it; its result is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
@@ -167,13 +167,13 @@ func (d *Dispatcher) drain() error {
 
 	d.mu.Lock()
 	d.closed = true
-	failed := DrainError{name: d.cfg.Name}
+	failed := drainError{name: d.cfg.Name}
 	for _, dom := range d.domains {
 		if dom.timer != nil {
 			dom.timer.Stop()
 		}
 		if dom.state == working || dom.stage == ended {
-			failed.Abandoned++
+			failed.abandoned++
 		}
 	}
 	d.mu.Unlock()
@@ -187,7 +187,7 @@ func (d *Dispatcher) drain() error {
 	}
 	d.giveBack(ctx)
 	err := lost
-	if failed.Abandoned > 0 || lost == nil && failed.commit != nil {
+	if failed.abandoned > 0 || lost == nil && failed.commit != nil {
 		err = &failed
 	}
 	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Err: err})

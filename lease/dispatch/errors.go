@@ -12,6 +12,10 @@ import (
 var (
 	// ErrInvalid marks an *InvalidError.
 	ErrInvalid = errors.New("dispatch: invalid value")
+	// ErrDrain says that a drain left something unfinished: handlers that were still running, or whose outcome could not be
+	// written to the ledger, which the text counts as abandoned; or the floor was not committed, for the reason wrapped.
+	// Nothing is lost: leases are released, and the next owner of the partition goes on.
+	ErrDrain = errors.New("dispatch: drain incomplete")
 	// ErrLost says that the partition belongs to another member of the group, or to none. See Lost.
 	ErrLost = errors.New("dispatch: partition lost")
 	// ErrPermanent, wrapped in a handler's error, gives the record up at once: another attempt would fail too.
@@ -89,26 +93,23 @@ func outOfOrder(from, offset int64, allowed string) error {
 	return &InvalidError{Field: fmt.Sprintf("an offset of Fetch from %d", from), Value: offset, Allowed: allowed}
 }
 
-// DrainError says that a drain left something unfinished; Run returns it. Nothing is lost: the next owner of the partition
-// does it. Unwrap returns why the floor was not committed, nil if it was.
-type DrainError struct {
-	// Abandoned counts the records whose handler was still running, or whose outcome could not be written to the ledger.
-	// Their leases are released.
-	Abandoned int
-
-	name   string
-	commit error
+// drainError is an ErrDrain.
+type drainError struct {
+	name      string
+	abandoned int
+	commit    error // why the floor was not committed; nil if it was
 }
 
-func (e *DrainError) Error() string {
-	text := fmt.Sprintf("dispatch: %s drained with %d abandoned", e.name, e.Abandoned)
+func (e *drainError) Error() string {
+	text := fmt.Sprintf("dispatch: %s drained with %d abandoned", e.name, e.abandoned)
 	if e.commit != nil {
 		text += ", commit: " + e.commit.Error()
 	}
 	return text
 }
 
-func (e *DrainError) Unwrap() error { return e.commit }
+func (e *drainError) Is(target error) bool { return target == ErrDrain }
+func (e *drainError) Unwrap() error        { return e.commit }
 
 // Lost returns an error that says that the partition belongs to another member of the group, or to none, because of reason,
 // which may be nil. A Source returns it; an Ownership ends the context of a partition with it as the cause; a Run that meets

@@ -247,7 +247,7 @@ func TestFencedOwnerHearsThatItIsLost(t *testing.T) {
 			}
 			return err
 		}})
-		if err := r.ended(); !errors.Is(err, dispatch.ErrLost) || is[*dispatch.DrainError](err) {
+		if err := r.ended(); !errors.Is(err, dispatch.ErrLost) || errors.Is(err, dispatch.ErrDrain) {
 			t.Errorf("D8: Run returned %v", err)
 		}
 		v, err := ledger.Inspect(t.Context(), "k0")

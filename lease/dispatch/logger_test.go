@@ -31,8 +31,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-func (l *lines) logger(level slog.Level) *dispatch.Logger {
-	return &dispatch.Logger{To: slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))}
+func (l *lines) logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }
 
 // of returns the lines of a kind.
@@ -59,7 +59,7 @@ func TestLoggerTellsALife(t *testing.T) {
 		letters := 0
 		h := newHands()
 		c, err := dispatch.NewConsumer(h, dispatch.Config{
-			Observer: all.logger(slog.LevelDebug),
+			Observer: dispatch.NewLogger(all.logger(slog.LevelDebug)),
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				switch {
 				case job.Record.Domain == "panics" && job.Lease.RetryCount == 0:
@@ -136,7 +136,7 @@ func TestLoggerTellsALife(t *testing.T) {
 func TestLoggerBoundsAStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all lines
-		logger := all.logger(slog.LevelDebug)
+		logger := dispatch.NewLogger(all.logger(slog.LevelDebug))
 		for range 2 {
 			for i := range int64(25) {
 				logger.Observe(dispatch.Event{Kind: dispatch.LedgerError, Offset: i, Err: errLost})
@@ -158,20 +158,20 @@ func TestLoggerBoundsAStorm(t *testing.T) {
 		equal(t, "of another kind", len(all.of(t, dispatch.Fenced)), 2)
 
 		var some lines
-		logger = some.logger(slog.LevelWarn)
+		logger = dispatch.NewLogger(some.logger(slog.LevelWarn))
 		logger.Observe(dispatch.Event{Kind: dispatch.Drained})
-		logger.Observe(dispatch.Event{Kind: dispatch.Drained, Err: &dispatch.DrainError{Abandoned: 1}})
+		logger.Observe(dispatch.Event{Kind: dispatch.Drained, Err: dispatch.ErrDrain})
 		equal(t, "below the level", len(some.of(t, dispatch.Drained)), 1)
 	})
 }
 
-// The zero Logger writes to the default one.
+// A logger of nil writes to the default one.
 func TestLoggerZero(t *testing.T) {
 	var all lines
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	slog.SetDefault(all.logger(slog.LevelInfo).To)
-	new(dispatch.Logger).Observe(dispatch.Event{Kind: dispatch.Fenced, Name: "p"})
+	slog.SetDefault(all.logger(slog.LevelInfo))
+	dispatch.NewLogger(nil).Observe(dispatch.Event{Kind: dispatch.Fenced, Name: "p"})
 	if found := all.of(t, dispatch.Fenced); len(found) != 1 || found[0]["name"] != "p" {
 		t.Errorf("lines: %v", found)
 	}

@@ -101,8 +101,7 @@ func (b *bank) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var left *dispatch.DrainError
-	if err := d.Run(ctx); !errors.As(err, &left) {
+	if err := d.Run(ctx); !errors.Is(err, dispatch.ErrDrain) {
 		return err
 	}
 	return nil // the killer does not stop for a drain

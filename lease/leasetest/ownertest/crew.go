@@ -79,11 +79,10 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 		return err
 	}
 	err = c.Run(ctx)
-	var left *dispatch.DrainError
 	switch {
 	case unexplained.Load():
 		return errors.New("ownertest: D12: a partition stood still without a reason")
-	case errors.As(err, &left): // other members continue the rest
+	case errors.Is(err, dispatch.ErrDrain): // other members continue the rest
 		return nil
 	}
 	return err

@@ -142,7 +142,7 @@ func (a *audit) ends(c *consumer) {
 	a.Helper()
 	select {
 	case <-c.ended:
-		if left := (*dispatch.DrainError)(nil); c.err != nil && !errors.As(c.err, &left) {
+		if c.err != nil && !errors.Is(c.err, dispatch.ErrDrain) {
 			a.Errorf("Run: %v", c.err)
 		}
 	case <-time.After(2 * patience):
