@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -45,7 +46,8 @@ func Discard(context.Context, DeadLetter) error { return nil }
 
 // Config configures a Dispatcher. Ledger, Source, Handler and DeadLetter are required; every other field may be zero.
 type Config struct {
-	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep requires. Usually the partition's name.
+	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep requires. Usually
+	// the partition's name.
 	Name    string
 	Ledger  lease.Ledger
 	Source  Source
@@ -149,7 +151,7 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
-		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: "Backoff (" + cfg.Backoff.String() + ") or more"}
+		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: fmt.Sprint("at least Backoff, ", cfg.Backoff)}
 	}
 	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
 		return cfg, err

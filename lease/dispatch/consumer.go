@@ -1,6 +1,6 @@
 package dispatch
 
-// This file runs many partitions in one process: a Dispatcher for each partition held, under shared bounds.
+// This file runs many partitions in one process: a Dispatcher for each, which share slots, room and trials.
 
 import (
 	"cmp"
@@ -21,12 +21,12 @@ type Consumer struct {
 	ownership       Ownership
 	cfg             Config
 	slots           *slots
-	records, trials *bound
+	records, trials *semaphore
 	used            atomic.Bool // Run was called
 
-	mu     sync.Mutex // guards all below; nothing foreign runs under it
+	mu     sync.Mutex // guards all below; no foreign code runs under it
 	held   map[string]*Dispatcher
-	undone []error // of the partitions that ended with the Consumer
+	undone []error // ErrDrain of the partitions that ended with the Consumer
 }
 
 // NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in
@@ -43,7 +43,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 		zero  bool
 	}{{"Name", cfg.Name == ""}, {"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}} {
 		if !own.zero {
-			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "nothing: each Partition of the Ownership has its own"}
+			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "nothing: it is the partition's"}
 		}
 	}
 	cfg.Ledger, cfg.Source = struct{ lease.Ledger }{}, new(Log) // so that there are some; no Dispatcher sees them
@@ -53,7 +53,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
-		slots: newSlots(cfg), records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
+		slots: newSlots(cfg), records: &semaphore{limit: cfg.MaxBuffered, ofRecords: true}, trials: &semaphore{limit: 1},
 	}, nil
 }
 
@@ -99,15 +99,16 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 			return err
 		}
 	} else if p.Source != nil || p.Ledger != nil {
-		return &InvalidError{Field: "Partition.Open", Value: fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name), Allowed: "nil beside those"}
+		value := fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name)
+		return &InvalidError{Field: "Partition.Open", Value: value, Allowed: "nil beside those"}
 	}
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
 		c.mu.Unlock()
-		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "a partition that this consumer does not hold already"}
+		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "one that this consumer does not hold"}
 	}
 	d := sharing(cfg, c.slots, c.records, c.trials)
-	d.open = p.Open
+	d.openPartition = p.Open
 	c.held[p.Name] = d
 	c.mu.Unlock()
 	err := d.Run(ctx)

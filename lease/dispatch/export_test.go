@@ -18,11 +18,11 @@ func SetRandom(numbers func() float64) (restore func()) {
 func (d *Dispatcher) Behind() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.behind
+	return d.deferrals
 }
 
 func (d *Dispatcher) Next() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.high
+	return d.position
 }

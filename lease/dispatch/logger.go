@@ -106,12 +106,15 @@ func (r Record) LogValue() slog.Value {
 
 // LogValue implements slog.LogValuer: the record, the token and the retry count.
 func (j Job) LogValue() slog.Value {
-	return slog.GroupValue(slog.Any("record", j.Record), slog.Uint64("token", uint64(j.Lease.Token)), slog.Int("retry_count", j.Lease.RetryCount))
+	token, retries := slog.Uint64("token", uint64(j.Lease.Token)), slog.Int("retry_count", j.Lease.RetryCount)
+	return slog.GroupValue(slog.Any("record", j.Record), token, retries)
 }
 
 // LogValue implements slog.LogValuer: the partition, the record, the retry count and the error.
 func (l DeadLetter) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("partition", l.Partition), slog.Any("record", l.Record), slog.Int("retry_count", l.Lease.RetryCount)}
+	attrs := []slog.Attr{
+		slog.String("partition", l.Partition), slog.Any("record", l.Record), slog.Int("retry_count", l.Lease.RetryCount),
+	}
 	if l.Err != nil {
 		attrs = append(attrs, slog.String("err", l.Err.Error()))
 	}

@@ -112,6 +112,12 @@ func (e Event) attrs() []slog.Attr {
 // call runtime.Goexit.
 type Observer interface{ Observe(Event) }
 
+// observeLease observes e, which is about the record under l.
+func (d *Dispatcher) observeLease(l lease.Lease, e Event) {
+	e.Domain, e.Offset, e.Token = l.Domain, l.Offset, l.Token
+	d.observe(e)
+}
+
 func (d *Dispatcher) observe(e Event) {
 	if d.cfg.Observer == nil {
 		return

@@ -47,10 +47,11 @@ type Stats struct {
 
 // counters are the part of Stats that is counted. Guarded by Dispatcher.mu.
 type counters struct {
-	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed, retried, postponed, reclaimed, lost, panics uint64
+	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed uint64
+	retried, postponed, reclaimed, lost, panics                                 uint64
 }
 
-func (d *Dispatcher) made() bool { return d != nil && d.wake != nil }
+func (d *Dispatcher) made() bool { return d != nil && d.wakeFetch != nil }
 
 // Stats returns the current values, zero for a nil or zero Dispatcher. Its time grows with the number of domains that have
 // work; it allocates nothing.
@@ -63,25 +64,25 @@ func (d *Dispatcher) Stats() Stats {
 	defer d.mu.Unlock()
 	c := d.count
 	s := Stats{
-		Name: d.cfg.Name, Held: d.begun && !d.closed, Buffered: d.buffered, Paused: d.paused, Lag: -1,
+		Name: d.cfg.Name, Held: d.taken && !d.closed, Buffered: d.buffered, Paused: d.paused, Lag: -1,
 		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
 		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
 	}
-	if d.stalled != "" && d.sight(d.stalled) == d.seen {
-		s.Stalled = d.stalled
+	if d.stallReason != "" && d.progressLocked(d.stallReason) == d.lastProgress {
+		s.Stalled = d.stallReason
 	}
-	if d.trial != nil {
+	if d.onTrial != nil {
 		s.Suspects++
 	}
-	shut := d.slots.closed()
+	exhausted := d.slots.rateExhausted()
 	for _, dom := range d.domains {
 		switch dom.state {
 		case working:
 			s.Working++
 		case ready:
 			s.Ready++
-			if shut && dom.attempts() {
+			if exhausted && dom.attempts() {
 				s.Paced++
 			}
 		case pausing:
@@ -103,10 +104,10 @@ func (d *Dispatcher) Stats() Stats {
 			s.Suspects++
 		}
 	}
-	if d.begun {
-		s.Floor, s.Committed = d.floor(), d.where.committed
-		if d.where.endKnown {
-			s.Lag = max(0, d.where.end-s.Floor)
+	if d.taken {
+		s.Floor, s.Committed = d.floorLocked(), d.floors.committed
+		if d.floors.endKnown {
+			s.Lag = max(0, d.floors.end-s.Floor)
 		}
 	}
 	return s
