@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// NewLogger returns an Observer that logs to to, as "dispatch: gave_up" with the event's fields. Events that need attention are
-// warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, CallbackFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed,
-// Stalled, and Drained with an error. Started, Succeeded, Skipped and Committed are debug messages; the rest is info. Of
-// each kind at most ten lines a second are written, and left_out counts the events without a line; debug messages are not
-// limited. A panic's stack is part of the line. A handler's error and the domain's name are logged unchanged: keep secrets
+// NewLogger returns an Observer that writes events to a log, as "dispatch: gave_up" with the event's fields. Events that need
+// attention are warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, CallbackFailed, LedgerError, TakeFailed, FetchFailed,
+// CommitFailed, Stalled, and Drained with an error. Started, Succeeded, Skipped and Committed are debug messages; the rest is
+// info. Of each kind at most ten lines a second are written, and left_out counts the events without a line; debug messages are
+// not limited. A panic's stack is part of the line. A handler's error and the domain's name are logged unchanged: keep secrets
 // out of them.
 //
 // It writes in the goroutine that caused the event, so the work waits for the slog.Handler. One logger serves any number of
-// dispatchers. A nil to is slog.Default().
+// dispatchers. Nil: slog.Default().
 func NewLogger(to *slog.Logger) Observer { return &logger{to: to, spent: map[Kind]second{}} }
 
 type logger struct {
