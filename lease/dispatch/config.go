@@ -151,7 +151,8 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
-		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: fmt.Sprint("at least Backoff, ", cfg.Backoff)}
+		allowed := fmt.Sprintf("Backoff (%v) or more", cfg.Backoff)
+		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: allowed}
 	}
 	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
 		return cfg, err

@@ -41,7 +41,10 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.DrainTimeout", func(cfg *dispatch.Config) { cfg.DrainTimeout = -1 }},
 		{"Config.CommitEvery", func(cfg *dispatch.Config) { cfg.CommitEvery = -1 }},
 	} {
-		cfg := dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard}
+		cfg := dispatch.Config{
+			Ledger: memory(t, 0), Source: fill(),
+			Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard,
+		}
 		c.change(&cfg)
 		d, err := dispatch.New(cfg)
 		var invalid *dispatch.InvalidError
@@ -53,7 +56,10 @@ func TestNewRefuses(t *testing.T) {
 
 // What Run refuses is no run: the dispatcher is as good as new.
 func TestRunRefuses(t *testing.T) {
-	d, err := dispatch.New(dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard})
+	d, err := dispatch.New(dispatch.Config{
+		Ledger: memory(t, 0), Source: fill(),
+		Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,13 +18,15 @@ import (
 
 // Each call's reply is lost once, and once the call is not made at all: one attempt stays one attempt.
 func TestLostReplies(t *testing.T) {
-	for _, call := range []string{"TryAcquire", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
+	for _, call := range []string{"TryAcquire", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact",
+		"Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(call, " carried out ", after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					ledger, log := memory(t, 2), fill("k", "k", "j")
-					held, _ := ledger.TryAcquire(context.Background(), "h", -1) // somebody died with it, and the source has lost the record
-					if call == "AcquireNext" {                                  // what an earlier program offered
+					// somebody died with it, and the source has lost the record
+					held, _ := ledger.TryAcquire(context.Background(), "h", -1)
+					if call == "AcquireNext" { // what an earlier program offered
 						_, _ = ledger.Offer(context.Background(), "k", 0)
 						_, _ = ledger.Offer(context.Background(), "k", 1)
 					}
@@ -99,7 +101,8 @@ func TestConcurrencyIsShared(t *testing.T) {
 			for k := range 100 {
 				log.Append(fmt.Sprint(i, "-", k%10), nil)
 			}
-			all = append(all, run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, Concurrency: both.do, Observer: seen, Handler: handler}))
+			all = append(all, run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, Concurrency: both.do,
+				Observer: seen, Handler: handler}))
 		}
 		time.Sleep(time.Minute)
 		for _, r := range all {
@@ -118,7 +121,10 @@ func TestConcurrencyIsShared(t *testing.T) {
 func TestRefusedHoldsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := memory(t, 0)
-		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("k"), Concurrency: make(pool).do, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: fill("k"), Concurrency: make(pool).do,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(time.Minute)
 		for l := range ledger.Held(context.Background()) {
 			t.Errorf("held: %+v", l)
@@ -141,13 +147,17 @@ func TestSourceFails(t *testing.T) {
 			return nil, nil
 		}
 		seen := &events{}
-		r := run(t, dispatch.Config{Ledger: p, Source: p, Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, Observer: seen,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(time.Minute)
 		var waits []time.Duration
 		for _, e := range seen.of(dispatch.FetchFailed) {
 			waits = append(waits, e.Wait)
 		}
-		same(t, "waits", waits[:8], 100*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond, 800*time.Millisecond, 1600*time.Millisecond, 3200*time.Millisecond, 5*time.Second, 5*time.Second)
+		same(t, "waits", waits[:8], 100*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond,
+			800*time.Millisecond, 1600*time.Millisecond, 3200*time.Millisecond, 5*time.Second, 5*time.Second)
 		p.mu.Lock()
 		p.fault = nil
 		p.mu.Unlock()
@@ -211,11 +221,15 @@ func TestSloppySourceIsRefused(t *testing.T) {
 					log.Append(fmt.Sprint("k", i%3), nil)
 				}
 				c, seen, wrong, want := newCalls(), &events{}, c.wrong, c.want
-				r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: &sloppy{Log: log, wrong: wrong}, Observer: seen, MaxBuffered: 8, MaxPerDomain: 2, Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					time.Sleep(time.Millisecond)
-					return nil
-				}})
+				r := run(t, dispatch.Config{
+					Ledger: memory(t, 0), Source: &sloppy{Log: log,
+						wrong: wrong}, Observer: seen, MaxBuffered: 8, MaxPerDomain: 2,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						time.Sleep(time.Millisecond)
+						return nil
+					},
+				})
 				time.Sleep(10 * time.Minute)
 				r.mustStop(t)
 				c.check(t)
@@ -243,18 +257,21 @@ func TestSloppySourceIsRefused(t *testing.T) {
 func TestHandlerPanicsAndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
-		r := run(t, dispatch.Config{Ledger: memory(t, 1), Source: fill("panic", "exit", "error"), Observer: seen, Handler: func(_ context.Context, job dispatch.Job) error {
-			switch {
-			case job.Lease.RetryCount > 0:
-			case job.Record.Domain == "panic":
-				panic(errLost)
-			case job.Record.Domain == "exit":
-				runtime.Goexit()
-			default:
-				return errLost
-			}
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: memory(t, 1), Source: fill("panic", "exit", "error"), Observer: seen,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				switch {
+				case job.Lease.RetryCount > 0:
+				case job.Record.Domain == "panic":
+					panic(errLost)
+				case job.Record.Domain == "exit":
+					runtime.Goexit()
+				default:
+					return errLost
+				}
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 3)
@@ -279,7 +296,10 @@ func TestHandlerPanicsAndLeaves(t *testing.T) {
 func TestObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{also: func(dispatch.Event) { panic("observer") }}
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: fill("k"), Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: memory(t, 0), Source: fill("k"), Observer: seen,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 1)

@@ -1,7 +1,7 @@
 package dispatch_test
 
-// This file holds the floor (D2) where nothing but a number stands for a record: while it is put off and its domain has nothing else, and below
-// what was committed.
+// This file holds the floor (D2) where nothing but a number stands for a record: while it is put off and its domain has nothing
+// else, and below what was committed.
 
 import (
 	"context"
@@ -26,10 +26,13 @@ func TestFloorWaitsForWhatIsPutOff(t *testing.T) {
 			return nil, nil
 		}
 		c := newCalls()
-		r := run(t, dispatch.Config{Ledger: p, Source: p, MaxPerDomain: 1, CommitEvery: time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, MaxPerDomain: 1, CommitEvery: time.Millisecond,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return nil
+			},
+		})
 		time.Sleep(time.Second)
 		same(t, "k", c.of("k"), 0)
 		s := r.Stats()

@@ -201,7 +201,8 @@ func TestLogsHaveNoPayload(t *testing.T) {
 	}
 }
 
-// Suspects are counted while they wait for their trial and while they are on it, at no other time; one without an attempt left has died.
+// Suspects are counted while they wait for their trial and while they are on it, at no other time; one without an attempt left
+// has died.
 func TestStatsCountSuspects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for attempts, want := range [][]int{{3, 2, 1, 0}, {0, 0, 0, 0}} { // that they have had before
@@ -250,7 +251,10 @@ func TestLostBeforeTaken(t *testing.T) {
 			}
 			return dispatch.Lost("p", errDead), nil
 		}
-		r := run(t, dispatch.Config{Ledger: p, Source: p, Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, Observer: seen,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(500 * time.Millisecond)
 		equal(t, "held", r.Stats().Held, false)
 		if err := <-r.result; !errors.Is(err, dispatch.ErrLost) {

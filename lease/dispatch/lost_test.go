@@ -39,7 +39,8 @@ func TestSourceSaysLost(t *testing.T) {
 				}})
 				time.Sleep(time.Second + 500*time.Microsecond)
 				log.Append("c", nil) // something to fetch
-				if err := <-r.result; !errors.Is(err, dispatch.ErrLost) || !strings.Contains(err.Error(), "partition p lost") || !errors.Is(err, errLost) || errors.Is(err, dispatch.ErrDrain) {
+				if err := <-r.result; !errors.Is(err, dispatch.ErrLost) || !strings.Contains(err.Error(),
+					"partition p lost") || !errors.Is(err, errLost) || errors.Is(err, dispatch.ErrDrain) {
 					t.Errorf("D8: Run: %v", err)
 				}
 				if want := map[string]int{"Commit": 1}[call]; commits != want {
@@ -57,7 +58,8 @@ func TestCauseSaysLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger, log, seen, c := memory(t, 3), fill("a", "a", "b"), &events{}, newCalls()
 				release := make(chan struct{})
-				d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, DeadLetter: dispatch.Discard, Observer: seen, DrainTimeout: time.Second, CommitEvery: time.Hour,
+				d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, DeadLetter: dispatch.Discard,
+					Observer: seen, DrainTimeout: time.Second, CommitEvery: time.Hour,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						if hangs && job.Record.Domain == "b" {
@@ -95,7 +97,10 @@ func TestLostAtBothEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		end(dispatch.Lost("p", errLost))
-		cfg := dispatch.Config{Ledger: memory(t, 3), Source: fill("a"), DeadLetter: dispatch.Discard, Handler: func(context.Context, dispatch.Job) error { return nil }}
+		cfg := dispatch.Config{
+			Ledger: memory(t, 3), Source: fill("a"), DeadLetter: dispatch.Discard,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		}
 		d, err := dispatch.New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -120,8 +125,8 @@ func TestLostAtBothEnds(t *testing.T) {
 	})
 }
 
-// Whoever cannot tell whether its last call got him a lease asks the source before he takes one: it may be that of the partition's new owner, who would
-// be fenced out of his own domain and leave it alone.
+// Whoever cannot tell whether its last call got him a lease asks the source before he takes one: it may be that of the
+// partition's new owner, who would be fenced out of his own domain and leave it alone.
 func TestUnsureTakesNothingFromTheNewOwner(t *testing.T) {
 	for _, call := range []string{"TryAcquire", "Reclaim"} {
 		t.Run(call, func(t *testing.T) {
@@ -140,19 +145,25 @@ func TestUnsureTakesNothingFromTheNewOwner(t *testing.T) {
 				}
 				cut.Store(call == "TryAcquire")
 				c := newCalls()
-				old := run(t, dispatch.Config{Ledger: p, Source: p, CommitEvery: time.Hour, Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					cut.Store(true)
-					return errLost
-				}})
+				old := run(t, dispatch.Config{
+					Ledger: p, Source: p, CommitEvery: time.Hour,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						cut.Store(true)
+						return errLost
+					},
+				})
 				time.Sleep(5 * time.Second)
 				gone.Store(true) // and then the ledger can be reached again
 				seen := &events{}
-				young := run(t, dispatch.Config{Ledger: ledger, Source: log, Observer: seen, Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					time.Sleep(time.Minute)
-					return nil
-				}})
+				young := run(t, dispatch.Config{
+					Ledger: ledger, Source: log, Observer: seen,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						time.Sleep(time.Minute)
+						return nil
+					},
+				})
 				time.Sleep(10 * time.Minute)
 				if err := <-old.result; !errors.Is(err, dispatch.ErrLost) {
 					t.Errorf("D8: the old owner: %v", err)

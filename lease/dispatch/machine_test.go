@@ -234,7 +234,8 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 	}}
 	cfg := dispatch.Config{
 		Ledger: p, Source: p, Observer: observer, MaxInFlight: w.inFlight, MaxBuffered: w.buffered, MaxPerDomain: w.share,
-		Backoff: 10 * time.Millisecond, MaxBackoff: 80 * time.Millisecond, DrainTimeout: time.Minute, CommitEvery: 20 * time.Millisecond, AttemptTimeout: time.Second,
+		Backoff: 10 * time.Millisecond, MaxBackoff: 80 * time.Millisecond, DrainTimeout: time.Minute,
+		CommitEvery: 20 * time.Millisecond, AttemptTimeout: time.Second,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			w.mu.Lock()
 			if dead {
@@ -311,7 +312,8 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		l.appends--
 		time.Sleep(time.Duration(draw(5)) * time.Millisecond)
 	}
-	// It ends at no moment when a handler begins or ends: those are whole milliseconds after the beginning of this life, or of an earlier one.
+	// It ends at no moment when a handler begins or ends: those are whole milliseconds after the beginning of this life, or of
+	// an earlier one.
 	time.Sleep(time.Duration(l.lasts)*time.Millisecond + time.Millisecond/2 + time.Duration(number+1)*13_777)
 	if l.drain && l.faults > 0 {
 		p.mu.Lock()
@@ -380,8 +382,10 @@ func TestPropertyMachine(t *testing.T) {
 	lives, records := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &world{
-			story: drawStory(rt), log: new(dispatch.Log), done: map[int64]bool{}, recorded: map[int64]bool{}, running: map[string]int64{},
-			open: map[int64]bool{}, suspects: map[int64]bool{}, alone: map[int64]bool{}, counted: map[int64]int{}, begun: map[int64]int{}, tokens: map[string]lease.Token{}, leases: map[lease.Token]int64{}, letters: map[int64]int{},
+			story: drawStory(rt), log: new(dispatch.Log), done: map[int64]bool{}, recorded: map[int64]bool{},
+			running: map[string]int64{},
+			open:    map[int64]bool{}, suspects: map[int64]bool{}, alone: map[int64]bool{}, counted: map[int64]int{},
+			begun: map[int64]int{}, tokens: map[string]lease.Token{}, leases: map[lease.Token]int64{}, letters: map[int64]int{},
 		}
 		synctest.Test(t, func(t *testing.T) { w.tell(t) })
 		if len(w.wrong) > 0 {

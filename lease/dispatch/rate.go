@@ -23,9 +23,9 @@ const (
 	shortestDelay = time.Millisecond
 )
 
-// pace asks the rates whether an attempt in dom may begin. RateOf's is asked before Config.Rate, whose attempts are then not taken
-// in vain. Neither counts an attempt unless both admit it, except when others take from RateOf's rate in between. If the attempt
-// has to wait, own is above 0 for RateOf's rate, or all for Config.Rate.
+// pace asks the rates whether an attempt in dom may begin. RateOf's is asked before Config.Rate, whose attempts are not taken
+// in vain then. Neither counts an attempt unless both admit it, except when others take from RateOf's rate in between. If the
+// attempt has to wait, own is above 0 for RateOf's rate, or all for Config.Rate.
 func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 	if d.cfg.RateOf == nil && d.cfg.Rate == nil {
 		return 0, 0

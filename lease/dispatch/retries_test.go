@@ -49,7 +49,8 @@ func (f *failing) pauses() (all []time.Duration) {
 	return all
 }
 
-// The table of a review: the pauses double, however long the handler takes and wherever the clock is that the lease was granted by.
+// The table of a review: the pauses double, however long the handler takes and wherever the clock is that the lease was granted
+// by.
 func TestPausesDouble(t *testing.T) {
 	for _, took := range []time.Duration{0, 400 * time.Millisecond, time.Second} {
 		for _, by := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
@@ -103,8 +104,8 @@ func TestPropertyPauseAfterFailure(t *testing.T) {
 	})
 }
 
-// Who takes a waiting record over waits until its schedule is over, d(n) at most; and the number of retries has no bound that a sum could
-// overflow or take long for.
+// Who takes a waiting record over waits until its schedule is over, d(n) at most; and the number of retries has no bound that a
+// sum could overflow or take long for.
 func TestPropertyTakenOverGoesOnInItsSchedule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var waits, wants time.Duration

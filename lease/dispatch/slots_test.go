@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestManySlotsForYears: an owner that has used the slots alone for three centuries, which a thousand of them come to in four months,
-// still shares with one that comes.
+// TestManySlotsForYears: an owner that has used the slots alone for three centuries, which a thousand of them come to in four
+// months, still shares with one that comes.
 func TestManySlotsForYears(t *testing.T) {
 	got := map[string]int{}
 	var granted []*waiter

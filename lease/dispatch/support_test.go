@@ -123,7 +123,8 @@ type calls struct {
 }
 
 func newCalls() *calls {
-	return &calls{offsets: map[string][]int64{}, times: map[string][]time.Time{}, tokens: map[string][]lease.Token{}, inside: map[string]int{}}
+	return &calls{offsets: map[string][]int64{}, times: map[string][]time.Time{}, tokens: map[string][]lease.Token{},
+		inside: map[string]int{}}
 }
 
 // enter notes a call; what it returns ends it.

@@ -1,6 +1,7 @@
 package dispatch_test
 
-// This file has partitions that are assigned and cannot be opened yet (D12): they say so, and work begins when they can; all in virtual time.
+// This file has partitions that are assigned and cannot be opened yet (D12): they say so, and work begins when they can; all in
+// virtual time.
 
 import (
 	"context"
@@ -58,7 +59,10 @@ func TestPropertyUnopened(t *testing.T) {
 		leave := rapid.IntRange(20, 80).Draw(rt, "leaves")
 		synctest.Test(t, func(*testing.T) {
 			began, seen := time.Now(), &events{}
-			c := consume(t, dispatch.Config{AttemptTimeout: period, Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+			c := consume(t, dispatch.Config{
+				AttemptTimeout: period, Observer: seen,
+				Handler: func(context.Context, dispatch.Job) error { return nil },
+			})
 			for i, o := range all {
 				o.from = began.Add(time.Duration(after[i])*time.Second + time.Millisecond)
 				c.give(dispatch.Partition{Name: o.Name, Open: o.open})
@@ -93,7 +97,8 @@ func TestPropertyUnopened(t *testing.T) {
 					}
 				}
 				if want := max(0, int(until.Sub(began)/period)-1); told != want {
-					rt.Errorf("D12: %s told %d times that it is not open, want %d, open %v after the start", o.Name, told, want, until.Sub(began))
+					rt.Errorf("D12: %s told %d times that it is not open, want %d, open %v after the start", o.Name, told,
+						want, until.Sub(began))
 				}
 				if failed != o.fails {
 					rt.Errorf("D12: %s told %d of %d errors", o.Name, failed, o.fails)
@@ -113,7 +118,8 @@ func TestOpenReturnsNothing(t *testing.T) {
 		c := consume(t, dispatch.Config{Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
 		var once sync.Once
 		whole := filled(t, "a", 1)
-		c.give(dispatch.Partition{Name: "a", Open: func(context.Context) (source dispatch.Source, ledger lease.Ledger, err error) {
+		c.give(dispatch.Partition{Name: "a", Open: func(context.Context) (source dispatch.Source, ledger lease.Ledger,
+			err error) {
 			source, ledger = whole.Source, whole.Ledger
 			once.Do(func() { source, ledger = (*dispatch.Log)(nil), nil })
 			return source, ledger, nil
