@@ -121,7 +121,7 @@ func (cfg Config) complete() (Config, error) {
 		{"Observer", nilcheck.Optional(cfg.Observer), "nil (no observer) or an observer"},
 	} {
 		if part.wrong != "" {
-			return cfg, &InvalidError{Field: "Config." + part.field, Value: part.wrong, Allowed: part.allowed}
+			return cfg, invalidField("Config."+part.field, part.wrong, part.allowed)
 		}
 	}
 
@@ -137,7 +137,7 @@ func (cfg Config) complete() (Config, error) {
 	owned := max(1, cfg.MaxBuffered/8)
 	if cfg.Owner == nil {
 		if cfg.MaxPerOwner != 0 {
-			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0, or more with an Owner"}
+			return cfg, invalidField("Config.MaxPerOwner", cfg.MaxPerOwner, "0, or more with an Owner")
 		}
 		owned = cfg.MaxBuffered
 	}
@@ -152,7 +152,7 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
 		allowed := fmt.Sprintf("Backoff (%v) or more", cfg.Backoff)
-		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: allowed}
+		return cfg, invalidField("Config.MaxBackoff", cfg.MaxBackoff, allowed)
 	}
 	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
 		return cfg, err
@@ -181,7 +181,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, most T) erro
 		*value = zero
 	}
 	if *value < 0 || *value > most {
-		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: allowed(zero, most)}
+		return invalidField("Config."+field, *value, allowed(zero, most))
 	}
 	return nil
 }

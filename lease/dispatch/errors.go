@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 var (
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("dispatch: invalid value")
 	// ErrDrain says that a drain left something unfinished: handlers that were still running, or whose outcome could not be
 	// written to the ledger, which the text counts as abandoned; or the floor was not committed, for the reason wrapped.
 	// Nothing is lost: leases are released, and the next owner of the partition goes on.
@@ -30,19 +30,10 @@ var (
 	errNothing = errors.New("dispatch: Fetch returned neither records nor an error")
 )
 
-// InvalidError rejects a Config field, an argument or a call.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *lease.InvalidError {
+	return &lease.InvalidError{Field: "dispatch." + field, Value: value, Allowed: allowed}
 }
-
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("dispatch: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Unwrap returns ErrInvalid.
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 func allowed[T any](zero, most T) string {
 	return fmt.Sprintf("above 0 to %v, or 0 (the default, %v)", most, zero)
@@ -90,7 +81,7 @@ func ordered(from int64, records []Record) error {
 }
 
 func outOfOrder(from, offset int64, allowed string) error {
-	return &InvalidError{Field: fmt.Sprintf("an offset of Fetch from %d", from), Value: offset, Allowed: allowed}
+	return invalidField(fmt.Sprintf("an offset of Fetch from %d", from), offset, allowed)
 }
 
 // drainError is an ErrDrain.

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -245,7 +246,7 @@ func TestSloppySourceIsRefused(t *testing.T) {
 				if len(refused) == 0 {
 					t.Fatal("D2: nothing was refused")
 				}
-				if err := refused[0].Err; want != "" && (!is[*dispatch.InvalidError](err) || err.Error() != want) {
+				if err := refused[0].Err; want != "" && (!is[*lease.InvalidError](err) || err.Error() != want) {
 					t.Errorf("D2: refused: %v", refused[0].Err)
 				}
 			})
@@ -304,7 +305,7 @@ func TestObserverPanics(t *testing.T) {
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 1)
 		equal(t, "panics", r.Stats().ObserverPanics, uint64(len(seen.all)))
-		if err := r.Run(context.Background()); !errors.Is(err, dispatch.ErrInvalid) {
+		if err := r.Run(context.Background()); !errors.Is(err, lease.ErrInvalid) {
 			t.Errorf("second Run: %v", err)
 		}
 	})

@@ -29,8 +29,8 @@ func TestConfig(t *testing.T) {
 		"Timeout":  {Conn: nc, Bucket: "b", Timeout: -1},
 	} {
 		s, err := leasenats.Open(ctx, cfg)
-		var invalid *leasenats.InvalidError
-		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, leasenats.ErrInvalid) || invalid.Field != "Config."+field {
+		var invalid *lease.InvalidError
+		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, lease.ErrInvalid) || invalid.Field != "leasenats.Config."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -44,8 +44,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	var invalid *leasenats.InvalidError
-	if _, err := leasenats.Open(nil, leasenats.Config{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) || invalid.Field != "ctx" { //nolint:staticcheck // refused, not a panic
+	var invalid *lease.InvalidError
+	if _, err := leasenats.Open(nil, leasenats.Config{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) || invalid.Field != "leasenats.ctx" { //nolint:staticcheck // refused, not a panic
 		t.Errorf("a nil context: %v", err)
 	}
 
@@ -56,7 +56,7 @@ func TestConfig(t *testing.T) {
 	for _, list = range zero.List(ctx, durable.Held) {
 	}
 	for _, err := range []error{load, swap, list} {
-		if !errors.As(err, &invalid) || invalid.Field != "Store" {
+		if !errors.As(err, &invalid) || invalid.Field != "leasenats.Store" {
 			t.Errorf("a zero Store: %v", err)
 		}
 	}

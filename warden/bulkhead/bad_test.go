@@ -19,8 +19,8 @@ import (
 
 func wantInvalid(t *testing.T, err error, field string) {
 	t.Helper()
-	var invalid *InvalidError
-	if !errors.As(err, &invalid) || !errors.Is(err, ErrInvalid) || invalid.Field != field || invalid.Allowed == "" || !strings.Contains(err.Error(), field) {
+	var invalid *decision.InvalidError
+	if !errors.As(err, &invalid) || !errors.Is(err, decision.ErrInvalid) || invalid.Field != "bulkhead."+field || invalid.Allowed == "" || !strings.Contains(err.Error(), field) {
 		t.Errorf("%v, want an InvalidError of %s", err, field)
 	}
 }
@@ -118,7 +118,7 @@ func TestBadPlan(t *testing.T) {
 	} {
 		p := s.Plan()
 		change(&p)
-		if _, err := s.Resize(p); !errors.Is(err, ErrInvalid) {
+		if _, err := s.Resize(p); !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -36,7 +37,7 @@ func Example() {
 
 func ExampleNew() {
 	_, err := monitor.New(monitor.Config{Recorder: new(monitor.Recorder)})
-	fmt.Println(errors.Is(err, monitor.ErrInvalid))
+	fmt.Println(errors.Is(err, decision.ErrInvalid))
 	fmt.Println(err)
 	// Output:
 	// true

@@ -102,7 +102,7 @@ func startBad(t *testing.T, p dispatch.Partition, handle func(dispatch.Job)) *ba
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			switch {
-			case e.Kind == dispatch.FetchFailed && errors.Is(e.Err, dispatch.ErrInvalid):
+			case e.Kind == dispatch.FetchFailed && errors.Is(e.Err, lease.ErrInvalid):
 				b.refused++
 			case e.Kind == dispatch.Stalled:
 				b.stalled = e.Reason
