@@ -4,7 +4,6 @@ package warden
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,29 +16,29 @@ import (
 
 // Aliases of package limiter, so that most programs import this package alone.
 type (
-	// Task describes one execution to be admitted: limiter.Task.
-	Task = limiter.Task
-	// Priority orders tasks, higher first: limiter.Priority.
-	Priority = limiter.Priority
-	// Rejection is the error of a task that was not started: limiter.Rejection.
-	Rejection = limiter.Rejection //nolint:errname // the name that the limiter gives it
-	// ReentryError rejects a second slot for work that already holds one: limiter.ReentryError.
-	ReentryError = limiter.ReentryError
+	// Task describes one execution to be admitted: decision.Task.
+	Task = decision.Task
+	// Priority orders tasks, higher first: decision.Priority.
+	Priority = decision.Priority
+	// Rejection is the error of a task that was not started: decision.Rejection.
+	Rejection = decision.Rejection //nolint:errname // the name that the limiter gives it
+	// ReentryError rejects a second slot for work that already holds one: decision.ReentryError.
+	ReentryError = decision.ReentryError
 )
 
 // Common priorities, from package limiter.
 const (
-	Background = limiter.Background
-	Normal     = limiter.Normal
-	High       = limiter.High
-	Critical   = limiter.Critical
+	Background = decision.Background
+	Normal     = decision.Normal
+	High       = decision.High
+	Critical   = decision.Critical
 )
 
 var (
 	// ErrRejected matches every [*Rejection] with errors.Is.
-	ErrRejected = limiter.ErrRejected
+	ErrRejected = decision.ErrRejected
 	// ErrReentry matches every [*ReentryError] with errors.Is.
-	ErrReentry = limiter.ErrReentry
+	ErrReentry = decision.ErrReentry
 )
 
 // Sampler takes measurements; [monitor.Sampler] implements it. The warden never calls it concurrently.
@@ -102,22 +101,15 @@ const (
 )
 
 // ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("warden: invalid argument")
+var ErrInvalid = decision.ErrInvalid
 
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// InvalidError is that of every package below: it names a field or argument, its value and what is allowed.
+type InvalidError = decision.InvalidError
+
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Interval.
+func invalidField(field string, value any, allowed string) *InvalidError {
+	return &InvalidError{Field: field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("warden: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // New returns a warden, ready for use under the initial decision; see [Warden.Run]. It starts no goroutine. The error is an
 // [*InvalidError], or that of the layer whose configuration is invalid.

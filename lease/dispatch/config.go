@@ -4,7 +4,6 @@ package dispatch
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -151,8 +150,7 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
-		allowed := fmt.Sprintf("Backoff (%v) or more", cfg.Backoff)
-		return cfg, invalidField("Config.MaxBackoff", cfg.MaxBackoff, allowed)
+		return cfg, invalidField("Config.MaxBackoff", cfg.MaxBackoff, "Backoff ("+cfg.Backoff.String()+") or more")
 	}
 	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
 		return cfg, err

@@ -43,7 +43,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 		zero  bool
 	}{{"Name", cfg.Name == ""}, {"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}} {
 		if !own.zero {
-			return nil, invalidField("Config."+own.field, "set", "nothing: it is the partition's")
+			return nil, invalidField("Config."+own.field, "set", "nothing: each Partition of the Ownership has its own")
 		}
 	}
 	cfg.Ledger, cfg.Source = struct{ lease.Ledger }{}, new(Log) // so that there are some; no Dispatcher sees them
@@ -105,7 +105,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
 		c.mu.Unlock()
-		return invalidField("Partition.Name", p.Name, "one that this consumer does not hold")
+		return invalidField("Partition.Name", p.Name, "a partition that this consumer does not hold already")
 	}
 	d := sharing(cfg, c.slots, c.records, c.trials)
 	d.openPartition = p.Open

@@ -17,8 +17,8 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/testkit/lettertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
-	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
 )
 
 // dialer is a lettertest.Dial as the client takes it.

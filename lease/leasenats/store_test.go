@@ -35,10 +35,10 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	for want, cfg := range map[string]leasenats.Config{
-		"leasenats: Config.Conn is nil; allowed: a connection":                                                          {Bucket: "b"},
-		`leasenats: Config.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`:                                     {Conn: nc},
-		`leasenats: Config.Ledger is "source-S"; allowed: 1 to 64 letters, digits, - and _, not beginning with source-`: {Conn: nc, Bucket: "b", Ledger: "source-S"}, // a Source's position is there
-		"leasenats: Config.Timeout is -1ms; allowed: 0 (the default, 5s) or more":                                       {Conn: nc, Bucket: "b", Timeout: -time.Millisecond},
+		"lease: leasenats.Config.Conn is nil; allowed: a connection":                                                          {Bucket: "b"},
+		`lease: leasenats.Config.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`:                                     {Conn: nc},
+		`lease: leasenats.Config.Ledger is "source-S"; allowed: 1 to 64 letters, digits, - and _, not beginning with source-`: {Conn: nc, Bucket: "b", Ledger: "source-S"}, // a Source's position is there
+		"lease: leasenats.Config.Timeout is -1ms; allowed: 0 (the default, 5s) or more":                                       {Conn: nc, Bucket: "b", Timeout: -time.Millisecond},
 	} {
 		if _, err := leasenats.Open(ctx, cfg); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -45,7 +45,7 @@ func TestBadConfig(t *testing.T) {
 		{"Config.Observer", Config{Total: 1, Observer: (*recording)(nil), Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Compartments[0].Name", Config{Total: 1, Compartments: []CompartmentConfig{{Max: 1}}}},
 		{"Config.Compartments[1].Name", Config{Total: 2, Compartments: []CompartmentConfig{{Name: "a", Max: 1}, {Name: "a", Max: 1}}}},
-		{"the sum of Config.Compartments[].Guaranteed", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
+		{"Config.Compartments: the sum of Guaranteed", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: 11})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: -1})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: math.MaxInt})},

@@ -29,7 +29,7 @@ func doOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 	fallback, ok := c.pool.config.Fallback.(fallbackOf[T])
 	if !ok {
 		return v, invalidField(
-			fmt.Sprintf("the result of fn in %q", c.pool.config.Name), reflect.TypeFor[T](),
+			fmt.Sprintf("Do: the result of fn in %q", c.pool.config.Name), reflect.TypeFor[T](),
 			fmt.Sprintf("%v, as of the compartment's Fallback; or call DoOr", c.pool.config.Fallback.ofType()),
 		)
 	}

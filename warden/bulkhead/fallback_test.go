@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func TestFallbackRules(t *testing.T) {
@@ -53,7 +52,7 @@ func TestFallbackRules(t *testing.T) {
 		first := w.send(a, "first")
 		w.send(a, "waits")
 		v, err = DoOr(t.Context(), a, nothing, func(_ context.Context, err error) (int, error) { cause = err; return 42, nil })
-		want("rejection", 4, limiter.ErrRejected, v, err)
+		want("rejection", 4, decision.ErrRejected, v, err)
 		w.let(first)
 		w.home()
 
@@ -137,7 +136,7 @@ func TestAFallbackOfAnotherType(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, Fallback: FallbackOf(func(context.Context, error) (string, error) { return "some", nil })})
 	_, err := Do(t.Context(), a, func(context.Context) (int, error) { t.Error("B9: called"); return 0, nil })
 	var invalid *decision.InvalidError
-	if !errors.As(err, &invalid) || err.Error() != `bulkhead: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
+	if !errors.As(err, &invalid) || err.Error() != `warden: bulkhead.Do: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
 		t.Errorf("B9: %v", err)
 	}
 	fails := func(context.Context) (int, error) { return 0, errors.New("broken") }

@@ -1,4 +1,4 @@
-// The error of this package.
+// Bad input is rejected with the one error type of the module.
 
 package monitor
 

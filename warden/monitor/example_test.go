@@ -41,7 +41,7 @@ func ExampleNew() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// monitor: Config.Recorder is a zero Recorder; allowed: nil or a recorder made by NewRecorder
+	// warden: monitor.Config.Recorder is a zero Recorder; allowed: nil or a recorder made by NewRecorder
 }
 
 // An execution that says nothing about the work is discarded.
