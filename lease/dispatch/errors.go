@@ -81,7 +81,7 @@ func ordered(from int64, records []Record) error {
 }
 
 func outOfOrder(from, offset int64, allowed string) error {
-	return invalidField(fmt.Sprintf("an offset of Fetch from %d", from), offset, allowed)
+	return invalidField(fmt.Sprintf("Source.Fetch: an offset from %d on", from), offset, allowed)
 }
 
 // drainError is an ErrDrain.

@@ -198,7 +198,7 @@ func TestSloppySourceIsRefused(t *testing.T) {
 				}
 				return records
 			},
-			want: "dispatch: an offset of Fetch from 0 is -3; allowed: 0 or more",
+			want: "lease: dispatch.Source.Fetch: an offset from 0 on is -3; allowed: 0 or more",
 		},
 		"neighbours swapped": {
 			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {
@@ -206,13 +206,13 @@ func TestSloppySourceIsRefused(t *testing.T) {
 				slices.Reverse(records)
 				return records
 			},
-			want: "dispatch: an offset of Fetch from 0 is 11; allowed: more than 12, the offset before",
+			want: "lease: dispatch.Source.Fetch: an offset from 0 on is 11; allowed: more than 12, the offset before",
 		},
 		"twice": {
 			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {
 				return append(records[len(records)-1:], records[len(records)-1])
 			},
-			want: "dispatch: an offset of Fetch from 0 is 12; allowed: more than 12, the offset before",
+			want: "lease: dispatch.Source.Fetch: an offset from 0 on is 12; allowed: more than 12, the offset before",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
