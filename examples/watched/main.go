@@ -93,7 +93,7 @@ func run() error {
 		},
 		DeadLetter:  dispatch.Discard,
 		CommitEvery: 10 * time.Millisecond,
-		Observer:    &dispatch.Logger{To: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))},
+		Observer:    dispatch.NewLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	})
 	if err != nil {
 		return err
