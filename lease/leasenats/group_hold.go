@@ -58,10 +58,9 @@ type heartbeat struct {
 // member was given them. When ctx is done it gives back each partition as soon as its work has returned, leaves, and
 // returns nil.
 //
-// Hold returns an error, and its partitions are lost, when Conn is closed or the bucket is gone (*UnreachableError),
-// when the record was not written by a group (*KeyError; delete the key, and the group forms anew), or when it is of a
-// group with other partitions (*InvalidError). A nil argument or a Group that OpenGroup did not make is an *InvalidError
-// as well.
+// Hold returns an error, and its partitions are lost, when Conn is closed or the bucket is gone, when the record was not
+// written by a group (delete the key, and the group forms anew), or when it is of a group with other partitions
+// (*lease.InvalidError). A nil argument or a Group that OpenGroup did not make is a *lease.InvalidError as well.
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
@@ -141,7 +140,7 @@ func (m *member) within(wait time.Duration) time.Duration {
 
 // final: trying again will not help. A bucket that is not there may be one that the server has not opened yet, for a while.
 func (m *member) final(err error) bool {
-	var unreachable *UnreachableError
+	var unreachable *unreachableError
 	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
 }
 
@@ -204,7 +203,7 @@ func (m *member) round(leaving bool) error {
 		}
 		record, wrong := decodeGroup(&m.cfg, value)
 		if wrong != "" {
-			return &KeyError{Bucket: m.cfg.Bucket, Key: m.key, Reason: wrong}
+			return foreignKey(m.cfg.Bucket, m.key, wrong)
 		}
 		if err := record.agrees(&m.cfg); err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 
 // session is what lies between a connection and its end. Only serve's goroutine uses the connection.
 type session struct {
-	*Ownership
+	*Group
 	conn    *pgx.Conn
 	joining *episode.Episode // from a failure until the member has joined
 	base    context.Context  // of every work
@@ -51,7 +51,7 @@ const (
 // serve holds partitions until the session breaks, which is the error, or ctx is done and all has been given back. No work is running
 // when it returns.
 func (s *session) serve(ctx context.Context) error {
-	s.until = time.Now().Add(s.cfg.Lease)
+	s.until = time.Now().Add(s.cfg.Session)
 	member, err := s.register(ctx)
 	registered := err == nil
 	for err == nil {
@@ -101,7 +101,7 @@ func (s *session) ask(call func(context.Context) error) error {
 	if err := call(ctx); err != nil {
 		return err
 	}
-	s.until = sent.Add(s.cfg.Lease)
+	s.until = sent.Add(s.cfg.Session)
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (s *session) round(leaving bool) error {
 		return err
 	}
 	if leaving {
-		s.askBack(len(s.cfg.Partitions))
+		s.askBack(len(s.cfg.Names))
 		return nil
 	}
 	if _, member := v.counts[v.me]; !member {

@@ -36,7 +36,7 @@ func TestLedger(t *testing.T) {
 	if err := leasepg.Migrate(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
-	store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: "orders/0"})
+	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: "orders/0"})
 	if err != nil {
 		t.Fatal(err)
 	}

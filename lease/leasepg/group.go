@@ -21,50 +21,69 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
-// OwnershipConfig configures a group and one member of it.
-type OwnershipConfig struct {
+// GroupConfig configures a group and one member of it. Conn, Group and Outbox are required, or Names and Open in place of
+// Outbox.
+type GroupConfig struct {
 	// Conn says how to connect; pgx.ParseConfig makes it from a URL. Required. The member opens one connection at a
 	// time. It must lead to the server itself, not to a pooler.
 	Conn *pgx.ConnConfig
 	// Group is the group's name, unique in the database: 1 to 255 bytes.
 	Group string
-	// Partitions are the names of all partitions, in any order. Required. A member with more names than the others takes
-	// those alone.
-	Partitions []string
-	// Open opens a partition for this member: its Source and its Ledger, for one call of work. Required. If it fails,
-	// work is called with a Partition whose Open calls it again: a dispatch.Consumer keeps the partition, says Stalled
-	// (unopened), and tries again after pauses up to 5 s. Its ctx is work's.
+	// Outbox has the partitions that are shared out.
+	Outbox *Outbox
+	// Ledger configures the ledgers of Outbox's partitions, which are in its database, each under its partition's name.
+	// Zero, they give a record up at its first failure. Not used with Open.
+	Ledger lease.Config
+	// Names are the names of all partitions, in any order. Nil: those of Outbox. A member with more names than the others
+	// takes those alone.
+	Names []string
+	// Open opens a partition for this member: its Source and its Ledger, for one call of work. Nil: a partition of Outbox
+	// with a ledger as above. If it fails, work is called with a Partition whose Open calls it again: a dispatch.Consumer
+	// keeps the partition, says Stalled (unopened), and tries again after pauses up to 5 s. Its ctx is work's.
 	Open func(ctx context.Context, partition string) (dispatch.Partition, error)
-	// Lease is how long a member may be silent before the server takes its partitions away. The member queries every
-	// second, or every quarter of Lease if that is less. 0: 10 s. 100 ms to an hour.
-	Lease time.Duration
+	// Session is how long a member may be silent before the group takes its partitions, by the server. The member queries
+	// every second, or every quarter of Session if that is less. 0: 10 s. 100 ms to an hour.
+	Session time.Duration
 	// OnError is called with the reason why the membership was lost or could not begin, with Open's errors, and when the
-	// server or Open has not answered for Lease: a wrong password is reported nowhere else. What goes on failing is
+	// server or Open has not answered for a Session: a wrong password is reported nowhere else. What goes on failing is
 	// reported at once and then once a minute, until the member has joined, or Open has succeeded. It must be safe for
 	// concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 }
 
-// Ownership is a dispatch.Ownership in PostgreSQL: the member with the advisory lock of a partition has the partition.
-// Members share the partitions evenly, by reading who holds which lock. It needs no table and no rights but to connect.
-// It must come from NewOwnership.
-type Ownership struct {
-	cfg      OwnershipConfig
+// Group is membership of a group whose members share partitions out by advisory locks: the member with the lock of a
+// partition has the partition. They share evenly, by reading who holds which lock. It needs no table and no rights but to
+// connect. It must come from OpenGroup.
+type Group struct {
+	cfg      GroupConfig
 	class    int32            // of the partitions' locks
 	memberOf int32            // of the members' locks
 	key      map[string]int32 // of each partition
 	name     map[int32]string // of each key
 }
 
-var _ dispatch.Ownership = (*Ownership)(nil)
+var _ dispatch.Ownership = (*Group)(nil)
 
-// NewOwnership returns an Ownership. It does not connect. Errors: *lease.InvalidError naming the field.
-func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
-	invalid := func(field, value, allowed string) (*Ownership, error) {
-		return nil, &lease.InvalidError{Field: "leasepg.OwnershipConfig." + field, Value: value, Allowed: allowed}
+// OpenGroup returns a Group. It neither connects nor blocks: Hold joins. ctx bounds nothing here, and must not be nil.
+// Errors: *lease.InvalidError naming the field.
+func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
+	invalid := func(field, value, allowed string) (*Group, error) {
+		return nil, &lease.InvalidError{Field: "leasepg.GroupConfig." + field, Value: value, Allowed: allowed}
 	}
-	if cfg.Lease == 0 {
-		cfg.Lease = 10 * time.Second
+	if ctx == nil {
+		return nil, noContext()
+	}
+	if cfg.Session == 0 {
+		cfg.Session = 10 * time.Second
+	}
+	if cfg.Names == nil {
+		cfg.Names = cfg.Outbox.Partitions()
+	}
+	if cfg.Open == nil && cfg.Outbox != nil {
+		var err error
+		if cfg.Open, err = cfg.Outbox.opener(cfg.Ledger); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(err error) {
@@ -76,26 +95,26 @@ func NewOwnership(cfg OwnershipConfig) (*Ownership, error) {
 		return invalid("Conn", "nil", "a configuration made by pgx.ParseConfig")
 	case len(cfg.Group) < 1 || len(cfg.Group) > maxLedger:
 		return invalid("Group", strconv.Quote(cfg.Group), "1 to 255 bytes")
-	case len(cfg.Partitions) == 0:
-		return invalid("Partitions", "none", "one or more")
+	case len(cfg.Names) == 0:
+		return invalid("Names", "none", "one or more, or an Outbox")
 	case cfg.Open == nil:
-		return invalid("Open", "nil", "a function")
-	case cfg.Lease < 100*time.Millisecond || cfg.Lease > time.Hour:
-		return invalid("Lease", cfg.Lease.String(), "100ms to 1h")
+		return invalid("Open", "nil", "a function, or an Outbox")
+	case cfg.Session < 100*time.Millisecond || cfg.Session > time.Hour:
+		return invalid("Session", cfg.Session.String(), "100ms to 1h, or 0 (the default, 10s)")
 	}
-	cfg.Conn, cfg.Partitions = cfg.Conn.Copy(), slices.Clone(cfg.Partitions)
-	o := &Ownership{
+	cfg.Conn, cfg.Names = cfg.Conn.Copy(), slices.Clone(cfg.Names)
+	g := &Group{
 		cfg: cfg, class: number("partitions of " + cfg.Group), memberOf: number("members of " + cfg.Group),
 		key: map[string]int32{}, name: map[int32]string{},
 	}
-	for _, p := range cfg.Partitions {
+	for _, p := range cfg.Names {
 		k := number(p)
-		if other, twice := o.name[k]; twice {
-			return invalid("Partitions", strconv.Quote(p)+" and "+strconv.Quote(other), "names with different 31-bit hashes; rename one")
+		if other, twice := g.name[k]; twice {
+			return invalid("Names", strconv.Quote(p)+" and "+strconv.Quote(other), "names with different 31-bit hashes; rename one")
 		}
-		o.key[p], o.name[k] = k, p
+		g.key[p], g.name[k] = k, p
 	}
-	return o, nil
+	return g, nil
 }
 
 // number is the 31-bit hash that stands for a name in a lock.
@@ -106,41 +125,41 @@ func number(name string) int32 {
 	return int32((sum ^ sum>>31) & (1<<31 - 1))
 }
 
-// Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard from for Lease,
+// Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard from for a Session,
 // has lost all its partitions, waits until every work has returned, and joins again, as long as ctx lasts. A member that
 // cannot connect, also for the first time, retries with its next query: an unreachable server, a wrong password and a
 // missing database are sent to OnError. A partition whose work returns while it is held is given back and may be taken
 // again with the member's next query.
 //
-// Hold returns nil when ctx is done. It returns an error when no server could ever admit the member: *PoolerError,
-// *SettingError, or *lease.InvalidError for a nil argument or an Ownership that NewOwnership did not make.
-func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+// Hold returns nil when ctx is done. It returns a *lease.InvalidError when no server could ever admit the member (Conn
+// leads to a pooler, or to a PostgreSQL before 14), and for a nil argument or a Group that OpenGroup did not make.
+func (g *Group) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
 		return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
-	case o == nil || o.cfg.Conn == nil:
-		return &lease.InvalidError{Field: "leasepg.Ownership", Value: "nil or zero", Allowed: "an ownership made by NewOwnership"}
+	case g == nil || g.cfg.Conn == nil:
+		return &lease.InvalidError{Field: "leasepg.Group", Value: "nil or zero", Allowed: "a group made by OpenGroup"}
 	case work == nil:
 		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
 	var joining episode.Episode
 	for {
-		answers := o.expect(&joining, "the server")
-		conn, err := o.join(ctx)
+		answers := g.expect(&joining, "the server")
+		conn, err := g.join(ctx)
 		answers()
 		if err == nil {
-			joining.Tell(o.cfg.OnError, nil)
-			s := &session{Ownership: o, conn: conn, joining: &joining, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, opening: map[string]*episode.Episode{}}
+			joining.Tell(g.cfg.OnError, nil)
+			s := &session{Group: g, conn: conn, joining: &joining, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, opening: map[string]*episode.Episode{}}
 			err = s.serve(ctx)
 		}
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was asked to end, and what it held is nobody's
 		}
-		if is[*PoolerError](err) || is[*SettingError](err) {
+		if is[*lease.InvalidError](err) {
 			return err
 		}
-		joining.Tell(o.cfg.OnError, err)
-		pause := time.NewTimer(o.beat())
+		joining.Tell(g.cfg.OnError, err)
+		pause := time.NewTimer(g.beat())
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -149,46 +168,46 @@ func (o *Ownership) Hold(ctx context.Context, work func(context.Context, dispatc
 	}
 }
 
-// expect reports that who has not answered for Lease, unless it is called off before.
-func (o *Ownership) expect(e *episode.Episode, who string) (answers func() bool) {
-	return time.AfterFunc(o.cfg.Lease, func() {
-		e.Tell(o.cfg.OnError, fmt.Errorf("leasepg: group %s: %s has not answered for %v", o.cfg.Group, who, o.cfg.Lease))
+// expect reports that who has not answered for a Session, unless it is called off before.
+func (g *Group) expect(e *episode.Episode, who string) (answers func() bool) {
+	return time.AfterFunc(g.cfg.Session, func() {
+		e.Tell(g.cfg.OnError, fmt.Errorf("leasepg: group %s: %s has not answered for %v", g.cfg.Group, who, g.cfg.Session))
 	}).Stop
 }
 
 // beat is the time between two of a member's questions, and between two attempts to join.
-func (o *Ownership) beat() time.Duration { return min(o.cfg.Lease/4, time.Second) }
+func (g *Group) beat() time.Duration { return min(g.cfg.Session/4, time.Second) }
 
 // join connects, and finds out whether the connection is a session that ends when this member is silent.
-func (o *Ownership) join(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(o.cfg.Lease, 5*time.Second))
+func (g *Group) join(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(g.cfg.Session, 5*time.Second))
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, o.cfg.Conn.Copy())
+	conn, err := pgx.ConnectConfig(ctx, g.cfg.Conn.Copy())
 	if err != nil {
 		return nil, err
 	}
-	if err := o.prepareSession(ctx, conn); err != nil {
+	if err := g.prepareSession(ctx, conn); err != nil {
 		drop(conn)
 		return nil, err
 	}
 	return conn, nil
 }
 
-func (o *Ownership) prepareSession(ctx context.Context, conn *pgx.Conn) error {
+func (g *Group) prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var set string
 	// The server counts how long the session is idle: a client that stands still would otherwise keep its locks for as long as its
 	// connection is open, and nothing closes that.
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
-		strconv.FormatInt(o.cfg.Lease.Milliseconds(), 10)).Scan(&pid, &set)
+		strconv.FormatInt(g.cfg.Session.Milliseconds(), 10)).Scan(&pid, &set)
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.As(err, &pgErr) && pgErr.Code == undefinedObject:
-		return &SettingError{Name: "idle_session_timeout", Value: "unknown to the server", Allowed: "PostgreSQL 14 or later"}
+		return settingError("idle_session_timeout", "unknown to the server", "PostgreSQL 14 or later")
 	case err != nil:
 		return err
 	case pid != conn.PgConn().PID():
-		return &PoolerError{Announced: conn.PgConn().PID(), Found: pid}
+		return poolerError(conn.PgConn().PID(), pid)
 	}
 	return nil
 }
@@ -210,8 +229,8 @@ type view struct {
 }
 
 // free are the partitions that nobody holds.
-func (o *Ownership) free(v view) []string {
-	return slices.DeleteFunc(slices.Clone(o.cfg.Partitions), func(p string) bool { return v.held[p] })
+func (g *Group) free(v view) []string {
+	return slices.DeleteFunc(slices.Clone(g.cfg.Names), func(p string) bool { return v.held[p] })
 }
 
 // shares says how many of the free partitions are for this member, and how many of its own it should give back, given that every
