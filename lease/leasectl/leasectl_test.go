@@ -141,7 +141,7 @@ func onNATS(t *testing.T) desk {
 	js := must(jetstream.New(nc))(t)
 	stream := must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}}))(t)
 	letters := must(leasenats.OpenLetters(t.Context(), leasenats.LettersConfig{
-		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS", Subject: func(r dispatch.Record) string { return "orders." + r.Domain },
+		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS", Route: func(r dispatch.Record) string { return "orders." + r.Domain },
 	}))(t)
 	return desk{
 		letters: letters, flags: []string{"-nats", s.ClientURL()},

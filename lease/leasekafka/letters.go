@@ -26,10 +26,10 @@ type LettersConfig struct {
 	Brokers []string
 	// Topic is the topic of the letters. Required. OpenLetters creates it if it does not exist: one partition, compacted.
 	Topic string
-	// Key returns the key that a record had, for the replayed record; empty: null. Nil: its domain, or null where that
+	// Route returns the key that a record had, for the replayed record; empty: null. Nil: its domain, or null where that
 	// is the record's dispatch.Keyless. Required where GroupConfig.Domain is set. Put calls it and writes the result into
 	// the letter.
-	Key func(record dispatch.Record) string
+	Route func(record dispatch.Record) string
 	// Options are further options of the client: TLS, SASL, a logger. Those that this package sets override them.
 	Options []kgo.Opt
 }
@@ -83,8 +83,8 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, erro
 	case cfg.Topic == "":
 		return nil, invalidField("LettersConfig.Topic", `""`, "the name of a topic")
 	}
-	if cfg.Key == nil {
-		cfg.Key = keyOf
+	if cfg.Route == nil {
+		cfg.Route = keyOf
 	}
 	s := &letters{cfg: cfg, lock: make(chan struct{}, 1), states: map[deadletter.ID]*letterState{}}
 	client, err := s.connect()
@@ -332,7 +332,7 @@ func (s *letters) Put(ctx context.Context, letter deadletter.Letter) error {
 		if f := s.states[id]; f != nil && (f.there || f.gone != "") {
 			return nil
 		}
-		letter.Route = s.cfg.Key(letter.Record)
+		letter.Route = s.cfg.Route(letter.Record)
 		value, err := letter.MarshalBinary()
 		if err != nil {
 			return err

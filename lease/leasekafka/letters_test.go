@@ -90,7 +90,7 @@ func TestLettersKeepTheKey(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 4)
 		s, err := leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{
-			Brokers: k.brokers, Topic: k.topic + "-dead", Options: []kgo.Opt{k.dialer()}, Key: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
+			Brokers: k.brokers, Topic: k.topic + "-dead", Options: []kgo.Opt{k.dialer()}, Route: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -27,10 +27,10 @@ type LettersConfig struct {
 	Bucket string
 	// Stream is the stream of the records. Required for Put, which writes it into the letter.
 	Stream string
-	// Subject returns the subject to publish a record to in a replay, before any subject transform of the stream. Nil:
-	// its domain, which is right where the Group has no Domain of its own and the stream has no transform. Put calls it
-	// and writes the result into the letter.
-	Subject func(record dispatch.Record) string
+	// Route returns the subject to publish a record to in a replay, before any subject transform of the stream. Nil: its
+	// domain, which is right where the Group has no Domain of its own and the stream has no transform. Put calls it and
+	// writes the result into the letter.
+	Route func(record dispatch.Record) string
 	// Replicas and Storage are the bucket's, as in StoreConfig.
 	Replicas int
 	Storage  jetstream.StorageType
@@ -69,8 +69,8 @@ const (
 // within the stream's duplicate window (2 minutes unless configured) the record is appended once, after that perhaps a
 // second time. A Discard in between succeeds although the record has been appended.
 func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, error) {
-	if cfg.Subject == nil {
-		cfg.Subject = func(record dispatch.Record) string { return record.Domain }
+	if cfg.Route == nil {
+		cfg.Route = func(record dispatch.Record) string { return record.Domain }
 	}
 	bucket := StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: "dead-letters", Replicas: cfg.Replicas, Storage: cfg.Storage}
 	if err := validate(ctx, "LettersConfig.", bucket); err != nil {
@@ -101,7 +101,7 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	if s.cfg.Stream == "" {
 		return invalidField("LettersConfig.Stream", `""`, "the name of the stream that the records came from")
 	}
-	l.Route = s.cfg.Stream + " " + s.cfg.Subject(l.Record)
+	l.Route = s.cfg.Stream + " " + s.cfg.Route(l.Record)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	value, err := l.AppendBinary([]byte{tagLetter})

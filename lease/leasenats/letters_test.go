@@ -55,7 +55,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
 			own := must(nats.Connect(url, nats.SetCustomDialer(dialer{dial}), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))(t)
 			t.Cleanup(own.Close)
-			return must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: own, Bucket: "desk", Stream: "ORDERS", Subject: letterSubject}))(t)
+			return must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: own, Bucket: "desk", Stream: "ORDERS", Route: letterSubject}))(t)
 		},
 	}
 	return desk
@@ -77,7 +77,7 @@ func TestLettersThroughATransform(t *testing.T) {
 	record := fetch(t, all, 1, 1)[0]
 	letters, err := leasenats.OpenLetters(ctx, leasenats.LettersConfig{
 		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS",
-		Subject: func(r dispatch.Record) string { return "orders." + r.Domain[strings.LastIndexByte(r.Domain, '.')+1:] },
+		Route: func(r dispatch.Record) string { return "orders." + r.Domain[strings.LastIndexByte(r.Domain, '.')+1:] },
 	})
 	noError(t, err)
 	var cfg dispatch.Config
