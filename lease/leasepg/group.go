@@ -1,6 +1,6 @@
 package leasepg
 
-// This file is a group whose members share partitions out by advisory locks: its configuration, and one member's life in it.
+// This file is a group whose members share partitions out by advisory locks: its configuration, and how a member connects.
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/episode"
+	"github.com/stopbank/stopbank/lease/internal/group"
 )
 
 // GroupConfig configures a group and one member of it. Conn, Group and Outbox are required, or Names and Open in place of
@@ -125,47 +125,56 @@ func number(name string) int32 {
 	return int32((sum ^ sum>>31) & (1<<31 - 1))
 }
 
-// Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard from for a Session,
-// has lost all its partitions, waits until every work has returned, and joins again, as long as ctx lasts. A member that
-// cannot connect, also for the first time, retries with its next query: an unreachable server, a wrong password and a
-// missing database are sent to OnError. A partition whose work returns while it is held is given back and may be taken
-// again with the member's next query.
+// Hold implements dispatch.Ownership. A member whose connection breaks, or that the server has not heard from for a
+// Session, has lost all its partitions, and joins again, as long as ctx lasts. A member that cannot connect, also for the
+// first time, retries with its next query: an unreachable server, a wrong password and a missing database are sent to
+// OnError. A partition whose work returns while it is held is given back and may be taken again with the member's next
+// query. When ctx is done it gives back each partition as soon as its work has returned, leaves, and returns nil.
 //
-// Hold returns nil when ctx is done. It returns a *lease.InvalidError when no server could ever admit the member (Conn
-// leads to a pooler, or to a PostgreSQL before 14), and for a nil argument or a Group that OpenGroup did not make.
+// Hold returns a *lease.InvalidError when no server could ever admit the member (Conn leads to a pooler, or to a PostgreSQL
+// before 14), and for a nil argument or a Group that OpenGroup did not make.
 func (g *Group) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
-		return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+		return noContext()
 	case g == nil || g.cfg.Conn == nil:
 		return &lease.InvalidError{Field: "leasepg.Group", Value: "nil or zero", Allowed: "a group made by OpenGroup"}
 	case work == nil:
 		return &lease.InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
 	}
-	var joining episode.Episode
-	for {
-		answers := g.expect(&joining, "the server")
-		conn, err := g.join(ctx)
-		answers()
-		if err == nil {
-			joining.Tell(g.cfg.OnError, nil)
-			s := &session{Group: g, conn: conn, joining: &joining, base: context.WithoutCancel(ctx), work: work, works: map[string]*holding{}, opening: map[string]*episode.Episode{}}
-			err = s.serve(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was asked to end, and what it held is nobody's
-		}
-		if is[*lease.InvalidError](err) {
-			return err
-		}
-		joining.Tell(g.cfg.OnError, err)
-		pause := time.NewTimer(g.beat())
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
+	s := &session{Group: g, trouble: new(episode.Episode), locks: map[string]bool{}}
+	defer s.hangUp()
+	opening := make(map[string]*episode.Episode, len(g.cfg.Names))
+	for _, name := range g.cfg.Names {
+		opening[name] = new(episode.Episode)
 	}
+	m := group.Member[string]{
+		Server: s, Name: func(name string) string { return name }, OnError: g.cfg.OnError, Trouble: s.trouble,
+		Work: func(ctx context.Context, name string) { work(ctx, g.open(ctx, name, opening[name])) },
+	}
+	return m.Run(ctx)
+}
+
+// open opens a partition. One that cannot be opened comes with what opens it, so that the work says that it is stalled.
+func (g *Group) open(ctx context.Context, name string, opening *episode.Episode) dispatch.Partition {
+	open := func(ctx context.Context) (dispatch.Source, lease.Ledger, error) {
+		opens := g.expect(opening, "Open of partition "+name)
+		p, err := g.cfg.Open(ctx, name)
+		opens()
+		if err != nil {
+			err = fmt.Errorf("leasepg: partition %s is not opened: %w", name, err)
+			opening.Tell(g.cfg.OnError, err)
+			return nil, nil, err
+		}
+		opening.Tell(g.cfg.OnError, nil)
+		return p.Source, p.Ledger, nil
+	}
+	source, ledger, err := open(ctx)
+	p := dispatch.Partition{Name: name, Source: source, Ledger: ledger}
+	if err != nil {
+		p.Open = open
+	}
+	return p
 }
 
 // expect reports that who has not answered for a Session, unless it is called off before.
@@ -178,8 +187,8 @@ func (g *Group) expect(e *episode.Episode, who string) (answers func() bool) {
 // beat is the time between two of a member's questions, and between two attempts to join.
 func (g *Group) beat() time.Duration { return min(g.cfg.Session/4, time.Second) }
 
-// join connects, and finds out whether the connection is a session that ends when this member is silent.
-func (g *Group) join(ctx context.Context) (*pgx.Conn, error) {
+// connect connects, and finds out whether the connection is a session that ends when this member is silent.
+func (g *Group) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(g.cfg.Session, 5*time.Second))
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, g.cfg.Conn.Copy())
@@ -219,56 +228,4 @@ func drop(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx) // it ends either way
-}
-
-// view is who holds what, as one statement saw it.
-type view struct {
-	counts map[uint32]int // partitions of each member, by its backend
-	me     uint32
-	held   map[string]bool
-}
-
-// free are the partitions that nobody holds.
-func (g *Group) free(v view) []string {
-	return slices.DeleteFunc(slices.Clone(g.cfg.Names), func(p string) bool { return v.held[p] })
-}
-
-// shares says how many of the free partitions are for this member, and how many of its own it should give back, given that every
-// member comes to the same answer: what is free goes to whoever has the fewest; who has more than an equal part gives the rest back; and if
-// somebody has less than that all the same, those give who have one more than they must.
-func (v view) shares(free int) (take, give int) {
-	members := make([]uint32, 0, len(v.counts))
-	total := free
-	for m, n := range v.counts {
-		members = append(members, m)
-		total += n
-	}
-	slices.Sort(members)
-	least := total / len(members)
-	most := (total + len(members) - 1) / len(members)
-	counts := maps.Clone(v.counts)
-	for ; free > 0; free-- {
-		poorest := slices.MinFunc(members, func(a, b uint32) int { return counts[a] - counts[b] })
-		counts[poorest]++
-	}
-	missing := 0
-	for _, m := range members {
-		missing += max(0, least-counts[m])
-	}
-	for _, m := range members {
-		surplus := max(0, counts[m]-most)
-		missing -= surplus
-		if m == v.me {
-			give = surplus
-		}
-	}
-	for _, m := range members {
-		if missing > 0 && counts[m] >= most && most > least {
-			missing--
-			if m == v.me {
-				give++
-			}
-		}
-	}
-	return counts[v.me] - v.counts[v.me], give
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -317,49 +316,4 @@ func TestUnopenedPartitionSaysSo(t *testing.T) {
 	<-done
 	cancel()
 	noError(t, <-ended)
-}
-
-// However the partitions are spread, and whoever knows of it, a few rounds make the parts equal; then nothing moves any more.
-func TestPropertyShares(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		counts := map[uint32]int{}
-		members := rapid.IntRange(1, 9).Draw(t, "members")
-		total := 0
-		for range members {
-			counts[rapid.Uint32Range(1, 1<<31).Filter(func(m uint32) bool { _, there := counts[m]; return !there }).Draw(t, "backend")] =
-				rapid.IntRange(0, 30).Draw(t, "has")
-		}
-		free := rapid.IntRange(0, 30).Draw(t, "free")
-		for _, n := range counts {
-			total += n
-		}
-		total += free
-		for round := 0; ; round++ {
-			taken, given := 0, 0
-			after := map[uint32]int{}
-			for m, n := range counts {
-				take, give := leasepg.Shares(counts, m, free)
-				if take < 0 || give < 0 || give > n || take > free {
-					t.Fatalf("of %v and %d free, %d takes %d and gives %d", counts, free, m, take, give)
-				}
-				after[m] = n + take - give
-				taken, given = taken+take, given+give
-			}
-			if taken != free {
-				t.Fatalf("of %v and %d free, %d are taken", counts, free, taken)
-			}
-			counts, free = after, given
-			if given == 0 {
-				break
-			}
-			if round == 2 {
-				t.Fatalf("no rest at %v with %d free", counts, free)
-			}
-		}
-		for m, n := range counts {
-			if n < total/members || n > (total+members-1)/members {
-				t.Fatalf("%d has %d in %v", m, n, counts)
-			}
-		}
-	})
 }
