@@ -32,7 +32,7 @@ type Server[P comparable] interface {
 // Member is one member. The zero value of the fields that are not exported is a member that has not joined.
 type Member[P comparable] struct {
 	Server  Server[P]
-	Work    func(ctx context.Context, partition P) // ends with ctx, whose cause is a *dispatch.LostError if the partition is lost
+	Work    func(ctx context.Context, partition P) // ends with ctx, whose cause is dispatch.ErrLost if the partition is lost
 	Name    func(partition P) string
 	OnError func(error)
 	Trouble *episode.Episode // from a failure to the next round that succeeds
@@ -195,7 +195,7 @@ func (m *Member[P]) endLocked(partition P, w *work, err error) {
 	}
 	w.ended = true
 	if err != nil {
-		err = &dispatch.LostError{Partition: m.Name(partition), Err: err}
+		err = dispatch.Lost(m.Name(partition), err)
 	}
 	w.end(err)
 }
