@@ -22,7 +22,6 @@ func TestZeroValues(t *testing.T) {
 		{new(dispatch.Consumer), "Consumer"},
 		{(*dispatch.Consumer)(nil), "Consumer"},
 		{new(dispatch.Log), ""},
-		{new(dispatch.Logger), ""},
 	} {
 		methods := reflect.ValueOf(c.of)
 		for i := range methods.NumMethod() {

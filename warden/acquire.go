@@ -5,6 +5,7 @@ package warden
 import (
 	"context"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -60,7 +61,7 @@ func (p Permit) release() bool {
 
 // Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is
 // released.
-func (p Permit) Explain() limiter.Explanation { return p.permit.Explain() }
+func (p Permit) Explain() decision.Explanation { return p.permit.Explain() }
 
 // Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release().
 // The returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A
@@ -76,7 +77,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 		return ctx, Permit{}, err
 	}
 	if ctx == nil {
-		return nil, Permit{}, &InvalidError{"ctx", "nil", "a context"}
+		return nil, Permit{}, invalidField("ctx", "nil", "a context")
 	}
 	if w.Holds(ctx) {
 		w.reentries.Add(1)
@@ -119,7 +120,7 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
-		return zero, &InvalidError{"fn", "nil", "a function"}
+		return zero, invalidField("fn", "nil", "a function")
 	}
 	ctx, p, err := w.Acquire(ctx, t)
 	if err != nil {

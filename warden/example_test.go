@@ -41,7 +41,7 @@ func ExampleWarden_Acquire() {
 		var why *warden.Rejection
 		if errors.As(err, &why) {
 			rw.Header().Set("Retry-After", fmt.Sprint(max(1, int(why.RetryAfter.Seconds()))))
-			http.Error(rw, why.Reason.String(), http.StatusServiceUnavailable)
+			http.Error(rw, string(why.Reason), http.StatusServiceUnavailable)
 			return
 		}
 		defer permit.Release()
@@ -121,5 +121,5 @@ func ExampleWarden_Adjust() {
 	fmt.Println(err)
 	// Output:
 	// {Min:1 Max:64 MaxQueue:1024 Timeout:500ms} by anna, INC-4711, <nil>
-	// control: Max is 64; allowed: Min (100) to 16777216
+	// warden: control.Max is 64; allowed: Min (100) to 16777216
 }

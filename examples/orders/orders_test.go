@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
@@ -135,7 +135,7 @@ func TestAdapters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]dispatch.Concurrency{"gate": gated{gate}, "limiter": limited{limiter: two}} {
+	for name, c := range map[string]func(context.Context, func() error) error{"gate": gated(gate), "limiter": limited(two, limiter.Task{})} {
 		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ package leasekafka
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 func (p *partition) remember(floor int64, metadata string) error {
 	m, wrong := readMemo(metadata, floor)
 	if wrong != "" {
-		return &MetadataError{Topic: p.topic, Partition: p.partition, Offset: floor, Reason: wrong}
+		return p.error(fmt.Errorf("the metadata of offset %d is %s", floor, wrong))
 	}
 	l := newLedger(floor, m, func() error {
 		p.mu.Lock()
@@ -29,14 +30,14 @@ func (p *partition) remember(floor int64, metadata string) error {
 	if err := p.Commit(p.ctx, floor); err != nil {
 		return err
 	}
-	p.ledger = lease.FromEngine(l, p.m.cfg.Memory)
+	p.ledger = lease.FromEngine(l, p.m.cfg.Ledger)
 	return nil
 }
 
 // keep starts to commit changes above the floor, every CommitEvery unless the dispatcher has committed meanwhile, and immediately when
 // a failure waits for it. The returned function stops that with a last commit, for the leases that the drain has released.
 func (p *partition) keep() (end func()) {
-	if p.m.cfg.Ledger != nil {
+	if p.m.cfg.OpenLedger != nil {
 		return func() {}
 	}
 	over, ended := make(chan struct{}), make(chan struct{})

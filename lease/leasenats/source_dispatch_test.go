@@ -29,7 +29,7 @@ type pipeline struct {
 
 func runPipeline(t *testing.T, nc *nats.Conn, handler dispatch.Handler, change func(*dispatch.Config)) *pipeline {
 	t.Helper()
-	store := must(leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "leases"}))(t)
+	store := must(leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: nc, Bucket: "leases"}))(t)
 	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 5})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestSourceUnderDispatcher(t *testing.T) {
 
 	// It begins where the first one ended, on a server that was away meanwhile and goes away once more.
 	p = runPipeline(t, nc, handler, nil)
-	eventually(t, "the second run", func() bool { return p.d.Stats().Next > floor })
+	eventually(t, "the second run", func() bool { return p.d.Stats().Floor > 0 })
 	if first := p.d.Stats().Committed; first < floor {
 		t.Errorf("begins at %d, committed was %d", first, floor)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 var (
@@ -19,14 +19,12 @@ var (
 	// ErrTimeout matches every [*TimeoutError] with errors.Is.
 	ErrTimeout = errors.New("bulkhead: timeout")
 	// ErrReentry matches every [*ReentryError] with errors.Is.
-	ErrReentry = limiter.ErrReentry
+	ErrReentry = decision.ErrReentry
 	// ErrBreakerOpen matches every [*BreakerOpenError] with errors.Is.
 	ErrBreakerOpen = errors.New("bulkhead: circuit breaker open")
 	// ErrConflict means that a plan was made from an outdated revision, and changed nothing: start again from [Set.Plan]. The
 	// text of an error that matches it names both revisions.
 	ErrConflict = errors.New("bulkhead: the plan's revision is outdated")
-	// ErrInvalid matches every [*InvalidError] with errors.Is.
-	ErrInvalid = errors.New("bulkhead: invalid argument")
 )
 
 // Phase is the stage in which a call timed out.
@@ -56,7 +54,7 @@ type TimeoutError struct {
 	// After is the bound that was exceeded: MaxWait or Timeout.
 	After time.Duration
 	// Rejection explains the wait in phase Queued, with DeadlineFrom max_wait or timeout; nil in phase Running.
-	Rejection *limiter.Rejection
+	Rejection *decision.Rejection
 	// RequestID is the request ID of the caller's context, "" if it has none: see warden.WithRequestID.
 	RequestID string
 }
@@ -70,7 +68,7 @@ func (e *TimeoutError) Error() string {
 // clients.
 func (e *TimeoutError) Reason() string {
 	if e.Phase == Queued {
-		return limiter.TimeoutQueued.String()
+		return string(TimeoutQueued)
 	}
 	return TimedOut.String()
 }
@@ -130,9 +128,9 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// ReentryError rejects a call from work that already holds a slot of the same compartment: limiter.ReentryError, which
+// ReentryError rejects a call from work that already holds a slot of the same compartment: decision.ReentryError, which
 // wardens return too.
-type ReentryError = limiter.ReentryError
+type ReentryError = decision.ReentryError
 
 // BreakerOpenError reports that the circuit breaker rejected the call. The function was not called.
 type BreakerOpenError struct {
@@ -165,20 +163,10 @@ func (e *conflictError) Error() string {
 // Is reports whether target is ErrConflict.
 func (e *conflictError) Is(target error) bool { return target == ErrConflict }
 
-// InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
-type InvalidError struct {
-	Field   string // such as `Config.Compartments["reports"].Max`
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "bulkhead." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("bulkhead: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // IsExcluded reports whether err says nothing about the health of the dependency: the call was rejected or timed out before
 // its function started, in this or an inner compartment, or its caller canceled it. Use it as Settings.IsExcluded of
@@ -188,10 +176,10 @@ func IsExcluded(err error) bool {
 	if errors.As(err, &timeout) {
 		return timeout.Phase == Queued
 	}
-	return errors.Is(err, limiter.ErrRejected) || errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrReentry) ||
+	return errors.Is(err, decision.ErrRejected) || errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrReentry) ||
 		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
 }
 
 func notMade() error {
-	return &InvalidError{"Compartment", "zero", "a compartment of a set made by New"}
+	return invalidField("Compartment", "zero", "a compartment of a set made by New")
 }

@@ -29,8 +29,8 @@ func TestBadConfig(t *testing.T) {
 		"Config.Initial.Seq is 0; allowed: 1 or more; 0 only in": {Initial: decision.ControlDecision{TargetConcurrency: 5}},
 	} {
 		l, err := New(cfg)
-		var invalid *InvalidError
-		if l != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+		var invalid *decision.InvalidError
+		if l != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want it to say %q", cfg, err, want)
 		}
 	}
@@ -53,8 +53,8 @@ func TestBadArguments(t *testing.T) {
 		"nil ctx":    func() error { _, err := l.Acquire(nil, Task{}); return err }, //nolint:staticcheck // on purpose
 		"nil ctx Do": func() error { _, err := Do(nil, l, Task{}, fn); return err }, //nolint:staticcheck // on purpose
 	} {
-		var invalid *InvalidError
-		if err := call(); !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" {
+		var invalid *decision.InvalidError
+		if err := call(); !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -64,7 +64,7 @@ func TestBadArguments(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Do(done, l, Task{}, fn)
-	if wantReason(t, err, Canceled); !errors.Is(err, context.Canceled) {
+	if wantReason(t, err, decision.Canceled); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -95,7 +95,7 @@ func TestMalformedDecisions(t *testing.T) {
 		q.join(Task{Name: "y", Deadline: hour}) // a slot is free, although nothing that takes 292 years is done in an hour
 		l.Apply(decision.ControlDecision{Seq: 4, TargetConcurrency: 1, Expected: math.MaxInt64, Needs: needs(math.MaxInt64, "z")})
 		q.join(Task{Name: "z", Deadline: hour})
-		q.wantRejected("z", DeadlineExceeded)
+		q.wantRejected("z", decision.DeadlineExceeded)
 		q.permits["y"].Release()
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +27,7 @@ type Config struct {
 	// never an oversight.
 	Initial decision.ControlDecision
 	// Mode is the initial mode; see [Limiter.SetMode].
-	Mode Mode
+	Mode decision.Mode
 	// StarvationEvery prevents starvation of low priorities. For a value N, one in N grants from the queue goes to the task
 	// that has waited longest, whatever its priority, and one in N tasks that would be rejected for their low priority enters
 	// the queue and keeps its place there. 0: off.
@@ -35,7 +36,7 @@ type Config struct {
 	// 0: 128 of each.
 	Recent int
 	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other number
-	// costs each start a clock reading and the copy of its explanation, some 300 bytes, under a lock.
+	// costs each start a clock reading and the copy of its explanation, some 400 bytes, under a lock.
 	RecentStarts int
 	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws decide which tasks of
 	// the boundary priority are shed.
@@ -52,9 +53,9 @@ type Limiter struct {
 	epoch      time.Time
 	observer   Observer
 	draw       func() float64
-	rejections *queue.Recent[Explanation]
-	delayed    *queue.Recent[Explanation] // tasks that started after waiting, kept apart so that they do not push rejections out
-	prompt     *queue.Recent[Explanation] // tasks that did not wait; nil: they are not kept
+	rejections *queue.Recent[decision.Explanation]
+	delayed    *queue.Recent[decision.Explanation] // tasks that started after waiting, kept apart so that they do not push rejections out
+	prompt     *queue.Recent[decision.Explanation] // tasks that did not wait; nil: they are not kept
 	waiters    queue.Pool[outcome]
 
 	mu      sync.Mutex // guards all below; no foreign code runs while it is held
@@ -90,11 +91,11 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand,
-		rejections: queue.NewRecent[Explanation](cfg.Recent), delayed: queue.NewRecent[Explanation](cfg.Recent),
+		rejections: queue.NewRecent[decision.Explanation](cfg.Recent), delayed: queue.NewRecent[decision.Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
 	if cfg.RecentStarts > 0 {
-		l.prompt = queue.NewRecent[Explanation](cfg.RecentStarts)
+		l.prompt = queue.NewRecent[decision.Explanation](cfg.RecentStarts)
 	}
 	l.queue.Left = l.drop
 	l.begun(initial.Sanitized(), cfg.Mode)
@@ -102,12 +103,12 @@ func New(cfg Config) (*Limiter, error) {
 }
 
 // begun puts the first decision and the first mode in force.
-func (l *Limiter) begun(d decision.ControlDecision, m Mode) {
+func (l *Limiter) begun(d decision.ControlDecision, m decision.Mode) {
 	l.mu.Lock()
-	l.adopt(d, Initial, m)
+	l.adopt(d, decision.Initial, m)
 	l.enter(m)
 	l.mu.Unlock()
-	if m != Enforce {
+	if m != decision.Enforce {
 		l.observeMode()
 	}
 }
@@ -117,36 +118,36 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	const orMore = "0 or more"
 	switch {
 	case cfg.MaxQueue < 0:
-		return cfg.Initial, &InvalidError{"Config.MaxQueue", cfg.MaxQueue, "0 (nobody waits) or more"}
-	case cfg.Mode >= modes:
-		return cfg.Initial, &InvalidError{"Config.Mode", uint8(cfg.Mode), validModes}
+		return cfg.Initial, invalidField("Config.MaxQueue", cfg.MaxQueue, "0 (nobody waits) or more")
+	case cfg.Mode > decision.Bypass:
+		return cfg.Initial, invalidField("Config.Mode", uint8(cfg.Mode), validModes)
 	case cfg.StarvationEvery < 0:
-		return cfg.Initial, &InvalidError{"Config.StarvationEvery", cfg.StarvationEvery, orMore}
+		return cfg.Initial, invalidField("Config.StarvationEvery", cfg.StarvationEvery, orMore)
 	case cfg.Recent < 0:
-		return cfg.Initial, &InvalidError{"Config.Recent", cfg.Recent, orMore}
+		return cfg.Initial, invalidField("Config.Recent", cfg.Recent, orMore)
 	case cfg.RecentStarts < 0:
-		return cfg.Initial, &InvalidError{"Config.RecentStarts", cfg.RecentStarts, orMore}
+		return cfg.Initial, invalidField("Config.RecentStarts", cfg.RecentStarts, orMore)
 	}
 	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
-		return cfg.Initial, &InvalidError{"Config.Observer", typed, "nil (no observer) or an observer"}
+		return cfg.Initial, invalidField("Config.Observer", typed, "nil (no observer) or an observer")
 	}
 	var invalid *decision.InvalidError
 	if errors.As(cfg.Initial.Validate(), &invalid) {
-		return cfg.Initial, &InvalidError{"Config.Initial." + invalid.Field, invalid.Value, invalid.Allowed}
+		return cfg.Initial, invalidField("Config.Initial"+strings.TrimPrefix(invalid.Field, "decision"), invalid.Value, invalid.Allowed)
 	}
 	if cfg.Initial.Seq != 0 {
 		return cfg.Initial, nil
 	}
 	initial := decision.Default()
 	if !reflect.DeepEqual(cfg.Initial, decision.ControlDecision{}) && !reflect.DeepEqual(cfg.Initial, initial) {
-		return cfg.Initial, &InvalidError{"Config.Initial.Seq", 0, "1 or more; 0 only in a zero decision or decision.Default()"}
+		return cfg.Initial, invalidField("Config.Initial.Seq", 0, "1 or more; 0 only in a zero decision or decision.Default()")
 	}
 	return initial, nil
 }
 
 func (l *Limiter) made() bool { return l != nil && l.draw != nil }
 
-func notMade() error { return &InvalidError{"Limiter", "nil or zero", "a limiter made by New"} }
+func notMade() error { return invalidField("Limiter", "nil or zero", "a limiter made by New") }
 
 // clock returns the limiter's age by the monotonic clock; all internal times are such ages.
 func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
@@ -158,17 +159,17 @@ type Stats struct {
 	Target int
 	// DecisionState is the kind of decision in force. Stale means that control has been silent for longer than its last decision
 	// was valid.
-	DecisionState DecisionState
+	DecisionState decision.DecisionState
 	// Mode is the mode in force.
-	Mode Mode
+	Mode decision.Mode
 	// ObserverPanics counts recovered panics of the Observer or of a context. It never falls.
 	ObserverPanics uint64
 
 	classes [classes]Tally
 }
 
-// Of returns the Tally of the tasks in p's class: see [Priority.Class]. The four classes add up to the total.
-func (s Stats) Of(p Priority) Tally { return s.classes[p.class()] }
+// Of returns the Tally of the tasks in p's class: see [decision.Priority.Class]. The four classes add up to the total.
+func (s Stats) Of(p decision.Priority) Tally { return s.classes[class(p)] }
 
 // Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. Submitted, Executed, Rejected, Canceled
 // and RejectedFor never fall.
@@ -183,24 +184,21 @@ type Tally struct {
 	// or Running, not as Rejected. It never falls.
 	WouldReject uint64
 
-	byReason, wouldReject [reasons]uint64
+	byReason, wouldReject [queue.Rejections]uint64
 }
 
+// Reasons returns all reasons that a limiter rejects for, in a fixed order. It allocates the slice.
+func Reasons() []decision.RejectionReason { return queue.Reasons() }
+
 // RejectedFor returns the number of tasks rejected for this reason.
-func (t Tally) RejectedFor(r Reason) uint64 {
-	if r >= reasons {
-		return 0
-	}
-	return t.byReason[r]
+func (t Tally) RejectedFor(r decision.RejectionReason) uint64 {
+	return t.byReason[queue.RejectedFor(r)]
 }
 
 // WouldRejectFor returns the number of tasks that a dry run started although Enforce would have rejected them for this
 // reason.
-func (t Tally) WouldRejectFor(r Reason) uint64 {
-	if r >= reasons {
-		return 0
-	}
-	return t.wouldReject[r]
+func (t Tally) WouldRejectFor(r decision.RejectionReason) uint64 {
+	return t.wouldReject[queue.RejectedFor(r)]
 }
 
 func (t Tally) plus(o Tally) Tally {
@@ -246,7 +244,7 @@ func (l *Limiter) SetMaxQueue(n int) error {
 	case !l.made():
 		return notMade()
 	case n < 0:
-		return &InvalidError{"MaxQueue", n, "0 (nobody waits) or more"}
+		return invalidField("MaxQueue", n, "0 (nobody waits) or more")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,7 +255,7 @@ func (l *Limiter) SetMaxQueue(n int) error {
 // Recent returns the explanations of the last rejected tasks and of the last tasks that started after waiting, oldest first,
 // at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates
 // the copy.
-func (l *Limiter) Recent() []Explanation {
+func (l *Limiter) Recent() []decision.Explanation {
 	if !l.made() {
 		return nil
 	}
@@ -265,6 +263,6 @@ func (l *Limiter) Recent() []Explanation {
 	if l.prompt != nil {
 		all = append(all, l.prompt.All()...)
 	}
-	slices.SortStableFunc(all, func(a, b Explanation) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b decision.Explanation) int { return a.At.Compare(b.At) })
 	return all
 }

@@ -36,7 +36,7 @@ func TestPropertyMaxQueueChanges(t *testing.T) {
 					mu.Lock()
 					held = append(held, p)
 					mu.Unlock()
-				case !errors.Is(err, limiter.ErrRejected):
+				case !errors.Is(err, decision.ErrRejected):
 					t.Error(err)
 				}
 			}
@@ -89,7 +89,7 @@ func TestMaxQueueBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{l.SetMaxQueue(-1), (*limiter.Limiter)(nil).SetMaxQueue(1), new(limiter.Limiter).SetMaxQueue(1)} {
-		if !errors.Is(err, limiter.ErrInvalid) {
+		if !errors.Is(err, decision.ErrInvalid) {
 			t.Error(err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/unit"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Config describes a [Caller]. The zero value is suitable for production.
@@ -57,7 +57,7 @@ func New(cfg Config) (*Caller, error) {
 		{"MaxWait", wrong != "", cfg.MaxWait, wrong},
 	} {
 		if f.wrong {
-			return nil, &InvalidError{"Config." + f.field, f.value, f.allowed}
+			return nil, invalidField("Config."+f.field, f.value, f.allowed)
 		}
 	}
 	cfg.Attempts = or(cfg.Attempts, 3)
@@ -82,8 +82,6 @@ func or[T comparable](v, otherwise T) T {
 var (
 	// ErrThrottled matches every [*ThrottledError] with errors.Is.
 	ErrThrottled = errors.New("retry: throttled")
-	// ErrInvalid matches every [*InvalidError] with errors.Is.
-	ErrInvalid = errors.New("retry: invalid argument")
 )
 
 // ThrottledError reports that the Caller rejected a call and sent nothing, because the dependency accepts too few. It has the
@@ -91,7 +89,7 @@ var (
 type ThrottledError struct {
 	// Dependency and Priority are those of the call: each pair is counted separately.
 	Dependency string
-	Priority   limiter.Priority
+	Priority   decision.Priority
 	// Requests is the number of requests in the last second, or in as much of the last ten as it took to see ten, including
 	// those throttled here; Accepted of them were not rejected.
 	Requests, Accepted int64
@@ -112,17 +110,7 @@ func (e *ThrottledError) Error() string {
 // Is reports whether target is ErrThrottled.
 func (e *ThrottledError) Is(target error) bool { return target == ErrThrottled }
 
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "retry." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("retry: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

@@ -14,26 +14,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/service"
 	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
 func ExampleNew() {
-	times, err := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "api"})
+	events, err := wardenprom.NewEvents("api")
 	if err != nil {
 		panic(err)
 	}
-	w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: times}})
+	w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: events.Limiter()}})
 	if err != nil {
 		panic(err)
 	}
-	metrics, err := wardenprom.New(wardenprom.Config{Wardens: map[string]*warden.Warden{"api": w}})
+	gate, err := admission.New(admission.Config{Limit: 8})
+	if err != nil {
+		panic(err)
+	}
+	metrics, err := wardenprom.New(wardenprom.Config{
+		Wardens: map[string]*warden.Warden{"api": w},
+		Gates:   map[string]*admission.Gate{"login": gate},
+	})
 	if err != nil {
 		panic(err)
 	}
 	registry := prometheus.NewRegistry()
-	if err := wardenprom.Register(registry, metrics, times); err != nil {
+	if err := wardenprom.Register(registry, metrics, events); err != nil {
 		panic(err)
 	}
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -47,22 +56,58 @@ func ExampleNew() {
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, `stopbank_limiter_executed_total{limiter="api",priority="normal"}`) || strings.HasPrefix(line, "stopbank_limiter_execution_seconds_count") {
+		name, _, _ := strings.Cut(line, "{")
+		if name == "stopbank_limiter_execution_seconds_count" || name == "stopbank_admission_limit" {
 			fmt.Print(line)
 		}
 	}
 	// Output:
-	// stopbank_limiter_executed_total{limiter="api",priority="normal"} 1
+	// stopbank_admission_limit{gate="login"} 8
 	// stopbank_limiter_execution_seconds_count{limiter="api"} 1
 }
 
-// A gate of package admission beside the wardens.
-func ExampleGate() {
-	gate, err := admission.New(admission.Config{Limit: 8})
+// A ledger counts its decisions.
+func ExampleEvents_Ledger() {
+	decisions, err := wardenprom.NewEvents("orders")
 	if err != nil {
 		panic(err)
 	}
-	metrics, err := wardenprom.New(wardenprom.Config{Gates: map[string]wardenprom.Gate{"login": {Stats: gate.Stats}}})
-	fmt.Println(metrics != nil, err)
-	// Output: true <nil>
+	ledger, err := lease.NewMemory(lease.Config{Observer: decisions.Ledger()})
+	if err != nil {
+		panic(err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(decisions)
+
+	for offset := range int64(2) {
+		_, _ = ledger.TryAcquire(context.Background(), "ann", offset)
+	}
+	families, _ := registry.Gather()
+	for _, m := range families[0].GetMetric() {
+		for _, l := range m.GetLabel() {
+			fmt.Print(l.GetName(), "=", l.GetValue(), " ")
+		}
+		fmt.Println(m.GetCounter().GetValue())
+	}
+	// Output:
+	// ledger=orders operation=try_acquire result=acquired 1
+	// ledger=orders operation=try_acquire result=enqueued 1
+}
+
+// A service exports all its metrics under its name.
+func ExampleExporter() {
+	registry := prometheus.NewRegistry()
+	s, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}})
+	if err != nil {
+		panic(err)
+	}
+	s.Operators.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+
+	families, _ := registry.Gather()
+	for _, f := range families {
+		if f.GetName() == "stopbank_limiter_mode" {
+			fmt.Println(f.GetHelp())
+		}
+	}
+	// Output: 1 for the mode in force, 0 for the others: enforce, dry_run or bypass.
 }

@@ -12,9 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/stopbank/stopbank/warden/internal/facts"
+	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
 const metricsPage = "../../docs/observability.md"
@@ -38,12 +39,15 @@ func readers(metric, rules string) string {
 	return strings.Join(slices.Compact(links), ", ")
 }
 
-// rows are the rows of each group, in the order of facts.Families; metrics that observers feed follow by name.
+// rows are the rows of each group, in the order of the descriptions; metrics that observers feed follow by name.
 func rows(t *testing.T, scraped map[string]*dto.MetricFamily, rules string) map[string]string {
 	t.Helper()
 	var names []string
-	for _, f := range facts.Families() {
-		names = append(names, f.Name)
+	described := make(chan *prometheus.Desc, 1000)
+	must(wardenprom.New(wardenprom.Config{}))(t).Describe(described)
+	close(described)
+	for d := range described {
+		names = append(names, metricName.FindString(d.String()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(scraped)) {
 		if !slices.Contains(names, name) {
@@ -61,7 +65,8 @@ func rows(t *testing.T, scraped map[string]*dto.MetricFamily, rules string) map[
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, l.GetName())
 		}
-		groups[strings.Split(name, "_")[1]] += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()),
+		groups[strings.Split(name, "_")[1]] += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name,
+			strings.ToLower(f.GetType().String()),
 			strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), "."), readers(name, rules))
 	}
 	return groups
@@ -97,17 +102,21 @@ func TestMetricsPage(t *testing.T) {
 }
 
 func TestMetricsPageIsFilled(t *testing.T) {
-	const rules = "  - alert: StopbankB\n    expr: 'rate(stopbank_x_bucket[5m]) > stopbank_y'\n  - alert: StopbankA\n    expr: 'stopbank_x > 0'\n  - alert: StopbankA\n    expr: 'stopbank_x > 1'\n"
-	if got, want := readers("stopbank_x", rules), "[StopbankA](runbook.md#stopbanka), [StopbankB](runbook.md#stopbankb)"; got != want {
+	const rules = "  - alert: StopbankB\n    expr: 'rate(stopbank_x_bucket[5m]) > stopbank_y'\n" +
+		"  - alert: StopbankA\n    expr: 'stopbank_x > 0'\n  - alert: StopbankA\n    expr: 'stopbank_x > 1'\n"
+	if got, want := readers("stopbank_x", rules),
+		"[StopbankA](runbook.md#stopbanka), [StopbankB](runbook.md#stopbankb)"; got != want {
 		t.Errorf("the alerts are %s, want %s", got, want)
 	}
 	if got := readers("stopbank", rules); got != "" {
 		t.Errorf("a part of a name is read by %s", got)
 	}
-	page := "# P\n<!-- begin: make metrics one two -->\nold\n<!-- end: make metrics -->\ntext\n<!-- begin: make metrics two -->\n<!-- end: make metrics -->\n"
+	page := "# P\n<!-- begin: make metrics one two -->\nold\n<!-- end: make metrics -->\ntext\n" +
+		"<!-- begin: make metrics two -->\n<!-- end: make metrics -->\n"
 	got, missing := fill(page, map[string]string{"one": "| 1 |\n", "two": "| 2 |\n", "three": "| 3 |\n"})
 	head := "| metric | type | labels | meaning | alerts |\n|---|---|---|---|---|\n"
-	want := "# P\n<!-- begin: make metrics one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make metrics -->\ntext\n<!-- begin: make metrics two -->\n" + head + "<!-- end: make metrics -->\n"
+	want := "# P\n<!-- begin: make metrics one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make metrics -->\ntext\n" +
+		"<!-- begin: make metrics two -->\n" + head + "<!-- end: make metrics -->\n"
 	if got != want || !slices.Equal(missing, []string{"three"}) {
 		t.Errorf("filled\n%s\nwithout %q, want\n%s\nwithout three", got, missing, want)
 	}

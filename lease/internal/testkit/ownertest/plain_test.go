@@ -216,7 +216,7 @@ func (m *plainMember) loseLocked(why string) {
 		if m.fault == "what is lost is asked back" {
 			end(nil)
 		} else {
-			end(&dispatch.LostError{Partition: l.Name, Err: errors.New(why)})
+			end(dispatch.Lost(l.Name, errors.New(why)))
 		}
 	}
 }
