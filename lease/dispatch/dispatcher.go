@@ -134,7 +134,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return lost
 	}
 	loops.Go(d.fetch)
-	loops.Go(d.commits)
+	loops.Go(d.commitLoop)
 	<-runCtx.Done()
 	timeout := time.AfterFunc(d.cfg.DrainTimeout, endHandlers)
 	defer timeout.Stop()

@@ -7,11 +7,11 @@
 //
 // # The picture
 //
-//	log                         one process (a Consumer)                      your code
+//	log                            one process (a Consumer)                      your code
 //
-//	partition 0: ann ann bob -> Dispatcher: a queue for each key -+         +-> Handler(ann, 0)
-//	                                                              +- slots -+-> Handler(bob, 2)
-//	partition 1: eve eve eve -> Dispatcher: a queue for each key -+         +-> Handler(eve, 0)
+//	partition 0: ann:0 ann:1 bob:2 -> Dispatcher: a queue for each key -+         +-> Handler(ann:0)
+//	                                                                    +- slots -+-> Handler(bob:2)
+//	partition 1: eve:0 eve:1 eve:2 -> Dispatcher: a queue for each key -+         +-> Handler(eve:0)
 //
 // Its words:
 //

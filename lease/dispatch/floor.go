@@ -34,9 +34,10 @@ func (d *Dispatcher) floorLocked() int64 {
 	return floor
 }
 
-// commits commits the floor every CommitEvery, until the drain begins. A commit that is running then may end, as handlers may: a
-// server could carry out one that is cancelled after the drain's own. Only one for a lost partition is cancelled at once.
-func (d *Dispatcher) commits() {
+// commitLoop commits the floor every CommitEvery, until the drain begins. A commit that is running then may end, as handlers
+// may: a server could carry out one that is cancelled after the drain's own. Only one for a lost partition is cancelled at
+// once.
+func (d *Dispatcher) commitLoop() {
 	ctx, cancel := context.WithCancel(d.handlerCtx)
 	defer cancel()
 	stop := context.AfterFunc(d.runCtx, func() {
