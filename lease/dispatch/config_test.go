@@ -68,7 +68,8 @@ func TestRunRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var invalid *lease.InvalidError
-	if err := d.Run(nil); !errors.As(err, &invalid) || invalid.Field != "dispatch.ctx" { //nolint:staticcheck // refused, not a panic
+	err = d.Run(nil) //nolint:staticcheck // refused, not a panic
+	if !errors.As(err, &invalid) || invalid.Field != "dispatch.ctx" {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -337,7 +337,10 @@ func TestConsumerEndsWithItsMembership(t *testing.T) {
 // A ledger that calls a drain's floor invalid is an error of that drain, and no reason to leave the group.
 func TestConsumerOutlivesAnInvalidFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := consume(t, dispatch.Config{CommitEvery: time.Hour, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		c := consume(t, dispatch.Config{
+			CommitEvery: time.Hour,
+			Handler:     func(context.Context, dispatch.Job) error { return nil },
+		})
 		p := &process{Ledger: memory(t, 0), Source: fill("k")}
 		p.fault = func(call, _ string) (before, after error) {
 			if call == "Compact" {
