@@ -124,8 +124,8 @@ func killedChild(path string) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	d, err := dispatch.New(dispatch.Config{
-		Ledger: ledger, Source: journalled{log, j}, MaxInFlight: 16, CommitEvery: 5 * time.Millisecond,
+	d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: journalled{log, j}}, dispatch.Config{
+		MaxInFlight: 16, CommitEvery: 5 * time.Millisecond,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			if err := j.note("run", job.Record.Offset, false); err != nil {
 				return err

@@ -51,8 +51,8 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		d, err := dispatch.New(dispatch.Config{
-			Name: "orders/3", Ledger: ledger, Source: log, DeadLetter: deadletter.Keep(desk),
+		d, err := dispatch.New(dispatch.Partition{Name: "orders/3", Ledger: ledger, Source: log}, dispatch.Config{
+			DeadLetter: deadletter.Keep(desk),
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				if string(job.Record.Payload) == "bad" {
 					return errors.New("no such \x00 customer")

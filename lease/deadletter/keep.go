@@ -22,7 +22,7 @@ func Keep(store Store) func(ctx context.Context, letter dispatch.DeadLetter) err
 	}
 	return func(ctx context.Context, dead dispatch.DeadLetter) error {
 		if dead.Partition == "" {
-			return invalidField("DeadLetter.Partition", strconv.Quote(""), "a name; set dispatch.Config.Name")
+			return invalidField("DeadLetter.Partition", strconv.Quote(""), "a name; set dispatch.Partition.Name")
 		}
 		letter := Letter{Partition: dead.Partition, Record: dead.Record, Size: len(dead.Record.Payload), At: time.Now()}
 		if dead.Lease.Token != 0 {

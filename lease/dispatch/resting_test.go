@@ -31,8 +31,8 @@ func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger, log, c := memory(t, 9), fill("k", "k"), newCalls()
 				began := time.Now()
-				r := run(t, dispatch.Config{
-					Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second,
+				r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+					Backoff: 10 * time.Second, Grace: 20 * time.Second,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						if time.Since(began) < time.Second {
@@ -70,8 +70,8 @@ func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 func TestRestingLeaseOfNewOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log, c := memory(t, 9), fill("k"), newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			Backoff: 10 * time.Second, Grace: 20 * time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return errors.New("later")

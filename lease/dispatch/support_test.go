@@ -62,12 +62,12 @@ type running struct {
 }
 
 // run starts a dispatcher, dropping dead letters unless cfg says where they go.
-func run(t testing.TB, cfg dispatch.Config) *running {
+func run(t testing.TB, p dispatch.Partition, cfg dispatch.Config) *running {
 	t.Helper()
 	if cfg.DeadLetter == nil {
 		cfg.DeadLetter = dispatch.Discard
 	}
-	d, err := dispatch.New(cfg)
+	d, err := dispatch.New(p, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,9 +85,8 @@ type bad struct {
 func startBad(t *testing.T, p dispatch.Partition, handle func(dispatch.Job)) *bad {
 	t.Helper()
 	b := &bad{result: make(chan error, 1)}
-	d, err := dispatch.New(dispatch.Config{
-		Source: p.Source, Ledger: p.Ledger, DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond,
-		Grace:   100 * time.Millisecond,
+	d, err := dispatch.New(p, dispatch.Config{
+		DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond,
 		Backoff: 5 * time.Millisecond, AttemptTimeout: attemptTimeout, DrainTimeout: attemptTimeout,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			b.mu.Lock()

@@ -120,9 +120,8 @@ func overlapping(t *testing.T, s Shared, p dispatch.Partition) *overlapped {
 	}
 	var mu sync.Mutex // guards done
 	done := map[int64]bool{}
-	d, err := dispatch.New(dispatch.Config{
-		Source: p.Source, Ledger: p.Ledger, DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond,
-		Grace: 100 * time.Millisecond, Backoff: 5 * time.Millisecond,
+	d, err := dispatch.New(p, dispatch.Config{
+		DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond, Backoff: 5 * time.Millisecond,
 		Handler: func(context.Context, dispatch.Job) error {
 			o.working <- struct{}{}
 			<-o.release
