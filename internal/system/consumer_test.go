@@ -43,11 +43,11 @@ func main() {
 	err = gate.Do(func() error {
 		return gate.Do(func() error { return nil })
 	})
-	fmt.Println(errors.Is(err, admission.ErrRejected), gate.InFlight())
+	fmt.Println(errors.Is(err, admission.ErrRejected), gate.Stats().InFlight)
 }
 `,
 		prints:   "true 0\n",
-		compiles: []string{"admission", "admission/internal/nilcheck"},
+		compiles: []string{"admission"},
 	},
 	{
 		name:    "the full warden stack",

@@ -94,7 +94,7 @@ func everything(t testing.TB) *prometheus.Registry {
 		Limiters: map[string]*limiter.Limiter{"prices": l, "rehearsal": rehearsal},
 		Sets:     map[string]*bulkhead.Set{"shop": set},
 		Gates: map[string]wardenprom.Gate{"login": {Stats: func() admission.Stats {
-			return admission.Stats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3, ObserverPanics: 1}
+			return admission.Stats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3}
 		}}},
 		Ledgers: map[string]wardenprom.Ledger{"orders": {Stats: func() (wardenprom.LedgerStats, error) {
 			return wardenprom.LedgerStats{Held: 4, OldestHeld: 90 * time.Second, Ready: 6}, nil
@@ -205,7 +205,6 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_admission_released_total{gate="login"}`:                                          18,
 		`stopbank_admission_rejected_total{gate="login",reason="saturated"}`:                       4,
 		`stopbank_admission_rejected_total{gate="login",reason="closed"}`:                          3,
-		`stopbank_admission_observer_panics_total{gate="login"}`:                                   1,
 		`stopbank_lease_held{ledger="orders"}`:                                                     4,
 		`stopbank_lease_oldest_held_seconds{ledger="orders"}`:                                      90,
 		`stopbank_lease_ready{ledger="orders"}`:                                                    6,

@@ -135,7 +135,6 @@ func Families() []Family {
 		Family{"admitted_total", Count, "{operation}", "Operations admitted.", nil},
 		Family{"released_total", Count, "{operation}", "Operations that ended.", nil},
 		Family{"rejected_total", Count, "{operation}", "Operations rejected, by reason.", by("reason")},
-		Family{"observer_panics_total", Count, "{panic}", "Contained panics of the observer.", nil},
 	)
 	group("stopbank_lease_", by("ledger"),
 		Family{"held", Amount, "{domain}", "Keys under lease.", nil},

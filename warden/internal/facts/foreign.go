@@ -12,7 +12,6 @@ type GateStats struct {
 	Limit, InFlight          int
 	Admitted, Released       uint64
 	Rejected, RejectedClosed uint64
-	ObserverPanics           uint64
 }
 
 // LedgerStats are what is shown of a ledger of leases.
@@ -116,7 +115,6 @@ func ReadGate(p Put, name string, s GateStats) {
 	p("stopbank_admission_released_total", float64(s.Released), name)
 	p("stopbank_admission_rejected_total", float64(s.Rejected-min(s.Rejected, s.RejectedClosed)), name, "saturated")
 	p("stopbank_admission_rejected_total", float64(s.RejectedClosed), name, "closed")
-	p("stopbank_admission_observer_panics_total", float64(s.ObserverPanics), name)
 }
 
 // ReadLedger says what a ledger of leases has counted.
