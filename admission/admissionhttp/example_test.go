@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
 
-// A server admits one report at a time and asks whoever comes too early to return in two seconds or a little later.
+// A server admits one report at a time and asks rejected clients to return in two seconds or a little later.
 func ExampleNewHandler() {
 	gate, err := admission.New(admission.Config{Name: "reports", Limit: 1})
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp"
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +33,7 @@ func newGate(t *testing.T, name string, limit int) gate {
 // wantEmpty waits until nothing is in flight.
 func (g gate) wantEmpty(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), web.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := g.Drain(ctx); err != nil {
 		t.Fatalf("%v, %+v", err, g.Stats())

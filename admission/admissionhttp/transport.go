@@ -3,11 +3,10 @@
 package admissionhttp
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/stopbank/stopbank/admission"
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
 // TransportConfig describes a [Transport]. Gate is required.
@@ -30,8 +29,9 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 	if cfg.Gate == nil {
 		return nil, &admission.InvalidError{Field: "TransportConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
 	}
-	if typed := nilcheck.Optional(cfg.Base); typed != "" {
-		return nil, &admission.InvalidError{Field: "TransportConfig.Base", Value: typed, Allowed: "nil (http.DefaultTransport) or a transport"}
+	if typed := nilIn(cfg.Base); typed != "" {
+		allowed := "nil (http.DefaultTransport) or a transport"
+		return nil, &admission.InvalidError{Field: "TransportConfig.Base", Value: typed, Allowed: allowed}
 	}
 	t := &Transport{gate: cfg.Gate, base: cfg.Base}
 	if t.base == nil {
@@ -41,9 +41,9 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 }
 
 // RoundTrip sends the request if the gate admits it. The request is then in flight until nothing more can come: there is no
-// response, or one without a body, or its body has been read to the end, failed or been closed. After 101 (Switching
-// Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request. [inflight.RoundTrip] has
-// every case.
+// response, or one without a body (http.NoBody, status 204 or 304, or the answer to a HEAD), or its body has been read to the
+// end, failed or been closed. After 101 (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only
+// Close ends the request.
 //
 // If the gate rejects, nothing is sent, the request's body is closed and the error is the gate's
 // [*admission.RejectedError]; through an [http.Client], errors.Is and errors.As find it in the url.Error. Each redirect that
@@ -62,7 +62,33 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	return inflight.RoundTrip(held{permit}, t.base, req)
+	follows := false // a body, which releases the permit
+	defer func() {
+		if !follows {
+			permit.Release()
+		}
+	}()
+	resp, err := t.base.RoundTrip(req)
+	if err != nil || resp == nil || bodiless(req, resp) {
+		return resp, err
+	}
+	follows = true
+	if both, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = &stream{both, permit}
+	} else {
+		resp.Body = &body{resp.Body, permit}
+	}
+	return resp, nil
+}
+
+// bodiless reports whether resp has nothing to read. Only HTTP/1 says that with http.NoBody; the method and the status
+// (RFC 9110, 6.4.1) say it over HTTP/2 too.
+func bodiless(req *http.Request, resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusNoContent, http.StatusNotModified:
+		return true
+	}
+	return resp.Body == nil || resp.Body == http.NoBody || req.Method == http.MethodHead
 }
 
 // CloseIdleConnections closes the idle connections of the base transport, if it knows how to; http.Client calls it.

@@ -61,11 +61,11 @@ func libraries(t *testing.T) []string {
 	})
 }
 
-// importsIn are the modules that the Go of a text imports, and those that the modules of the project need themselves.
+// importsIn are the modules that the Go of a text imports.
 func importsIn(text string, libraries []string) []string {
 	return slices.DeleteFunc(slices.Clone(libraries), func(dir string) bool {
 		return !slices.ContainsFunc(regexp.MustCompile(regexp.QuoteMeta(project)+`/([\w/]+)`).FindAllStringSubmatch(text, -1), func(m []string) bool {
-			return moduleOf(m[1], libraries) == dir || slices.Contains(alone[moduleOf(m[1], libraries)], project+"/"+dir)
+			return moduleOf(m[1], libraries) == dir
 		})
 	})
 }

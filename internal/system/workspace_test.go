@@ -28,9 +28,8 @@ const (
 // the Go release that a peer needs.
 var outside = []string{"examples/frameworks", "internal/bench", "internal/tools"}
 
-// alone are the modules that need the standard library alone, with the siblings that they may require: warden follows HTTP
-// requests with a package of admission. All else that their go.mod may ask for is testOnly.
-var alone = map[string][]string{"admission": nil, "lease": nil, "warden": {project + "/admission"}}
+// alone are the modules that need the standard library alone, and no sibling. Their go.mod may ask for testOnly.
+var alone = []string{"admission", "lease", "warden"}
 
 // A module is a go.mod as `go mod edit -json` prints it.
 type module struct {
@@ -74,7 +73,7 @@ func checkModule(m module, used []string) (findings []string) {
 		if strings.HasPrefix(r.Path, project+"/") && !beside[r.Path] {
 			found("requires %s without replacing it by ../", r.Path)
 		}
-		if siblings, ok := alone[m.Dir]; ok && !slices.Contains(siblings, r.Path) && !slices.Contains(testOnly, r.Path) {
+		if slices.Contains(alone, m.Dir) && !slices.Contains(testOnly, r.Path) {
 			found("requires %s, which even its tests may not use", r.Path)
 		}
 	}

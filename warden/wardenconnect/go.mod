@@ -11,8 +11,4 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
-require github.com/stopbank/stopbank/admission v0.0.0 // indirect
-
-replace github.com/stopbank/stopbank/admission => ../../admission
-
 replace github.com/stopbank/stopbank/warden => ../
