@@ -50,9 +50,9 @@ var rules = []rule{
 	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/leasetest/ownertest", "lease/leasetest/lettertest"}, others: anything},
 	{layer: "lease/leasetest/internal/witness"},
 	{layer: "lease/leasetest/faults", arrows: []string{"lease", "lease/durable"}},
-	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasetest/lettertest", "lease/leasepg/pgtest"}, others: anything},
-	{layer: "lease/leasepg/pgtest", others: anything},
-	{layer: "lease/leasectl", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "lease/leasepg/pgtest"}, others: anything},
+	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasetest/lettertest", "internal/pgtest"}, others: anything},
+	{layer: "internal/pgtest", others: anything},
+	{layer: "lease/leasectl", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "internal/pgtest"}, others: anything},
 
 	{layer: "warden/monitor"},
 	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden"}},
