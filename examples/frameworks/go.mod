@@ -6,7 +6,7 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/labstack/echo/v5 v5.4.4
-	github.com/stopbank/stopbank/warden v0.0.0
+	github.com/stopbank/stopbank/warden v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 

@@ -57,7 +57,7 @@ func libraries(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(workModules(t), func(dir string) bool {
 		_, err := os.Stat(filepath.Join(root(t), dir, "main.go"))
-		return err == nil || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "internal/")
+		return err == nil || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir+"/", "internal/")
 	})
 }
 

@@ -3,9 +3,9 @@ module github.com/stopbank/stopbank/warden/wardenotel
 go 1.25.0
 
 require (
-	github.com/stopbank/stopbank/admission v0.0.0
-	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/warden v0.0.0
+	github.com/stopbank/stopbank/admission v0.1.0
+	github.com/stopbank/stopbank/lease v0.1.0
+	github.com/stopbank/stopbank/warden v0.1.0
 	go.opentelemetry.io/otel v1.46.0
 	go.opentelemetry.io/otel/metric v1.46.0
 	go.opentelemetry.io/otel/sdk v1.46.0
@@ -22,9 +22,3 @@ require (
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 )
-
-replace github.com/stopbank/stopbank/warden => ../
-
-replace github.com/stopbank/stopbank/admission => ../../admission
-
-replace github.com/stopbank/stopbank/lease => ../../lease
