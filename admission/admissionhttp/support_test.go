@@ -49,7 +49,7 @@ func newHandler(t *testing.T, g gate, next http.HandlerFunc) http.Handler {
 	return h
 }
 
-func newTransport(t *testing.T, g gate, base http.RoundTripper) *admissionhttp.Transport {
+func newTransport(t *testing.T, g gate, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	rt, err := admissionhttp.NewTransport(admissionhttp.TransportConfig{Gate: g.Gate, Base: base})
 	if err != nil {

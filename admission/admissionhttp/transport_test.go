@@ -154,14 +154,3 @@ func TestInvalidTransportConfig(t *testing.T) {
 		}
 	}
 }
-
-func TestZeroTransportRefuses(t *testing.T) {
-	for _, rt := range []*admissionhttp.Transport{nil, {}} {
-		sent := newPayload("")
-		resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))
-		if resp != nil || !errors.Is(err, admission.ErrRejected) || sent.closes.Load() != 1 {
-			t.Errorf("%v, %v, body closed %d times", resp, err, sent.closes.Load())
-		}
-		rt.CloseIdleConnections()
-	}
-}
