@@ -9,7 +9,8 @@ project=github.com/stopbank/stopbank
 
 # The next version is the first that CHANGELOG.md describes. A go.mod requires siblings at that version if they have no tag yet.
 version=$(sed -n 's/^## \(v[^ ]*\).*/\1/p' CHANGELOG.md | head -n 1)
-siblings() { sed -n "s|^[^=]*$project/\([^ ]*\) $version\b.*|\1|p" "$1/go.mod"; }
+[ -n "$version" ] || { echo 'CHANGELOG.md begins with no section "## v0.1.0"' >&2; exit 1; }
+siblings() { sed -n "s,^[^=]*$project/\([^ ]*\) $version\( .*\)\?$,\1,p" "$1/go.mod"; }
 
 # Published are all modules of go.work but these two. tsort puts a module after its siblings.
 published=$(go list -m | sed "s|^$project/||" | grep -vxE 'examples|internal')
