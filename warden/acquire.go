@@ -5,6 +5,7 @@ package warden
 import (
 	"context"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -60,7 +61,7 @@ func (p Permit) release() bool {
 
 // Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is
 // released.
-func (p Permit) Explain() limiter.Explanation { return p.permit.Explain() }
+func (p Permit) Explain() decision.Explanation { return p.permit.Explain() }
 
 // Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release().
 // The returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A

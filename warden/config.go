@@ -16,29 +16,29 @@ import (
 
 // Aliases of package limiter, so that most programs import this package alone.
 type (
-	// Task describes one execution to be admitted: limiter.Task.
-	Task = limiter.Task
-	// Priority orders tasks, higher first: limiter.Priority.
-	Priority = limiter.Priority
-	// Rejection is the error of a task that was not started: limiter.Rejection.
-	Rejection = limiter.Rejection //nolint:errname // the name that the limiter gives it
-	// ReentryError rejects a second slot for work that already holds one: limiter.ReentryError.
-	ReentryError = limiter.ReentryError
+	// Task describes one execution to be admitted: decision.Task.
+	Task = decision.Task
+	// Priority orders tasks, higher first: decision.Priority.
+	Priority = decision.Priority
+	// Rejection is the error of a task that was not started: decision.Rejection.
+	Rejection = decision.Rejection //nolint:errname // the name that the limiter gives it
+	// ReentryError rejects a second slot for work that already holds one: decision.ReentryError.
+	ReentryError = decision.ReentryError
 )
 
 // Common priorities, from package limiter.
 const (
-	Background = limiter.Background
-	Normal     = limiter.Normal
-	High       = limiter.High
-	Critical   = limiter.Critical
+	Background = decision.Background
+	Normal     = decision.Normal
+	High       = decision.High
+	Critical   = decision.Critical
 )
 
 var (
 	// ErrRejected matches every [*Rejection] with errors.Is.
-	ErrRejected = limiter.ErrRejected
+	ErrRejected = decision.ErrRejected
 	// ErrReentry matches every [*ReentryError] with errors.Is.
-	ErrReentry = limiter.ErrReentry
+	ErrReentry = decision.ErrReentry
 )
 
 // Sampler takes measurements; [monitor.Sampler] implements it. The warden never calls it concurrently.

@@ -23,6 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenprom"
 	"github.com/stopbank/stopbank/warden/wardenslog"
@@ -114,13 +115,13 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 
 // open opens the shop and makes the operators' server. Events of limiter and compartments go to the metrics and the log.
 func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *wardenslog.Logger, err error) {
-	tasks, errTasks := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "storefront"})
-	calls, errCalls := wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"})
-	log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance())})
-	if err := errors.Join(errTasks, errCalls, err); err != nil {
+	tasks, errTasks := wardenprom.NewEvents("storefront")
+	calls, errCalls := wardenprom.NewEvents("database")
+	log = wardenslog.New(slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance()))
+	if err := errors.Join(errTasks, errCalls); err != nil {
 		return nil, nil, nil, err
 	}
-	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks, log}, bulkhead.Observers{calls, log.Bulkhead()})
+	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks.Limiter(), log.Limiter()}, bulkhead.Observers{calls.Bulkhead(), log.Bulkhead()})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -196,10 +197,10 @@ func withToken(token string, show func() any, change func(body io.Reader) (statu
 	})
 }
 
-func (s *shop) showMode() any { return map[string]limiter.Mode{"mode": s.warden.Limiter().Mode()} }
+func (s *shop) showMode() any { return map[string]decision.Mode{"mode": s.warden.Limiter().Mode()} }
 
 func (s *shop) setMode(body io.Reader) (status int, reason string, err error) {
-	var given struct{ Mode *limiter.Mode }
+	var given struct{ Mode *decision.Mode }
 	if err = decode(body, &given); err == nil && given.Mode == nil {
 		err = errors.New("mode is required: enforce, dry_run or bypass")
 	}
@@ -219,7 +220,7 @@ func (s *shop) setPlan(body io.Reader) (status int, reason string, err error) {
 		Compartments []struct {
 			Name                      *string
 			Guaranteed, Lendable, Max *int
-			Mode                      *limiter.Mode
+			Mode                      *decision.Mode
 			MaxQueue                  *int           `json:"max_queue"`
 			MaxWait                   *time.Duration `json:"max_wait"`
 			Timeout                   *time.Duration

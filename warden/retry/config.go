@@ -12,7 +12,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/unit"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Config describes a [Caller]. The zero value is suitable for production.
@@ -90,7 +89,7 @@ var (
 type ThrottledError struct {
 	// Dependency and Priority are those of the call: each pair is counted separately.
 	Dependency string
-	Priority   limiter.Priority
+	Priority   decision.Priority
 	// Requests is the number of requests in the last second, or in as much of the last ten as it took to see ten, including
 	// those throttled here; Accepted of them were not rejected.
 	Requests, Accepted int64

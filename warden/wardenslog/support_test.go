@@ -85,21 +85,15 @@ func messages(lines []entry) []string {
 	return out
 }
 
-func mustNew(t testing.TB, cfg wardenslog.Config) *wardenslog.Logger {
-	t.Helper()
-	return must(wardenslog.New(cfg))(t)
-}
-
-// open is a logger that writes into the book.
-func open(t testing.TB, cfg wardenslog.Config) (*wardenslog.Logger, *book) {
+// open returns a logger that writes into the book.
+func open() (*wardenslog.Logger, *book) {
 	b := new(book)
-	cfg.Logger = slog.New(slog.NewJSONHandler(b, nil))
-	return mustNew(t, cfg), b
+	return wardenslog.New(slog.New(slog.NewJSONHandler(b, nil))), b
 }
 
-func event(o limiter.Outcome, r limiter.Reason) limiter.Event {
-	return limiter.Event{Explanation: limiter.Explanation{
-		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
+func event(o decision.Outcome, r decision.RejectionReason) limiter.Event {
+	return limiter.Event{Explanation: decision.Explanation{
+		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: decision.Applied, Decision: &decision.ControlDecision{Seq: 4},
 	}}
 }
 
