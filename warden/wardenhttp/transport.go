@@ -8,9 +8,9 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
@@ -64,9 +64,9 @@ func hostTask(r *http.Request) warden.Task {
 
 // RoundTrip sends the request, with its remaining time and its priority in headers, once it has a slot, for which it waits as
 // [warden.Warden.Acquire] says. It holds the slot until nothing more can arrive: there is no response, or one without a body,
-// or its body was read to the end, failed or was closed. After 101 (Switching Protocols) the body is an io.ReadWriteCloser
-// with CloseWrite, and only Close ends the request. [inflight.RoundTrip] lists every case. A body that is neither read to its
-// end nor closed holds its slot forever, as it holds its connection.
+// (http.NoBody, status 204 or 304, or the answer to a HEAD), or its body was read to the end, failed or was closed. After 101
+// (Switching Protocols) the body is an io.ReadWriteCloser with CloseWrite, and only Close ends the request. A body that is
+// neither read to its end nor closed holds its slot forever, as it holds its connection.
 //
 // The elapsed time counts as the dependency's execution time, unless the connection switched protocols or the context was
 // canceled, or its deadline passed before there was an answer. A compartment's breaker gets the error of the base or of a Read, an error for a status of 500 or more, else nil.

@@ -16,8 +16,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // A world is one client and one server, each behind a gate. The model is naive: the client's gate holds exactly the
@@ -211,7 +209,7 @@ func names[V any](m map[string]V) []string {
 // Whatever requests do, in whatever order: the client's gate holds the open responses and nothing else at every step, and
 // in the end both gates are empty, no permit was ended twice, and upgraded is what was hijacked.
 func TestPropertyEveryRequestEndsOnce(t *testing.T) {
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var now atomic.Pointer[http.Handler] // of the current check
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load()).ServeHTTP(w, r) }))
 		can := names(behaviours)
@@ -248,8 +246,8 @@ func TestPropertyEveryRequestEndsOnce(t *testing.T) {
 			o.client.wantEmpty(t)
 			o.server.wantEmpty(t)
 			upgraded := int64(0)
-			for _, came := range o.server.outcomes {
-				if came.Upgraded {
+			for _, outcome := range o.server.outcomes {
+				if outcome.Upgraded {
 					upgraded++
 				}
 			}

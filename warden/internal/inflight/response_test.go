@@ -11,13 +11,11 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // A response that cannot have a body has ended when it is there, over both protocols, and closing it changes nothing.
 func TestResponseWithoutBodyReleasesAtOnce(t *testing.T) {
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/204":
@@ -47,7 +45,7 @@ func TestResponseWithoutBodyReleasesAtOnce(t *testing.T) {
 func TestHostileBaseReleases(t *testing.T) {
 	failed := errors.New("on purpose")
 	for name, c := range map[string]struct {
-		base     web.RoundTrip
+		base     roundTrip
 		inFlight int // afterwards
 	}{
 		"error":              {func(*http.Request) (*http.Response, error) { return nil, failed }, 0},
@@ -65,12 +63,12 @@ func TestHostileBaseReleases(t *testing.T) {
 			g := newGate(1)
 			var want, got *http.Response
 			var wantErr, err error
-			rt := newTransport(g, web.RoundTrip(func(r *http.Request) (*http.Response, error) {
+			rt := newTransport(g, roundTrip(func(r *http.Request) (*http.Response, error) {
 				g.wantInFlight(t, "in the base", 1)
 				want, wantErr = c.base(r)
 				return want, wantErr
 			}))
-			finish(func() { got, err = rt.RoundTrip(web.NewRequest()) })
+			finish(func() { got, err = rt.RoundTrip(newRequest()) })
 			if got != want || !errors.Is(err, wantErr) {
 				t.Errorf("H8: %v, %v; the base returned %v, %v", got, err, want, wantErr)
 			}
@@ -89,25 +87,27 @@ func respond(status int, body io.ReadCloser) *http.Response {
 
 func TestHostileBodyReleases(t *testing.T) {
 	failed := errors.New("on purpose")
+	read := func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 1)) }
+	shut := func(b io.ReadCloser) { b.Close() }
 	for name, c := range map[string]struct {
 		body hostileBody
 		end  func(io.ReadCloser)
 	}{
-		"Read fails":                  {hostileBody{Reader: iotest.ErrReader(failed)}, func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 1)) }},
-		"Read returns data and error": {hostileBody{Reader: iotest.DataErrReader(strings.NewReader("x"))}, func(b io.ReadCloser) { _, _ = b.Read(make([]byte, 1)) }},
-		"Close fails":                 {hostileBody{close: func() error { return failed }}, func(b io.ReadCloser) { b.Close() }},
-		"Close panics":                {hostileBody{close: func() error { panic(failed) }}, func(b io.ReadCloser) { b.Close() }},
-		"Close exits":                 {hostileBody{close: func() error { runtime.Goexit(); return nil }}, func(b io.ReadCloser) { b.Close() }},
+		"Read fails":                  {hostileBody{Reader: iotest.ErrReader(failed)}, read},
+		"Read returns data and error": {hostileBody{Reader: iotest.DataErrReader(strings.NewReader("x"))}, read},
+		"Close fails":                 {hostileBody{close: func() error { return failed }}, shut},
+		"Close panics":                {hostileBody{close: func() error { panic(failed) }}, shut},
+		"Close exits":                 {hostileBody{close: func() error { runtime.Goexit(); return nil }}, shut},
 	} {
 		for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
 			t.Run(name, func(t *testing.T) {
 				g := newGate(1)
-				resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
+				resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 					if status == http.StatusSwitchingProtocols && c.body.close != nil {
 						return respond(status, twoWay{c.body, io.Discard}), nil
 					}
 					return respond(status, c.body), nil
-				})).RoundTrip(web.NewRequest())
+				})).RoundTrip(newRequest())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -136,12 +136,12 @@ type twoWay struct {
 func TestBodyHoldsWhileCloseIsBusy(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusSwitchingProtocols} {
 		g := newGate(1)
-		resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
+		resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 			return respond(status, twoWay{hostileBody{close: func() error {
 				g.wantInFlight(t, "H8: in Close", 1)
 				return nil
 			}}, io.Discard}), nil
-		})).RoundTrip(web.NewRequest())
+		})).RoundTrip(newRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,9 +155,9 @@ func TestBodyHoldsWhileCloseIsBusy(t *testing.T) {
 func TestOnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 	for status, want := range map[int]int{http.StatusOK: 0, http.StatusSwitchingProtocols: 1} {
 		g := newGate(1)
-		resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
+		resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 			return respond(status, twoWay{hostileBody{strings.NewReader("x"), func() error { return nil }}, io.Discard}), nil
-		})).RoundTrip(web.NewRequest())
+		})).RoundTrip(newRequest())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,9 +173,9 @@ func TestOnlyAnUpgradeOutlivesItsEnd(t *testing.T) {
 // A Read that has data and no end yet, or none of either, ends nothing.
 func TestReadingOnHolds(t *testing.T) {
 	g := newGate(1)
-	resp, err := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
+	resp, err := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("12")), nil
-	})).RoundTrip(web.NewRequest())
+	})).RoundTrip(newRequest())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,15 +194,15 @@ func TestReadingOnHolds(t *testing.T) {
 // A stale Close of one response cannot release the slot that another has by now.
 func TestLateCloseReleasesNobodyElse(t *testing.T) {
 	g := newGate(1)
-	rt := newTransport(g, web.RoundTrip(func(*http.Request) (*http.Response, error) {
+	rt := newTransport(g, roundTrip(func(*http.Request) (*http.Response, error) {
 		return respond(http.StatusOK, newPayload("x")), nil
 	}))
-	first, err := rt.RoundTrip(web.NewRequest())
+	first, err := rt.RoundTrip(newRequest())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.ReadAll(first.Body)
-	second, err := rt.RoundTrip(web.NewRequest())
+	second, err := rt.RoundTrip(newRequest())
 	if err != nil {
 		t.Fatal(err)
 	}

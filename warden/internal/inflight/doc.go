@@ -1,12 +1,6 @@
 // Package inflight keeps a permit for as long as an HTTP request is in flight: on the server's side with [Serve], on the
-// client's with [RoundTrip]. Packages admissionhttp and wardenhttp are built on it; it works with any other limit, such as a
-// semaphore or a channel:
-//
-//	if !limit.TryAcquire() {
-//		http.Error(w, "busy", http.StatusServiceUnavailable)
-//		return
-//	}
-//	inflight.Serve(permit{limit}, next, w, r) // permit's method End releases
+// client's with [RoundTrip]. (A gate's permit may be released twice and does not ask how a request ended, so admissionhttp
+// does the same with less.)
 //
 // The permit is held until the request ends:
 //
@@ -18,5 +12,5 @@
 // A hijacked connection that is never closed keeps its permit forever, and so does a response that is neither read to its end
 // nor closed. Goroutines that a handler leaves running are not part of the request.
 //
-// The package decides nothing: it does not know who is rejected, what a rejection says, or what an ending means.
+// The package decides nothing: rejections, and the meaning of an outcome, are its callers'.
 package inflight

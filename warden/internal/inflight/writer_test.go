@@ -16,15 +16,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // seen is the ResponseWriter that a handler gets for w.
 func seen(w http.ResponseWriter) http.ResponseWriter {
 	var got http.ResponseWriter
 	h := newHandler(newGate(1), func(w http.ResponseWriter, _ *http.Request) { got = w })
-	h.ServeHTTP(w, web.NewRequest())
+	h.ServeHTTP(w, newRequest())
 	return got
 }
 
@@ -70,7 +68,7 @@ type hijackUnwrap struct{ *fakeWriter }
 func (hijackUnwrap) Unwrap() http.ResponseWriter { return nil }
 
 func TestControllerWorksOnBothProtocols(t *testing.T) {
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGate(1)
 		s := serve(newHandler(g, func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
@@ -78,7 +76,9 @@ func TestControllerWorksOnBothProtocols(t *testing.T) {
 				t.Errorf("H7: EnableFullDuplex: %v", err)
 				return // without it the server would wait for the end of the request
 			}
-			for name, set := range map[string]func(time.Time) error{"SetReadDeadline": rc.SetReadDeadline, "SetWriteDeadline": rc.SetWriteDeadline} {
+			for name, set := range map[string]func(time.Time) error{
+				"SetReadDeadline": rc.SetReadDeadline, "SetWriteDeadline": rc.SetWriteDeadline,
+			} {
 				if err := set(time.Time{}); err != nil {
 					t.Errorf("H7: %s: %v", name, err)
 				}
@@ -110,7 +110,7 @@ func TestControllerWorksOnBothProtocols(t *testing.T) {
 			}
 		}))
 		upload, lines := io.Pipe()
-		ctx, cancel := context.WithTimeout(t.Context(), web.Patience)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		context.AfterFunc(ctx, func() { _ = upload.Close() }) // a transport gives up only after reading the request's body
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload)

@@ -17,8 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/admission/internal/web"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,7 +54,7 @@ type permit struct {
 	ended *bool
 }
 
-func (p permit) End(came inflight.Outcome) {
+func (p permit) End(outcome inflight.Outcome) {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	if *p.ended {
@@ -63,7 +62,7 @@ func (p permit) End(came inflight.Outcome) {
 		return
 	}
 	*p.ended = true
-	p.gate.outcomes = append(p.gate.outcomes, came)
+	p.gate.outcomes = append(p.gate.outcomes, outcome)
 	close(p.gate.changed)
 	p.gate.changed = make(chan struct{})
 }
@@ -91,7 +90,7 @@ func (g *gate) wantInFlight(t fataler, when string, want int) {
 // wantEmpty waits until nothing is in flight, and checks that nothing ended twice.
 func (g *gate) wantEmpty(t fataler) {
 	t.Helper()
-	hangs := time.After(web.Patience)
+	hangs := time.After(patience)
 	for {
 		g.mu.Lock()
 		left, twice, changed := g.admitted-len(g.outcomes), g.twice, g.changed
@@ -124,7 +123,7 @@ func newHandler(g *gate, next http.HandlerFunc) http.Handler {
 
 // newTransport sends through base what g admits.
 func newTransport(g *gate, base http.RoundTripper) http.RoundTripper {
-	return web.RoundTrip(func(req *http.Request) (*http.Response, error) {
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
 		p, err := g.acquire()
 		if err != nil {
 			return nil, err
@@ -167,7 +166,7 @@ func finish(f func()) {
 	<-done
 }
 
-// startCounting is web.StartServer for HTTP/1 with connections that count what is copied by their own methods.
+// startCounting is startServer for HTTP/1 with connections that count what is copied by their own methods.
 func startCounting(t *testing.T, h http.Handler) (*httptest.Server, *countingListener) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)

@@ -12,8 +12,6 @@ import (
 	"net/textproto"
 	"sync"
 	"testing"
-
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // through is a client of s whose requests go through g.
@@ -37,7 +35,7 @@ func send(t *testing.T, c *http.Client, method, url string) *http.Response {
 // What ends a request, on real connections. Each case ends the response that it gets; before, it is in flight although
 // its headers have come.
 func TestResponseHoldsUntilItsBodyEnds(t *testing.T) {
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for name, end := range map[string]func(*testing.T, *http.Response, context.CancelFunc, func()){
 			"read to the end": func(t *testing.T, r *http.Response, _ context.CancelFunc, finish func()) {
 				finish()
@@ -126,7 +124,7 @@ func TestResponseHoldsUntilItsBodyEnds(t *testing.T) {
 }
 
 func TestInformationalResponsesEndNothing(t *testing.T) {
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range 2 {
 				w.WriteHeader(http.StatusEarlyHints)
@@ -164,7 +162,7 @@ func TestInformationalResponsesEndNothing(t *testing.T) {
 
 // A client that follows redirects has closed a response before it asks for the next request's permit.
 func TestRedirectReleasesBeforeTheNextRequest(t *testing.T) {
-	s := web.StartServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if hops := len(r.URL.Path); hops < 4 {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 		}

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // An upgrade like WebSocket's, with a gate on either side: both hold until their end of the connection is closed, also
@@ -19,7 +17,7 @@ import (
 func TestUpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	server, client := newGate(1), newGate(1)
 	o := newTakeover()
-	s := web.StartServer(t, o.around(newHandler(server, func(w http.ResponseWriter, _ *http.Request) {
+	s := startServer(t, o.around(newHandler(server, func(w http.ResponseWriter, _ *http.Request) {
 		c, buf, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -48,7 +46,7 @@ func TestUpgradeHoldsOnBothSidesUntilClosed(t *testing.T) {
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
 		t.Fatalf("H2: %s with a %T", resp.Status, resp.Body)
 	}
-	web.Await(t, "the end of the handler", o.done)
+	await(t, "the end of the handler", o.done)
 	server.wantInFlight(t, "after the handler", 1)
 	in := bufio.NewReader(stream)
 	for _, line := range []string{"one\n", "two\n"} {
@@ -91,9 +89,9 @@ func TestHijackThroughTwoGates(t *testing.T) {
 		_, _ = io.WriteString(c, answer)
 		o.conns <- c
 	})
-	s := web.StartServer(t, o.around(newHandler(outer, h.ServeHTTP)), false)
-	web.WantStatus(t, s, http.StatusNoContent)
-	web.Await(t, "the end of the handler", o.done)
+	s := startServer(t, o.around(newHandler(outer, h.ServeHTTP)), false)
+	wantStatus(t, s, http.StatusNoContent)
+	await(t, "the end of the handler", o.done)
 	for _, g := range []*gate{outer, inner} {
 		g.wantInFlight(t, "after the handler", 1)
 	}

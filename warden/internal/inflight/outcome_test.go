@@ -1,4 +1,4 @@
-// How a request ended, as its permit is told: handlers and base transports without a network.
+// How a request ended, as its permit learns: handlers and base transports without a network.
 
 package inflight_test
 
@@ -16,8 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/admission/internal/web"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 )
 
 // errAny stands for an error that is none of a context.
@@ -110,7 +109,7 @@ func TestOutcomeOfTheHandler(t *testing.T) {
 					}
 					taken = true
 					return &fakeConn{close: func() error { return nil }}, nil, nil
-				}}, web.NewRequest().WithContext(ctx))
+				}}, newRequest().WithContext(ctx))
 			})
 			g.wantOutcome(t, name, c.want)
 		})
@@ -122,6 +121,8 @@ func TestOutcomeOfTheResponse(t *testing.T) {
 	answer := func(status int, body io.ReadCloser) func(func(), *http.Request) (*http.Response, error) {
 		return func(func(), *http.Request) (*http.Response, error) { return respond(status, body), nil }
 	}
+	unreachable := func(func(), *http.Request) (*http.Response, error) { return nil, failed }
+	broken := hostileBody{Reader: iotest.ErrReader(failed)}
 	read := func(_ func(), resp *http.Response) { _, _ = io.ReadAll(resp.Body) }
 	shut := func(_ func(), resp *http.Response) { resp.Body.Close() }
 	twoWays := twoWay{hostileBody{close: func() error { return nil }}, io.Discard}
@@ -134,11 +135,11 @@ func TestOutcomeOfTheResponse(t *testing.T) {
 		"closed":         {answer(404, newPayload("x")), shut, inflight.Outcome{Status: 404}},
 		"500":            {answer(500, newPayload("x")), read, inflight.Outcome{Status: 500}},
 		"without a body": {answer(500, http.NoBody), nil, inflight.Outcome{Status: 500}},
-		"body fails":     {answer(200, hostileBody{Reader: iotest.ErrReader(failed)}), read, inflight.Outcome{Err: failed, Status: 200}},
-		"fails at 500":   {answer(500, hostileBody{Reader: iotest.ErrReader(failed)}), read, inflight.Outcome{Err: failed, Status: 500}},
+		"body fails":     {answer(200, broken), read, inflight.Outcome{Err: failed, Status: 200}},
+		"fails at 500":   {answer(500, broken), read, inflight.Outcome{Err: failed, Status: 500}},
 		"upgraded":       {answer(101, twoWays), shut, inflight.Outcome{Status: 101, Upgraded: true}},
 		"no upgrade":     {answer(200, twoWays), shut, inflight.Outcome{Status: 200}},
-		"error":          {func(func(), *http.Request) (*http.Response, error) { return nil, failed }, nil, inflight.Outcome{Err: failed}},
+		"error":          {unreachable, nil, inflight.Outcome{Err: failed}},
 		"panic":          {func(func(), *http.Request) (*http.Response, error) { panic(failed) }, nil, inflight.Outcome{Err: errAny}},
 		"exit": {
 			func(func(), *http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, nil,
@@ -177,9 +178,9 @@ func TestOutcomeOfTheResponse(t *testing.T) {
 			g := newGate(1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			rt := newTransport(g, web.RoundTrip(func(r *http.Request) (*http.Response, error) { return c.base(cancel, r) }))
+			rt := newTransport(g, roundTrip(func(r *http.Request) (*http.Response, error) { return c.base(cancel, r) }))
 			var resp *http.Response
-			finish(func() { resp, _ = rt.RoundTrip(web.NewRequest().WithContext(ctx)) })
+			finish(func() { resp, _ = rt.RoundTrip(newRequest().WithContext(ctx)) })
 			if c.end != nil {
 				g.wantInFlight(t, name+", with the headers", 1)
 				c.end(cancel, resp)

@@ -75,7 +75,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // flusher is a writer that can be flushed.
 type flusher struct{ *writer }
 
-// Flush is FlushError for those who look for an http.Flusher.
+// Flush is FlushError for code that looks for an http.Flusher.
 func (w flusher) Flush() { _ = w.FlushError() }
 
 // FlushError is what http.ResponseController calls.

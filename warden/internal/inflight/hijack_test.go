@@ -13,8 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // hijackers are the two ways to a connection.
@@ -62,7 +60,7 @@ func TestHijackedConnectionHoldsUntilClosed(t *testing.T) {
 			t.Run(name+outside, func(t *testing.T) {
 				g := newGate(1)
 				o := newTakeover()
-				s := web.StartServer(t, wrap(o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
+				s := startServer(t, wrap(o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 					c, buf, err := hijack(w)
 					if err != nil {
 						t.Errorf("H2: Hijack: %v", err)
@@ -73,11 +71,11 @@ func TestHijackedConnectionHoldsUntilClosed(t *testing.T) {
 					o.conns <- c
 				}))), false)
 
-				web.WantStatus(t, s, http.StatusNoContent)
-				web.Await(t, "the end of the handler", o.done)
+				wantStatus(t, s, http.StatusNoContent)
+				await(t, "the end of the handler", o.done)
 				g.wantInFlight(t, "after the handler", 1)
-				web.WantStatus(t, s, http.StatusServiceUnavailable)
-				web.Await(t, "the end of the rejected request", o.done)
+				wantStatus(t, s, http.StatusServiceUnavailable)
+				await(t, "the end of the rejected request", o.done)
 
 				c := <-o.conns
 				if err := c.Close(); err != nil {
@@ -89,7 +87,7 @@ func TestHijackedConnectionHoldsUntilClosed(t *testing.T) {
 				}
 				g.wantEmpty(t)
 
-				web.WantStatus(t, s, http.StatusNoContent)
+				wantStatus(t, s, http.StatusNoContent)
 				_ = (<-o.conns).Close()
 				g.wantEmpty(t)
 			})
@@ -119,12 +117,12 @@ func TestClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
 		g.wantInFlight(t, "in the handler, after Close", 1)
 	})
 	o := newTakeover()
-	s := web.StartServer(t, o.around(h), false)
-	if resp, err := web.Post(t, s); err == nil {
+	s := startServer(t, o.around(h), false)
+	if resp, err := post(t, s); err == nil {
 		resp.Body.Close()
 		t.Errorf("H2: status %d from a closed connection", resp.StatusCode)
 	}
-	web.Await(t, "the end of the handler", o.done)
+	await(t, "the end of the handler", o.done)
 	g.wantInFlight(t, "after the handler", 0)
 	g.wantEmpty(t)
 }
@@ -138,7 +136,7 @@ func TestHijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(1)
 			o := newTakeover()
-			s := web.StartServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
+			s := startServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 				c, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					t.Error(err)
@@ -149,13 +147,13 @@ func TestHijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 			})), false)
 			answered := make(chan *http.Response, 1)
 			go func() {
-				resp, err := web.Post(t, s)
+				resp, err := post(t, s)
 				if err != nil {
 					t.Errorf("H2: over the hijacked connection: %v", err)
 				}
 				answered <- resp
 			}()
-			web.Await(t, "the end of the handler", o.done)
+			await(t, "the end of the handler", o.done)
 			g.wantInFlight(t, "after the handler", 1)
 			c := <-o.conns
 			if _, err := io.WriteString(c, answer); err != nil {
@@ -173,7 +171,7 @@ func TestHijackedConnectionHoldsAfterPanicAndGoexit(t *testing.T) {
 func TestFailedHijackDoesNotHold(t *testing.T) {
 	g := newGate(1)
 	o := newTakeover()
-	s := web.StartServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
+	s := startServer(t, o.around(newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -187,8 +185,8 @@ func TestFailedHijackDoesNotHold(t *testing.T) {
 		_, _ = io.WriteString(c, answer)
 		o.conns <- c
 	})), false)
-	web.WantStatus(t, s, http.StatusNoContent)
-	web.Await(t, "the end of the handler", o.done)
+	wantStatus(t, s, http.StatusNoContent)
+	await(t, "the end of the handler", o.done)
 	g.wantInFlight(t, "after the handler", 1)
 	_ = (<-o.conns).Close()
 	g.wantEmpty(t)
@@ -211,7 +209,7 @@ func TestHostileHijackReleases(t *testing.T) {
 					t.Errorf("H2: a connection: %v", got)
 				}
 			})
-			finish(func() { h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), hijack}, web.NewRequest()) })
+			finish(func() { h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), hijack}, newRequest()) })
 			if g.wantEmpty(t); g.outcomes[0].Upgraded {
 				t.Error("H2: nothing was hijacked, and the request is upgraded")
 			}
@@ -226,7 +224,8 @@ func takeFake(t *testing.T, g *gate, inner net.Conn) net.Conn {
 	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) {
 		c, _, _ = http.NewResponseController(w).Hijack()
 	})
-	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) { return inner, nil, nil }}, web.NewRequest())
+	hijack := func() (net.Conn, *bufio.ReadWriter, error) { return inner, nil, nil }
+	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), hijack}, newRequest())
 	g.wantInFlight(t, "after the handler", 1)
 	return c
 }
@@ -266,13 +265,13 @@ func TestConnectionHoldsWhileCloseIsBusy(t *testing.T) {
 		defer close(closed)
 		_ = c.Close()
 	}()
-	web.Await(t, "the first Close", busy)
+	await(t, "the first Close", busy)
 	if err := c.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("H2: second Close: %v", err)
 	}
 	g.wantInFlight(t, "H2: while the first Close is busy", 1)
 	close(proceed)
-	web.Await(t, "the end of the first Close", closed)
+	await(t, "the end of the first Close", closed)
 	g.wantInFlight(t, "after Close", 0)
 	g.wantEmpty(t)
 }
@@ -292,7 +291,7 @@ func TestHijackUnderWayHolds(t *testing.T) {
 		close(begun)
 		<-proceed
 		return &fakeConn{close: func() error { return nil }}, nil, nil
-	}}, web.NewRequest())
+	}}, newRequest())
 	g.wantInFlight(t, "after the handler", 1)
 	close(proceed)
 	c := <-hijacked
@@ -307,16 +306,16 @@ func TestHijackAfterTheEndEndsNothing(t *testing.T) {
 	var late http.ResponseWriter
 	h := newHandler(g, func(w http.ResponseWriter, _ *http.Request) { late = w })
 	o := newTakeover()
-	s := web.StartServer(t, o.around(h), false)
-	web.WantStatus(t, s, http.StatusOK)
-	web.Await(t, "the end of the handler", o.done)
+	s := startServer(t, o.around(h), false)
+	wantStatus(t, s, http.StatusOK)
+	await(t, "the end of the handler", o.done)
 	g.wantEmpty(t)
 	finish(func() { _, _, _ = http.NewResponseController(late).Hijack() }) // net/http panics
 	g.wantEmpty(t)
 
 	h.ServeHTTP(&fakeWriter{httptest.NewRecorder(), func() (net.Conn, *bufio.ReadWriter, error) {
 		return &fakeConn{close: func() error { return nil }}, nil, nil
-	}}, web.NewRequest())
+	}}, newRequest())
 	c, _, err := http.NewResponseController(late).Hijack()
 	if err != nil {
 		t.Fatal(err)

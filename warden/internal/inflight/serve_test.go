@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/admission/internal/web"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 )
 
 func TestHandlerReleasesHoweverItEnds(t *testing.T) {
@@ -28,7 +27,7 @@ func TestHandlerReleasesHoweverItEnds(t *testing.T) {
 		"exits half way":   func(w http.ResponseWriter, _ *http.Request) { startBody(w); runtime.Goexit() },
 		"client goes away": func(w http.ResponseWriter, r *http.Request) { startBody(w); <-r.Context().Done() },
 	}
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for name, end := range ends {
 			t.Run(name, func(t *testing.T) {
 				g := newGate(1)
@@ -37,7 +36,7 @@ func TestHandlerReleasesHoweverItEnds(t *testing.T) {
 					end(w, r)
 				}))
 				for range 2 { // the second request needs the slot of the first
-					if resp, err := web.Post(t, s); err == nil {
+					if resp, err := post(t, s); err == nil {
 						if resp.StatusCode == http.StatusServiceUnavailable {
 							t.Error("H1: rejected")
 						}
@@ -71,7 +70,7 @@ func TestPanicKeepsItsStack(t *testing.T) {
 		}
 		g.wantEmpty(t)
 	}()
-	h.ServeHTTP(httptest.NewRecorder(), web.NewRequest())
+	h.ServeHTTP(httptest.NewRecorder(), newRequest())
 }
 
 func explode(http.ResponseWriter, *http.Request) { panic("on purpose") }
@@ -86,7 +85,7 @@ func TestHostileWriterReleases(t *testing.T) {
 		}
 		g.wantEmpty(t)
 	}()
-	h.ServeHTTP(hostileWriter{httptest.NewRecorder()}, web.NewRequest())
+	h.ServeHTTP(hostileWriter{httptest.NewRecorder()}, newRequest())
 }
 
 type hostileWriter struct{ http.ResponseWriter }
@@ -95,7 +94,7 @@ func (hostileWriter) Unwrap() http.ResponseWriter { panic("on purpose") }
 
 // Many clients at once, in front of few permits: handlers are never more than these, and each request has one or none.
 func TestRaceEachPermitIsForOneRequest(t *testing.T) {
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const limit, clients, requests = 3, 12, 20
 		g := newGate(limit)
 		var now, calls atomic.Int64
@@ -112,7 +111,7 @@ func TestRaceEachPermitIsForOneRequest(t *testing.T) {
 		for range clients {
 			go func() {
 				for range requests {
-					resp, err := web.Post(t, s)
+					resp, err := post(t, s)
 					if err != nil {
 						done <- err
 						return
@@ -131,7 +130,8 @@ func TestRaceEachPermitIsForOneRequest(t *testing.T) {
 		g.wantEmpty(t)
 		ok, rejected := int(answered[http.StatusOK].Load()), int(answered[http.StatusServiceUnavailable].Load())
 		if ok != g.admitted || int(calls.Load()) != g.admitted || rejected != g.rejected || ok+rejected != clients*requests {
-			t.Errorf("H1: %d ok, %d calls, %d admitted; %d answered 503, %d rejected; of %d", ok, calls.Load(), g.admitted, rejected, g.rejected, clients*requests)
+			t.Errorf("H1: %d ok, %d calls, %d admitted; %d answered 503, %d rejected; of %d",
+				ok, calls.Load(), g.admitted, rejected, g.rejected, clients*requests)
 		}
 	})
 }
@@ -147,7 +147,7 @@ func TestNilRequestAndWriterRelease(t *testing.T) {
 	h.ServeHTTP(nil, nil)
 	g.wantEmpty(t)
 	p, _ := g.acquire()
-	finish(func() { inflight.Serve(p, nil, httptest.NewRecorder(), web.NewRequest()) })
+	finish(func() { inflight.Serve(p, nil, httptest.NewRecorder(), newRequest()) })
 	g.wantEmpty(t)
 }
 
@@ -167,20 +167,20 @@ func TestTimeoutHandler(t *testing.T) {
 		} else {
 			h = http.TimeoutHandler(newHandler(g, slow), time.Millisecond, "")
 		}
-		web.WantStatus(t, web.StartServer(t, h, false), http.StatusServiceUnavailable)
+		wantStatus(t, startServer(t, h, false), http.StatusServiceUnavailable)
 		if inside {
 			g.wantEmpty(t) // net/http has answered, and the handler is about to return
 		}
 		g.wantInFlight(t, "after the answer", want)
 		close(finish)
-		web.Await(t, "the end of the work", done)
+		await(t, "the end of the work", done)
 		g.wantEmpty(t)
 	}
 }
 
 func TestServeAllocatesLittle(t *testing.T) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	rec, req := httptest.NewRecorder(), web.NewRequest()
+	rec, req := httptest.NewRecorder(), newRequest()
 	for name, c := range map[string]struct {
 		w    http.ResponseWriter
 		most float64

@@ -1,4 +1,4 @@
-// A permit, and what it is told of the request that it was for.
+// A permit, and the outcome of the request that held it.
 
 package inflight
 
@@ -27,7 +27,7 @@ type Outcome struct {
 	Upgraded bool
 }
 
-// held is a permit that ends once: Read and Close of a response need not agree who was first, and Hijack may be called when the
+// held is a permit that ends once: Read and Close of a response need not agree which was first, and Hijack may be called when the
 // request is over.
 type held[P Permit] struct {
 	permit P
@@ -43,7 +43,7 @@ func (h *held[P]) end(o Outcome) {
 // errAborted is the outcome of a panic and of runtime.Goexit.
 var errAborted = errors.New("inflight: the handler or the base transport did not return")
 
-// under is the error of a request that came to err: its context's, if that has ended.
+// under is the error of a request that ended with err: its context's, if that has ended.
 func under(ctx context.Context, err error) error {
 	if over := ctx.Err(); over != nil {
 		return over
@@ -51,7 +51,7 @@ func under(ctx context.Context, err error) error {
 	return err
 }
 
-// contextOf is the request's context as it came: a handler may replace it. A nil request is for next or the base to
+// contextOf is the request's own context: a handler may replace it. A nil request is for next or the base to
 // complain about; here, a panic would lose the permit.
 func contextOf(r *http.Request) context.Context {
 	if r == nil {

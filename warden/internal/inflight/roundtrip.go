@@ -22,14 +22,14 @@ import (
 // RoundTrip blocks as long as base does, does not modify the request and allocates one small body.
 func RoundTrip[P Permit](permit P, base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx := contextOf(req)
-	came, status, follows := errAborted, 0, false
+	failure, status, follows := errAborted, 0, false
 	defer func() {
 		if !follows {
-			permit.End(Outcome{Err: under(ctx, came), Status: status})
+			permit.End(Outcome{Err: under(ctx, failure), Status: status})
 		}
 	}()
 	resp, err := base.RoundTrip(req)
-	came = err
+	failure = err
 	if err != nil || resp == nil {
 		return resp, err
 	}
