@@ -58,16 +58,12 @@ func (p Permit) release() bool {
 	return true
 }
 
-// Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is
-// released.
-func (p Permit) Explain() limiter.Explanation { return p.permit.Explain() }
-
 // Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release().
 // The returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A
 // task of priority [Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
 // [WithRequestID].
 //
-// The error is a [*Rejection]; a [*ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
+// The error is a [*Rejection]; a [*limiter.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
 // could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
 // blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it
 // first, which costs a few microseconds and a few allocations.
@@ -80,7 +76,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	}
 	if w.Holds(ctx) {
 		w.reentries.Add(1)
-		return ctx, Permit{}, &ReentryError{Limiter: w.name}
+		return ctx, Permit{}, &limiter.ReentryError{Limiter: w.name}
 	}
 	if t.Priority == Normal {
 		t.Priority = PriorityFrom(ctx)

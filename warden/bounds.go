@@ -30,23 +30,21 @@ type bounded interface {
 // longestBy is how many bytes name somebody.
 const longestBy = 128
 
+// inForce are the bounds in force, and the last change of them. It is never modified.
+type inForce struct {
+	Bounds
+	by string
+	at time.Time
+}
+
 // Bounds returns the bounds in force, and who made the last change of them, and when: "" and the zero time before the first. It
-// blocks neither for a sample nor for an Adjust in progress.
+// never blocks, and costs an atomic load.
 func (w *Warden) Bounds() (b Bounds, by string, at time.Time) {
 	if !w.made() {
 		return Bounds{}, "", time.Time{}
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
-	return w.bounds, w.adjustedBy, w.adjustedAt
-}
-
-// Timeout returns Bounds.Timeout, for middleware; 0 for a nil Warden. It costs an atomic load.
-func (w *Warden) Timeout() time.Duration {
-	if w == nil {
-		return 0
-	}
-	return time.Duration(w.timeout.Load())
+	in := w.bounds.Load()
+	return in.Bounds, in.by, in.at
 }
 
 // Adjust changes the bounds that change leaves different, all of them or none. by says who does it, 1 to 128 bytes of UTF-8, for
@@ -87,10 +85,7 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	if err := w.limiter.SetMaxQueue(after.MaxQueue); err != nil {
 		return err
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
-	w.bounds, w.adjustedBy, w.adjustedAt = after, by, time.Now()
-	w.timeout.Store(int64(after.Timeout))
+	w.bounds.Store(&inForce{after, by, time.Now()})
 	return nil
 }
 

@@ -72,13 +72,13 @@ func TestAdjustIsSerialized(t *testing.T) {
 			if err := w.Adjust(fmt.Sprint("operator ", i), change); err != nil {
 				t.Error(err)
 			}
-			if b, by, _ := w.Bounds(); b.MaxQueue-DefaultQueue != b.Max-1<<16 || !strings.HasPrefix(by, "operator ") {
+			if b, by, _ := w.Bounds(); b.MaxQueue-defaultQueue != b.Max-1<<16 || !strings.HasPrefix(by, "operator ") {
 				t.Errorf("half of a change: %+v by %q", b, by)
 			}
 		})
 	}
 	all.Wait()
-	if b, _, _ := w.Bounds(); b.MaxQueue != DefaultQueue+50 {
+	if b, _, _ := w.Bounds(); b.MaxQueue != defaultQueue+50 {
 		t.Errorf("%+v", b)
 	}
 }

@@ -294,13 +294,13 @@ func TestASlowCompartmentIsTriedAndLetGo(t *testing.T) {
 
 // New asks a set for its executions; one whose sampler is replaced leaves that to its owner.
 func TestNewFeedsFromASet(t *testing.T) {
-	for _, sampler := range []Sampler{nil, must(monitor.New(monitor.Config{}))(t)} {
+	for _, s := range []sampler{nil, must(monitor.New(monitor.Config{}))(t)} {
 		set := must(bulkhead.New(bulkhead.Config{Total: 3, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 3}}}))(t)
-		w := mustNew(t, Config{ApplyTo: set, Sampler: sampler})
+		w := mustNew(t, Config{ApplyTo: set, Sampler: s})
 		_ = must(bulkhead.Do(t.Context(), set.Compartment("a"), func(context.Context) (int, error) { return 0, nil }))(t)
 		w.turn(false)
 		now, parts := w.Latest().Sample, 0
-		if sampler == nil {
+		if s == nil {
 			parts = 1
 		}
 		if len(now.Parts) != parts || now.Service.Count != uint64(parts) {

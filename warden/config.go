@@ -23,8 +23,6 @@ type (
 	Priority = limiter.Priority
 	// Rejection is the error of a task that was not started: limiter.Rejection.
 	Rejection = limiter.Rejection //nolint:errname // the name that the limiter gives it
-	// ReentryError rejects a second slot for work that already holds one: limiter.ReentryError.
-	ReentryError = limiter.ReentryError
 )
 
 // Common priorities, from package limiter.
@@ -38,30 +36,26 @@ const (
 var (
 	// ErrRejected matches every [*Rejection] with errors.Is.
 	ErrRejected = limiter.ErrRejected
-	// ErrReentry matches every [*ReentryError] with errors.Is.
+	// ErrReentry matches, with errors.Is, the error of a second slot for work that already holds one: a [*limiter.ReentryError].
 	ErrReentry = limiter.ErrReentry
 )
 
-// Sampler takes measurements; [monitor.Sampler] implements it. The warden never calls it concurrently.
-type Sampler interface {
-	Sample() monitor.Sample
-}
+// The parts that a Config may replace.
+type (
+	sampler    interface{ Sample() monitor.Sample }
+	controller interface {
+		Step(monitor.Sample) decision.ControlDecision
+	}
+	target interface {
+		Apply(decision.ControlDecision)
+	}
+)
 
-// Controller turns a sample into a decision; [control.Controller] implements it. The warden never calls it concurrently.
-type Controller interface {
-	Step(monitor.Sample) decision.ControlDecision
-}
-
-// Target carries out decisions: a [limiter.Limiter], a bulkhead.Set, or anything else with Apply. The warden never calls it
+// Config describes a warden. The zero value is suitable for production. Sampler, Controller and ApplyTo are never called
 // concurrently.
-type Target interface {
-	Apply(decision.ControlDecision)
-}
-
-// Config describes a warden. The zero value is suitable for production.
 type Config struct {
-	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here, since deadlines and load shedding keep the
-	// queue wait short; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
+	// Limiter configures the limiter. A MaxQueue of 0 means 1024 tasks here, which bounds memory, since deadlines and load shedding
+	// bound the queue wait; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
 	Limiter limiter.Config
 	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s; the
 	// decision in force before the first sample is valid for as long, with any Controller.
@@ -78,26 +72,27 @@ type Config struct {
 	Pools []monitor.Pool
 
 	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.
-	Sampler Sampler
+	Sampler interface{ Sample() monitor.Sample }
 	// Controller replaces this module's controller; nil: [control.New]. If its decision numbers restart, the warden continues
 	// its own numbering.
-	Controller Controller
+	Controller interface {
+		Step(s monitor.Sample) decision.ControlDecision
+	}
 	// ApplyTo receives every decision after the limiter: usually a bulkhead.Set; nil: none. If it has a method Total() int, as
 	// a Set has, that is the least that Control.Initial and Control.Max may be, and Initial is at least that by default: so a
 	// target on an idle machine keeps what it has alone. A later growth of the target is not seen. If it has a method
 	// Feed(*monitor.Recorder), as a Set has, and Sampler is nil, New calls it, so that the target's own executions are measured.
-	ApplyTo Target
+	ApplyTo interface {
+		Apply(d decision.ControlDecision)
+	}
 }
-
-// DefaultQueue is the queue capacity, in tasks, if Config sets none. It bounds memory; deadlines and load shedding bound the
-// queue wait.
-const DefaultQueue = 1024
 
 const (
 	defaultInterval  = 100 * time.Millisecond
 	shortestInterval = 10 * time.Millisecond
 	longestInterval  = 10 * time.Second
 	defaultHistory   = 600
+	defaultQueue     = 1024
 	longestHistory   = 100_000
 )
 
@@ -155,10 +150,10 @@ func New(cfg Config) (*Warden, error) {
 		cfg.Control.ValidFor = max(time.Second, 4*cfg.Interval) // a decision must outlive some late samples
 	}
 	if cfg.Limiter.MaxQueue == 0 {
-		cfg.Limiter.MaxQueue = DefaultQueue
+		cfg.Limiter.MaxQueue = defaultQueue
 	}
 	if cfg.Limiter.MaxQueue < 0 { // the limiter's own text says that 0 is no queue
-		return nil, &InvalidError{"Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", DefaultQueue)}
+		return nil, &InvalidError{"Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", defaultQueue)}
 	}
 	cfg.Limiter.Name = cmp.Or(cfg.Limiter.Name, "warden")
 	if cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
@@ -174,10 +169,11 @@ func New(cfg Config) (*Warden, error) {
 			return nil, err
 		}
 	}
-	w.bounds.MaxQueue = cfg.Limiter.MaxQueue
+	in := &inForce{Bounds: Bounds{MaxQueue: cfg.Limiter.MaxQueue}}
 	if c, ok := w.controller.(bounded); ok {
-		w.bounds.Min, w.bounds.Max = c.Bounds()
+		in.Min, in.Max = c.Bounds()
 	}
+	w.bounds.Store(in)
 	if w.sampler == nil {
 		w.recorder = monitor.NewRecorder()
 		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder, Pools: cfg.Pools}); err != nil {
@@ -192,8 +188,8 @@ func New(cfg Config) (*Warden, error) {
 
 // fit makes the controller c begin with what the target runs alone. A target reports no executions, and without them the limit
 // does not grow beyond Initial.
-func fit(c *control.Config, target Target) error {
-	sized, ok := target.(interface{ Total() int })
+func fit(c *control.Config, to target) error {
+	sized, ok := to.(interface{ Total() int })
 	if !ok {
 		return nil
 	}

@@ -54,7 +54,7 @@ func TestPropertyReentryIsRejected(t *testing.T) {
 			path = append(path, all[i])
 		}
 		err := nest(t.Context(), path)
-		var reentry *ReentryError
+		var reentry *limiter.ReentryError
 		if errors.As(err, &reentry) != (twice != "") || twice != "" && (reentry.Limiter != twice || !errors.Is(err, ErrReentry) || errors.Is(err, ErrRejected)) {
 			rt.Fatalf("%v, want re-entry of %q", err, twice)
 		}
@@ -118,7 +118,7 @@ func TestPriorityOfTheContext(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer permit.Release()
-		return permit.Explain().Task.Priority, PriorityFrom(ctx)
+		return permit.permit.Explain().Task.Priority, PriorityFrom(ctx)
 	}
 	if p := PriorityFrom(t.Context()); p != Normal {
 		t.Errorf("nothing was said: %v", p)
@@ -147,7 +147,7 @@ func TestPriorityOfTheContext(t *testing.T) {
 
 func TestReentryErrorInALog(t *testing.T) {
 	var text strings.Builder
-	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "why", &ReentryError{Limiter: "api"})
+	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "why", &limiter.ReentryError{Limiter: "api"})
 	if !strings.Contains(text.String(), "why.limiter=api why.reason=reentry") {
 		t.Error(text.String())
 	}

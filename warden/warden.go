@@ -19,17 +19,17 @@ type Warden struct {
 	limiter    *limiter.Limiter
 	name       string            // the limiter's
 	recorder   *monitor.Recorder // nil if the sampler is not ours
-	sampler    Sampler
-	controller Controller
-	also       Target
+	sampler    sampler
+	controller controller
+	also       target
 	interval   time.Duration
 	epoch      time.Time
 
 	running   atomic.Bool
 	ran       atomic.Bool // Run was called once, or the log says that it was not
 	reentries atomic.Uint64
-	sampled   atomic.Int64 // nanoseconds from epoch to the last sample; requests read it
-	timeout   atomic.Int64 // that of bounds, written under kept as well; requests read it
+	sampled   atomic.Int64            // nanoseconds from epoch to the last sample; requests read it
+	bounds    atomic.Pointer[inForce] // written by New and by Adjust; requests read it
 
 	adjusting sync.Mutex // held by Adjust, foreign code included; taken before mu and kept, and not by readers
 
@@ -38,10 +38,6 @@ type Warden struct {
 	stats   Stats
 	last    Reading
 	history ring
-
-	bounds     Bounds
-	adjustedBy string
-	adjustedAt time.Time
 }
 
 // Stats counts a warden's samples and failures.
@@ -53,7 +49,7 @@ type Stats struct {
 	// Panics counts recovered panics of Sampler, Controller and ApplyTo. The previous decision stays in force, until it expires
 	// and its Stale decision replaces it.
 	Panics uint64
-	// Reentries counts calls of Acquire and Do that were rejected with a [*ReentryError].
+	// Reentries counts calls of Acquire and Do that were rejected with a [*limiter.ReentryError].
 	Reentries uint64
 }
 

@@ -33,7 +33,7 @@ import (
 // steady is a controller with a constant decision.
 type steady decision.ControlDecision
 
-// Step implements warden.Controller.
+// Step implements the Controller of a warden.Config.
 func (s steady) Step(monitor.Sample) decision.ControlDecision { return decision.ControlDecision(s) }
 
 // service is a warden and a compartment behind the middleware, with log, console and metrics.

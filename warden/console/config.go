@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -61,9 +60,7 @@ type Console struct {
 	cfg  Config
 	done chan struct{} // closed by Close
 
-	desk   desk
-	asking chan struct{} // holds one element while the controller is asked for levels
-	mute   atomic.Bool   // it did not answer the last time
+	desk desk
 
 	mu      sync.Mutex // guards all below; what is called under it takes locks of the layers, and runs nothing foreign
 	streams int
@@ -126,7 +123,7 @@ func New(cfg Config) (*Console, error) {
 		return nil, err
 	}
 	return &Console{
-		cfg: cfg, done: make(chan struct{}), asking: make(chan struct{}, 1), past: past{limits: make([]tallies, len(cfg.Limiters))},
+		cfg: cfg, done: make(chan struct{}), past: past{limits: make([]tallies, len(cfg.Limiters))},
 	}, nil
 }
 

@@ -305,8 +305,10 @@ func TestLookBackAtTimeouts(t *testing.T) {
 // TestSampleAfterTheLook: a sample that is younger than the look is no negative silence.
 func TestSampleAfterTheLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, turn := watched(t, new(gauge))
-		turn()
+		w := must(warden.New(warden.Config{}))(t)
+		c := mustNew(t, Config{Warden: w})
+		time.Sleep(100 * time.Millisecond)
+		use(t, w)
 		s := &state{At: when{time.Now().Add(-92 * time.Millisecond)}}
 		c.watchWarden(s, c.cfg.Warden)
 		if s.Warden.SilentForMS != 0 {

@@ -23,8 +23,5 @@
 // goroutine, that of its request, which reads the state once per interval and writes the changes. Config.MaxStreams bounds the open
 // pages. A slow client delays only itself, and is cut off after Config.WriteTimeout; nothing is buffered for it meanwhile.
 //
-// The Levels of a custom controller are read on one more goroutine. If it hangs, the page is shown without them after two
-// seconds, says so, and tries again when the call has returned.
-//
 // docs/console.md explains each part of the page.
 package console

@@ -39,16 +39,17 @@ func (c *Console) state(at *cursor) *state {
 		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
 		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
 	}
-	answers := true
 	if w := c.cfg.Warden; w != nil {
-		s.History, answers = c.points(w, at)
+		for _, r := range w.History(nil, at.seq) {
+			s.History = append(s.History, pointOf(r))
+			at.seq = r.Decision.Seq
+		}
 	}
 	rejected := c.recentRejections()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.cfg.Warden; w != nil {
 		c.watchWarden(s, w)
-		s.Warden.mute = !answers
 	}
 	keep := c.past.due(now, c.cfg.Interval)
 	for i, l := range c.cfg.Limiters {
@@ -80,23 +81,6 @@ func (c *Console) state(at *cursor) *state {
 	s.Rejections = append(s.Rejections, c.lastOf(rejected)...)
 	s.addVerdicts()
 	return s
-}
-
-// points returns the readings of w after the cursor, and advances it; answers reports whether the controller returned its
-// levels. The caller does not hold mu.
-func (c *Console) points(w *warden.Warden, at *cursor) (points []point, answers bool) {
-	readings := w.History(nil, at.seq)
-	levels, answers := c.levels(w, readings)
-	points = make([]point, 0, len(readings))
-	for i, r := range readings {
-		p := pointOf(r)
-		if levels != nil {
-			p.Levels = levels[i]
-		}
-		points = append(points, p)
-		at.seq = r.Decision.Seq
-	}
-	return points, answers
 }
 
 // watchWarden adds the warden to s. The caller holds mu.
@@ -192,10 +176,14 @@ func poolOf(name string, s limiter.Stats, lately *recent) pool {
 func pointOf(r warden.Reading) point {
 	s, l := r.Sample, r.Limiter
 	lag, served := s.Lag.Count > 0, s.Service.Count > 0
+	levels := make(map[string]num, len(r.Levels))
+	for signal, level := range r.Levels {
+		levels[clip(signal, longestName)] = num(level)
+	}
 	return point{
 		Seq: r.Decision.Seq, At: when{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency, Shed: num(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
-		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: map[string]num{},
+		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: levels,
 		Utilization: reading(s.Utilization.OK, s.Utilization.Value), Runnable: reading(s.Runnable.OK, s.Runnable.Value),
 		Throttled: reading(s.Throttled.OK, s.Throttled.Value),
 		LagP50MS:  msIf(lag, s.Lag.P50), LagP90MS: msIf(lag, s.Lag.P90), LagP99MS: msIf(lag, s.Lag.P99), LagCount: s.Lag.Count,

@@ -57,8 +57,6 @@ type wardenNow struct {
 	Panics        uint64      `json:"panics"`
 	SilentForMS   num         `json:"silent_for_ms"` // since the last sample; null before the first
 	Bounds        boundsNow   `json:"bounds"`
-
-	mute bool // the controller does not say how it evaluates samples
 }
 
 // boundsNow is what operators change while the warden runs, and who did so last.

@@ -177,10 +177,6 @@ func (w *wardenNow) verdict() verdict {
 			v.Text += fmt.Sprintf(" Controller: %s; limit %s.", said, thousands(w.Decision.Target))
 		}
 	}
-	if w.mute {
-		watch()
-		v.Text += " The controller does not say how it evaluates samples: Levels hangs or panics."
-	}
 	if w.Panics > 0 {
 		watch()
 		v.Text += fmt.Sprintf(" Sampler, controller or target panicked %d times.", w.Panics)

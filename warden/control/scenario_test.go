@@ -245,11 +245,7 @@ func TestConfig(t *testing.T) {
 		"Config.Initial is -2":          {Initial: -2},
 		"Config.Processors is -1":       {Processors: -1},
 		"Config.Processors is 16777217": {Processors: 1<<24 + 1},
-		"Config.MaxShed is NaN":         {MaxShed: math.NaN()},
-		"Config.MaxShed is 1":           {MaxShed: 1},
 		"Config.Lag is -1ns":            {Lag: -1},
-		"Config.Runnable is NaN":        {Runnable: math.NaN()},
-		"Config.Runnable is +Inf":       {Runnable: math.Inf(1)},
 		"Config.ValidFor is -1s":        {ValidFor: -time.Second},
 	} {
 		c, err := control.New(cfg)

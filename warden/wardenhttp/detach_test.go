@@ -144,7 +144,7 @@ func TestPropertyDetached(t *testing.T) {
 				time.Sleep(lingers)
 			})
 			for i := range layers {
-				w := must(warden.New(warden.Config{Controller: []warden.Controller{a, new(auditor)}[i], Limiter: limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}}))(t)
+				w := must(warden.New(warden.Config{Controller: []*auditor{a, new(auditor)}[i], Limiter: limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}}))(t)
 				wardens = append(wardens, w)
 				h = must(wardenhttp.New(w, wardenhttp.Config{}))(t).Handler(h)
 			}

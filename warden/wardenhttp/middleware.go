@@ -26,7 +26,7 @@ import (
 // The request's context ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's (see
 // Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends
 // through a [Transport]. It also marks the slot as held: to acquire another slot of the same warden from inside is a
-// [*warden.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing
+// [*limiter.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing
 // and calls its next.
 //
 // A client that keeps next waiting is cut off, see [Config].Grace. A request whose context's deadline passes while next runs
@@ -125,6 +125,7 @@ func (m *Middleware) acquire(answer http.Header, r *http.Request, is *slot.Claim
 	if m.cfg.Task == nil {
 		return slot.Slot{}, notMade("Middleware", "wardenhttp.New")
 	}
-	m.cfg.classify(answer, r, is, cmp.Or(m.capacity.warden.Timeout(), m.cfg.Timeout))
+	bounds, _, _ := m.capacity.warden.Bounds()
+	m.cfg.classify(answer, r, is, cmp.Or(bounds.Timeout, m.cfg.Timeout))
 	return is.Acquire(r.Context())
 }

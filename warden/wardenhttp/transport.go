@@ -77,7 +77,7 @@ func hostTask(r *http.Request) warden.Task {
 // ignore them; a server with this package accepts them as [Config.Trusted] says.
 //
 // If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment,
-// most often a [*warden.Rejection]; a [*warden.ReentryError] if w is the warden of the request being served; or
+// most often a [*warden.Rejection]; a [*limiter.ReentryError] if w is the warden of the request being served; or
 // context.DeadlineExceeded if less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the
 // error, or that of a Read of the body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and
 // [WriteError] find them in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside
