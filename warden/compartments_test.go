@@ -294,7 +294,7 @@ func TestASlowCompartmentIsTriedAndLetGo(t *testing.T) {
 
 // New asks a set for its executions; one whose sampler is replaced leaves that to its owner.
 func TestNewFeedsFromASet(t *testing.T) {
-	for _, s := range []sampler{nil, must(monitor.New(monitor.Config{}))(t)} {
+	for _, s := range []sampler{nil, must(monitor.New())(t)} {
 		set := must(bulkhead.New(bulkhead.Config{Total: 3, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 3}}}))(t)
 		w := mustNew(t, Config{ApplyTo: set, Sampler: s})
 		_ = must(bulkhead.Do(t.Context(), set.Compartment("a"), func(context.Context) (int, error) { return 0, nil }))(t)

@@ -62,7 +62,7 @@ type Config struct {
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 3200 bytes each, and 2100
+	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 2200 bytes each, and 600
 	// more for each compartment of ApplyTo; 0: 600, which is a minute at the default interval.
 	History int
 
@@ -175,10 +175,11 @@ func New(cfg Config) (*Warden, error) {
 	}
 	w.bounds.Store(in)
 	if w.sampler == nil {
-		w.recorder = monitor.NewRecorder()
-		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder, Pools: cfg.Pools}); err != nil {
+		own, err := monitor.New(cfg.Pools...)
+		if err != nil {
 			return nil, err
 		}
+		w.sampler, w.recorder = own, own.Recorder()
 		if fed, ok := cfg.ApplyTo.(interface{ Feed(*monitor.Recorder) }); ok {
 			fed.Feed(w.recorder)
 		}

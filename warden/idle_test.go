@@ -23,8 +23,8 @@ import (
 // idle runs a warden of an idle machine, which measures what Do runs, for the length of f. It is called in a bubble of virtual time.
 func idle(t *testing.T, cfg Config, f func(ctx context.Context, w *Warden)) {
 	t.Helper()
-	rec := monitor.NewRecorder()
-	own := must(monitor.New(monitor.Config{Recorder: rec, Pools: cfg.Pools}))(t)
+	own := must(monitor.New(cfg.Pools...))(t)
+	rec := own.Recorder()
 	cfg.Pools, cfg.Sampler = nil, &imagined{Sampler: own, Recorder: rec}
 	w := mustNew(t, cfg)
 	w.recorder = rec

@@ -48,8 +48,8 @@ func TestAnHourOfDryRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rec := monitor.NewRecorder()
-				own := must(monitor.New(monitor.Config{Recorder: rec}))(t)
+				own := must(monitor.New())(t)
+				rec := own.Recorder()
 				s := &imagined{Sampler: own, Recorder: rec}
 				s.jammed.Store(world.jammed)
 				w := mustNew(t, Config{Limiter: limiter.Config{Mode: limiter.DryRun}, Control: control.Config{Max: 1 << 16}, Sampler: s})

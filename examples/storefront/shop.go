@@ -156,7 +156,7 @@ func (s *shop) protect(kind string, next http.Handler, observer limiter.Observer
 	case told:
 		cfg.Pools = []monitor.Pool{pool.SQL("shop-db", s.pools[checkout])}
 	case protected:
-		processor, err := monitor.New(monitor.Config{})
+		processor, err := monitor.New()
 		if err != nil {
 			return nil, err
 		}

@@ -154,7 +154,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		st.top = top // otherwise keep naming the signal that raised the pressure, which falls more slowly
 	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
-	st.needs = needs(st.needs, s.Service)
+	st.needs = needs(s.Service.Needs)
 	st.wait.observe(math.Round(st.target(cfg)), st.served.expected(), dt, st.served.phase != watching)
 	st.shed = shedding(st.shed, st.pressure, dt)
 	if ok(s.Utilization) {

@@ -43,8 +43,7 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 	s := monitor.Sample{
 		At: at, Gap: gaps.Draw(t, "gap"),
 		Lag: monitor.Lag{
-			P50: delays.Draw(t, "p50"), P90: delays.Draw(t, "p90"), P99: delays.Draw(t, "p99"), Max: delays.Draw(t, "max"),
-			Mean: delays.Draw(t, "mean"), Count: counts.Draw(t, "lags"),
+			P50: delays.Draw(t, "p50"), P90: delays.Draw(t, "p90"), P99: delays.Draw(t, "p99"), Count: counts.Draw(t, "lags"),
 		},
 		Utilization: reading(t, "utilization"), Runnable: reading(t, "runnable"), Throttled: reading(t, "throttled"),
 		Service: monitor.Service{
@@ -270,7 +269,7 @@ func worse(t *rapid.T, s monitor.Sample, served bool) monitor.Sample {
 		}
 	}
 	for name, d := range map[string]*time.Duration{
-		"p50": &s.Lag.P50, "p90": &s.Lag.P90, "p99": &s.Lag.P99, "max": &s.Lag.Max, "mean": &s.Lag.Mean,
+		"p50": &s.Lag.P50, "p90": &s.Lag.P90, "p99": &s.Lag.P99,
 	} {
 		longer(d, name)
 	}

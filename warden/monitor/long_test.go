@@ -33,7 +33,7 @@ func slowest(times []time.Duration) time.Duration {
 func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, rt, func() {
-			r := NewRecorder()
+			r := newRecorder()
 			names := []string{"a", "b", "c"}
 			kinds := map[string]*history{"a": {}, "b": {}, "c": {}}
 			type running struct {
@@ -112,7 +112,7 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 // TestKindsAreBounded: the first 64 names are kinds of their own, and the rest shares one; nobody is forgotten.
 func TestKindsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRecorder()
+		r := newRecorder()
 		for i := range 1000 {
 			r.Start(fmt.Sprint(i))
 		}
@@ -127,7 +127,7 @@ func TestKindsAreBounded(t *testing.T) {
 // passed without an end.
 func TestNothingBecomesLongWhileItBecomesSlower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRecorder()
+		r := newRecorder()
 		run := func(took time.Duration) {
 			s := r.Start("query")
 			time.Sleep(took)

@@ -67,7 +67,7 @@ func TestNoPoolIsAnError(t *testing.T) {
 	var g *pool.Gauge
 	for what, p := range map[string]monitor.Pool{"SQL": pool.SQL("a", nil), "Pgx": pool.Pgx[*stat]("a", nil), "Gauge": g.Pool("a")} {
 		var invalid *monitor.InvalidError
-		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) || invalid.Field != "Config.Pools[0].Stats" {
+		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) || invalid.Field != "Pools[0].Stats" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

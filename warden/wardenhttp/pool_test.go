@@ -506,7 +506,7 @@ func number(b bool) int {
 func TestPoolWithoutBaseOrBound(t *testing.T) {
 	pool, transport := wardenhttp.Pool("payments", nil)
 	var invalid *monitor.InvalidError
-	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}}); transport != nil || !errors.As(err, &invalid) || invalid.Field != "Config.Pools[0].Stats" {
+	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}}); transport != nil || !errors.As(err, &invalid) || invalid.Field != "Pools[0].Stats" {
 		t.Errorf("no base: %v, %v", transport, err)
 	}
 	pool, transport = wardenhttp.Pool("payments", &http.Transport{})

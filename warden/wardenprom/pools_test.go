@@ -118,7 +118,7 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 	}
 	honest := monitor.Pool{Name: "tokens", Stats: func() monitor.PoolStats { return waits(0) }}
 	var invalid *monitor.InvalidError
-	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{honest, honest}}); !errors.As(err, &invalid) || invalid.Field != "Config.Pools[1].Name" || invalid.Value != `"tokens"` {
+	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{honest, honest}}); !errors.As(err, &invalid) || invalid.Field != "Pools[1].Name" || invalid.Value != `"tokens"` {
 		t.Errorf("two pools of one name: %v", err)
 	}
 }
