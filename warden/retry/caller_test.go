@@ -129,7 +129,7 @@ func TestPropertyMachine(t *testing.T) {
 			Attempts:   rapid.IntRange(2, 4).Draw(rt, "attempts"),
 			Ratio:      rapid.SampledFrom([]float64{0.01, 0.1, 0.5, 1}).Draw(rt, "ratio"),
 			MinRetries: rapid.IntRange(1, 3).Draw(rt, "floor"),
-			Backoff:    50 * time.Millisecond, MaxWait: 2 * second,
+			Backoff:    50 * time.Millisecond,
 		}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) burst {
 			return burst{
@@ -139,7 +139,7 @@ func TestPropertyMachine(t *testing.T) {
 				calls:    rapid.IntRange(1, 30).Draw(rt, "calls"),
 				accepted: rapid.IntRange(0, 4).Draw(rt, "accepted"),
 				hedge:    rapid.Bool().Draw(rt, "hedge"),
-				after:    rapid.SampledFrom([]time.Duration{0, 0, 0, second, 3 * second, -1}).Draw(rt, "after"),
+				after:    rapid.SampledFrom([]time.Duration{0, 0, 0, second, 11 * second, -1}).Draw(rt, "after"),
 				left:     rapid.SampledFrom([]time.Duration{0, time.Millisecond, 60 * time.Millisecond, 5 * second}).Draw(rt, "left"),
 			}
 		}), 1, 25).Draw(rt, "script")
@@ -163,14 +163,12 @@ func TestPropertyMachine(t *testing.T) {
 			total.Hedges += s.Hedges
 			total.NoBudget += s.NoBudget
 			total.NoTime += s.NoTime
-			total.Pushback += s.Pushback
-			total.RetryThrottled += s.RetryThrottled
 		})
 		if failed != nil {
 			rt.Fatal(failed)
 		}
 	})
-	for _, n := range []uint64{total.Throttled, total.Retries, total.Hedges, total.NoBudget, total.NoTime, total.Pushback, total.RetryThrottled} {
+	for _, n := range []uint64{total.Throttled, total.Retries, total.Hedges, total.NoBudget, total.NoTime} {
 		if n < 10 {
 			t.Errorf("not everything has happened: %+v", total)
 		}
@@ -188,9 +186,9 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 		t.Fatalf("R4: %d of %d accepted, drawn %v: %v", ok, requests, draw, err)
 	}
 	if err != nil {
-		var throttled *retry.ThrottledError
-		if !errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || *throttled != (retry.ThrottledError{Priority: p, Requests: requests, Accepted: ok, Probability: probability}) {
-			t.Fatalf("R4: %#v; want %d of %d, %v", err, ok, requests, probability)
+		want := fmt.Sprintf("retry: throttled: of the last %d requests of priority %s, %d were accepted; %.0f %% are not sent", requests, p, ok, 100*probability)
+		if !errors.Is(err, retry.ErrThrottled) || err.Error() != want {
+			t.Fatalf("R4: %v; want %s", err, want)
 		}
 		m.request(p, false)
 		return
@@ -219,25 +217,25 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 				t.Fatalf("R7: %d attempts are made: %v, %+v", made, granted, stats)
 			}
 		case after < 0:
-			if granted || stats.Pushback != before.Pushback+1 {
+			if granted || stats.NoTime != before.NoTime+1 {
 				t.Fatalf("R5: the server said never: %v, %+v", granted, stats)
 			}
 		case granted:
 			if stats.Retries != before.Retries+1 || throttled {
 				t.Fatalf("R4: %+v, throttled: %v", stats, throttled)
 			}
-			if wait < after || wait > m.cfg.MaxWait || wait > after+50*time.Millisecond<<(made-1) || left > 0 && wait >= left {
+			if wait < after || wait > 10*second || wait > after+50*time.Millisecond<<(made-1) || left > 0 && wait >= left {
 				t.Fatalf("R5: waits %s, asked to wait %s, %s are left", wait, after, left)
 			}
 			m.extra(t, true)
 			made++
 		case stats.NoTime > before.NoTime:
-			if most := after + 50*time.Millisecond<<(made-1); most <= m.cfg.MaxWait && (left == 0 || most < left) {
+			if most := after + 50*time.Millisecond<<(made-1); most <= 10*second && (left == 0 || most < left) {
 				t.Fatalf("R5: no time to wait %s at most, though %s are left", most, left)
 			}
-		case stats.RetryThrottled > before.RetryThrottled:
-			if !throttled {
-				t.Fatalf("R4: throttled for no reason")
+		case throttled:
+			if stats != before {
+				t.Fatalf("R4: throttled, and counted: %+v", stats)
 			}
 		case stats.NoBudget == before.NoBudget+1:
 			m.extra(t, false)
@@ -270,7 +268,7 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priorit
 		m.request(with, accepted)
 		call.Ended(with, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Rejected}[accepted])
 		return 1
-	case stats.RetryThrottled > before.RetryThrottled != throttled:
+	case stats.NoBudget > before.NoBudget == throttled:
 		t.Fatalf("R4: throttled: %v, %+v", throttled, stats)
 	case !throttled:
 		m.extra(t, false)
@@ -465,7 +463,7 @@ func TestUnknownAndUnfinishedCountNowhere(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	for field, cfg := range map[string]retry.Config{
 		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "MinRetries": {MinRetries: 1001},
-		"Backoff": {Backoff: -1}, "MaxWait": {MaxWait: 10},
+		"Backoff": {Backoff: -1},
 	} {
 		c, err := retry.New(cfg)
 		var invalid *retry.InvalidError

@@ -63,7 +63,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 
 // UnaryClient repeats unary calls: grpc.WithChainUnaryInterceptor(r.UnaryClient(), ...). Put it before
 // [Interceptors.UnaryClient], so that each attempt acquires a slot. A call that the throttle rejects is not sent; its error
-// is a [*retry.ThrottledError]. Otherwise the error is that of the last attempt, or of the context if that ends between two
+// is [retry.ErrThrottled]. Otherwise the error is that of the last attempt, or of the context if that ends between two
 // attempts.
 func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -21,7 +21,7 @@ import (
 )
 
 // WriteError answers a request with err, if w is not nil and err is or wraps an error of this module's limiters and
-// compartments, or a [*retry.ThrottledError] of an outgoing call. It reports whether it did; otherwise it writes nothing. Use
+// compartments, or [retry.ErrThrottled] of an outgoing call. It reports whether it did; otherwise it writes nothing. Use
 // it in handlers that acquire slots themselves and in the error handlers of proxies. Call it before writing anything else. c
 // is the compartment that returned err, nil if none: a tenant that has used up its share gets 429 where other callers get 503.
 //

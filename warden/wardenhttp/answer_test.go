@@ -83,7 +83,7 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: spent(limiter.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
 		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
 		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
-		{&retry.ThrottledError{Requests: 100, Probability: 0.8}, nil, 503, full, "throttled", "1", false},
+		{retry.ErrThrottled, nil, 503, full, "throttled", "1", false},
 		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "unknown_compartment", "", false},
 		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "reentry", "", false},
 		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},

@@ -601,8 +601,7 @@ func TestPropertyWhatHasStartedEndsByItself(t *testing.T) {
 					req := newRequest()
 					req.Header.Set("Id", strconv.Itoa(i))
 					resp, err := rt.RoundTrip(req)
-					var throttled *retry.ThrottledError
-					if err != nil && !errors.As(err, &throttled) {
+					if err != nil && !errors.Is(err, retry.ErrThrottled) {
 						mu.Lock()
 						wrong = fmt.Sprintf("R2: %v", err)
 						mu.Unlock()

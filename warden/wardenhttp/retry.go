@@ -104,8 +104,8 @@ func (e *attemptTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 func (e *attemptTimeoutError) Timeout() bool { return true }
 
 // RoundTrip sends the request, with its context's remaining time and priority in headers as a [Transport] does, and retries
-// it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is a
-// [*retry.ThrottledError]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it;
+// it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is
+// [retry.ErrThrottled]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it;
 // only if the request's context ends during the wait for the next attempt, it returns the context's error.
 //
 // Each attempt's body is closed once. Before a retry, the previous response is read, up to 64 KiB and for 100 ms, and closed,
