@@ -267,7 +267,7 @@ func (e event) in(t *testing.T, name string) (found []string) {
 	if err := json.Unmarshal(rec.Body.Bytes(), &problem); err != nil {
 		t.Fatalf("%d %s: %v", rec.Code, rec.Body, err)
 	}
-	if header := rec.Header().Get(wardenhttp.RejectedHeader); problem.Reason == name && (header == "" || header == name) {
+	if header := rec.Header().Get("Warden-Rejected"); problem.Reason == name && (header == "" || header == name) {
 		found = append(found, "answer")
 	}
 	if err := s.log.Flush(t.Context()); err != nil {

@@ -25,19 +25,16 @@ func SQL(name string, db *sql.DB) monitor.Pool {
 	}}
 }
 
-// PgxStat is what Pgx needs to know of a pgxpool: [github.com/jackc/pgx/v5/pgxpool.Stat] has it.
-type PgxStat interface {
-	AcquiredConns() int32
-	MaxConns() int32
-}
-
 // Pgx is the pool of a *pgxpool.Pool db: Pgx("orders-db", db.Stat). A nil function is an error of warden.New.
 //
 // A connection is in use from when the pool has picked it, before its ping and BeforeAcquire or PrepareConn, until AfterRelease has
 // returned or it is closed. One that is being opened is not, though it takes a place: the pool opens some that no task waits for
 // (MinConns). So a pool that is just filling up is told as having room. At each HealthCheckPeriod the pool takes the idle ones, for
 // microseconds.
-func Pgx[S PgxStat](name string, stat func() S) monitor.Pool {
+func Pgx[S interface {
+	AcquiredConns() int32
+	MaxConns() int32
+}](name string, stat func() S) monitor.Pool {
 	if stat == nil {
 		return monitor.Pool{Name: name}
 	}

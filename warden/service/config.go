@@ -32,8 +32,12 @@ type Config struct {
 	Instance string
 	// Logger receives the lines of wardenslog and of Run; nil: slog.Default() at the time of New.
 	Logger *slog.Logger
-	// Metrics exports the metrics; nil: none.
-	Metrics Metrics
+	// Metrics exports the metrics: the method Watch of a wardenprom.Exporter. It returns the observers of a limiter and of a set that
+	// are about to be made under this name, and a function that begins to export the warden and, unless it is nil, the set. nil:
+	// none.
+	Metrics func(name string) (
+		tasks limiter.Observer, calls bulkhead.Observer, export func(*warden.Warden, *bulkhead.Set) error, err error,
+	)
 
 	// Warden configures the warden. Its Limiter.Observer is called before those of the metrics and the log.
 	Warden warden.Config
@@ -59,13 +63,6 @@ type Config struct {
 	ShutdownTimeout time.Duration
 }
 
-// Metrics exports the metrics of a service. wardenprom.Exporter implements it.
-type Metrics interface {
-	// Watch returns the observers of a limiter and of a set that are about to be made under this name, and a function that
-	// begins to export the warden and, unless it is nil, the set.
-	Watch(name string) (tasks limiter.Observer, calls bulkhead.Observer, export func(*warden.Warden, *bulkhead.Set) error, err error)
-}
-
 const (
 	longestName     = 128 // bytes
 	defaultSpread   = 5 * time.Second
@@ -82,8 +79,6 @@ func (cfg *Config) check() error {
 	switch compartments := len(cfg.Bulkhead.Compartments); {
 	case cfg.Name == "" || len(cfg.Name) > longestName || !utf8.ValidString(cfg.Name):
 		return invalid("Config.Name", fmt.Sprintf("%.140q", cfg.Name), "1 to 128 bytes of UTF-8")
-	case nilcheck.Optional(cfg.Metrics) != "":
-		return invalid("Config.Metrics", nilcheck.Optional(cfg.Metrics), "nil (none) or an exporter, such as a wardenprom.Exporter")
 	case nilcheck.Optional(cfg.Warden.Limiter.Observer) != "":
 		return invalid("Config.Warden.Limiter.Observer", nilcheck.Optional(cfg.Warden.Limiter.Observer), "nil (none) or an observer")
 	case nilcheck.Optional(cfg.Bulkhead.Observer) != "":
@@ -133,7 +128,7 @@ func New(cfg Config) (*Service, error) {
 	var calls bulkhead.Observer
 	var export func(*warden.Warden, *bulkhead.Set) error
 	if cfg.Metrics != nil {
-		if tasks, calls, export, err = cfg.Metrics.Watch(cfg.Name); err != nil {
+		if tasks, calls, export, err = cfg.Metrics(cfg.Name); err != nil {
 			return nil, err
 		}
 	}

@@ -318,7 +318,7 @@ func TestOnTheClientsSide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer transport.CloseIdleConnections()
+	defer (&http.Client{Transport: transport}).CloseIdleConnections()
 	w.Limiter().Close()
 	echo := connect.NewClient[text, text](&http.Client{Transport: transport}, s.URL+"/echo.Echo/Say")
 	_, err = echo.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))

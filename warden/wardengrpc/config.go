@@ -39,9 +39,9 @@ type Config struct {
 	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
 	// malformed one is ignored, also from a trusted client.
 	Trusted func(ctx context.Context, fullMethod string) bool
-	// Rejected, if not nil, is called for every rejected call, after the decision, on the call's own goroutine, which waits
-	// for it. A panic in it is recovered.
-	Rejected func(ctx context.Context, fullMethod string, err *RejectedError)
+	// Rejected, if not nil, is called for every rejected call with its error, after the decision, on the call's own goroutine,
+	// which waits for it. A panic in it is recovered.
+	Rejected func(ctx context.Context, fullMethod string, err error)
 
 	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, 1 ms to 1 h; 0: 1 s. A random part of up to the
 	// same length is added.

@@ -23,14 +23,13 @@
 //	Canceled            canceled: the context ended during the wait
 //	Internal            an error in the server's code: reentry, unknown_compartment, invalid
 //
-// Each status has a google.rpc.ErrorInfo with the limiter's reason in capitals, such as PRESSURE_HIGH, and the domain [Domain]; its
+// Each status has a google.rpc.ErrorInfo with the limiter's reason in capitals, such as PRESSURE_HIGH, and the domain "stopbank/warden"; its
 // metadata has the number of the decision in force, the request ID (see Config.Task), "processed: false" unless a handler returned
 // the error, "scope: tenant" if a tenant has used up its share, which says nothing about calls of others, and nothing else about
 // the server's internals. ResourceExhausted and breaker_open add a google.rpc.RetryInfo with a random delay, so that clients rejected together
 // do not return together. gRPC's own retry policies ignore it; clients that retry should use it.
 //
-// On the interceptor's side the error is a [*RejectedError]: errors.As finds the *warden.Rejection in it, and status.Code the
-// code. An error of this project that a handler returns is converted in the same way.
+// On the interceptor's side, errors.As finds the *warden.Rejection in the error, and status.Code the code. An error of this project that a handler returns is converted in the same way.
 //
 // # Priorities and deadlines of clients
 //

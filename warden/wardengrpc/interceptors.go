@@ -138,7 +138,7 @@ func (i *Interceptors) exempt(fullMethod string) bool {
 	return i.cfg.Exempt != nil && i.cfg.Exempt(fullMethod)
 }
 
-func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, err *RejectedError) {
+func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, err *rejectedError) {
 	if i.cfg.Rejected == nil {
 		return
 	}

@@ -25,9 +25,6 @@ import (
 
 // RetryConfig describes a [Retry]. The zero value is ready to use. Its functions must be safe for concurrent use.
 type RetryConfig struct {
-	// Priority returns the priority of a call: rejections are counted per priority. nil: that of its context
-	// ([warden.PriorityFrom]).
-	Priority func(ctx context.Context, fullMethod string) warden.Priority
 	// Repeatable reports whether a method may be handled twice. nil: none may. Calls of other methods are repeated only if
 	// they were certainly not handled.
 	Repeatable func(fullMethod string) bool
@@ -43,17 +40,14 @@ type Retry struct {
 	cfg    RetryConfig
 }
 
-// NewRetry returns a Retry under the rules of c, which counts each target of a connection by itself. The error, a
-// [*warden.InvalidError], names the invalid argument.
+// NewRetry returns a Retry under the rules of c, which counts each target of a connection and each priority (that of the call's
+// context, [warden.PriorityFrom]) by itself. The error, a [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	if c == nil {
 		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
 	}
 	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
 		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
-	}
-	if cfg.Priority == nil {
-		cfg.Priority = func(ctx context.Context, _ string) warden.Priority { return warden.PriorityFrom(ctx) }
 	}
 	if cfg.Repeatable == nil {
 		cfg.Repeatable = func(string) bool { return false }
@@ -130,7 +124,7 @@ func (r *Retry) call(
 	if r.caller == nil {
 		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
 	}
-	p := r.cfg.Priority(ctx, method)
+	p := warden.PriorityFrom(ctx)
 	to := retry.Target{Path: method, Priority: p}
 	if cc != nil { // it is in tests that call an interceptor themselves
 		to.Dependency = cc.Target()
@@ -179,7 +173,7 @@ type result struct {
 // classifyAttempt classifies an attempt of a call with this context. sent: it was sent to a server.
 func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent bool) result {
 	s, known := status.FromError(err)
-	var local *RejectedError
+	var local *rejectedError
 	switch {
 	case errors.As(err, &local), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
 		return result{} // it was not sent, or its caller went away
@@ -227,7 +221,7 @@ func read(s *status.Status, trailer metadata.MD) (r said) {
 	for _, d := range s.Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			if d.GetDomain() == Domain {
+			if d.GetDomain() == rpcstatus.Domain {
 				r.ours, r.again = true, true
 				r.scope = d.GetMetadata()[rpcstatus.Scope]
 				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"

@@ -60,7 +60,7 @@ func (a answer) err(t fataler) error {
 	s := status.New(a.code, "as the script says")
 	var err error
 	if a.info {
-		info := &errdetails.ErrorInfo{Domain: wardengrpc.Domain, Reason: "PRESSURE_HIGH", Metadata: map[string]string{"processed": a.processed}}
+		info := &errdetails.ErrorInfo{Domain: "stopbank/warden", Reason: "PRESSURE_HIGH", Metadata: map[string]string{"processed": a.processed}}
 		if s, err = s.WithDetails(info); err != nil {
 			t.Fatal(err)
 		}

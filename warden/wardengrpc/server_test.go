@@ -254,8 +254,8 @@ func TestHandlersErrors(t *testing.T) {
 func TestRejectedIsTold(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()
-	told := make(chan *wardengrpc.RejectedError, 10)
-	client := served(t, &service{}, mustNew(t, g.Warden, wardengrpc.Config{Rejected: func(_ context.Context, method string, err *wardengrpc.RejectedError) {
+	told := make(chan error, 10)
+	client := served(t, &service{}, mustNew(t, g.Warden, wardengrpc.Config{Rejected: func(_ context.Context, method string, err error) {
 		if method != unaryCall {
 			t.Errorf("method %q", method)
 		}

@@ -206,7 +206,7 @@ func wantRejected(t testing.TB, err error, code codes.Code, reason string) {
 		t.Fatalf("%v, want %s", err, code)
 	}
 	info, retry := details(t, err)
-	if info.GetReason() != reason || info.GetDomain() != wardengrpc.Domain {
+	if info.GetReason() != reason || info.GetDomain() != "stopbank/warden" {
 		t.Errorf("%v, want %s", info, reason)
 	}
 	if again := code == codes.ResourceExhausted || reason == "BREAKER_OPEN"; again != (retry != nil) {

@@ -119,7 +119,7 @@ func TestATenantsRejectionSaysSo(t *testing.T) {
 // What each answer of any server teaches the throttle, and whether the call is made again.
 func TestWhatAStatusTeaches(t *testing.T) {
 	ours := func(metadata ...string) *errdetails.ErrorInfo {
-		return info(wardengrpc.Domain, metadata...)
+		return info("stopbank/warden", metadata...)
 	}
 	wait := &errdetails.RetryInfo{}
 	rejected, unknown, accepted := retry.Stats{Calls: 1, Rejected: 3, Retries: 2}, retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}

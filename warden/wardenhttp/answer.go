@@ -176,7 +176,7 @@ func (a answers) write(w http.ResponseWriter, p problem, err error) {
 		h["Retry-After"] = values[3:4:4]
 	}
 	if a.unseen {
-		h[RejectedHeader] = values[2:3:3]
+		h[rpcstatus.RejectedHTTP] = values[2:3:3]
 	}
 	if p.requestID = values[4]; requestid.Valid(p.requestID) {
 		h[requestid.HTTP] = values[4:5:5]

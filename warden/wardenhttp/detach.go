@@ -26,7 +26,7 @@ import (
 //
 // A nil base is [http.DefaultTransport]; one that is a nil pointer or function fails each request. Requests that no handler behind a
 // Middleware sends, with its context, go to base as they are. To send the remaining time and the priority to the upstream, let the
-// transport be the Base of a [Transport].
+// transport be the Base of a [TransportConfig].
 //
 // RoundTrip blocks until the answer's header has come or the request's context has ended. It starts a goroutine and allocates a
 // context and a copy of the request with its headers.
@@ -108,12 +108,8 @@ func follow(slots []*exchange, done <-chan came, cancel func()) {
 	}
 }
 
-// CloseIdleConnections closes the base's idle connections, if it has that method; http.Client calls it.
-func (d *detached) CloseIdleConnections() {
-	if c, ok := d.base.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+// CloseIdleConnections closes the base's; http.Client calls it.
+func (d *detached) CloseIdleConnections() { closeIdle(d.base) }
 
 // within is the context of an exchange's handler.
 type within struct {

@@ -30,7 +30,7 @@ func TestABrokenPathThrottlesNobodyElse(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 	}
 	overloaded := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(wardenhttp.RejectedHeader, "pressure_high")
+		w.Header().Set("Warden-Rejected", "pressure_high")
 		w.WriteHeader(http.StatusGatewayTimeout)
 	}
 	hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }

@@ -25,7 +25,7 @@ import (
 //
 // The request's context ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's (see
 // Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends
-// through a [Transport]. It also marks the slot as held: to acquire another slot of the same warden from inside is a
+// through the transport of [NewTransport]. It also marks the slot as held: to acquire another slot of the same warden from inside is a
 // [*limiter.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing
 // and calls its next.
 //

@@ -121,7 +121,7 @@ func TestWriteErrorTellsIDAndInstance(t *testing.T) {
 						t.Errorf("%s: not ours", of)
 					}
 				})).ServeHTTP(rec, req)
-				if !hasAll(rec.Body.String(), c.want) || rec.Header().Get(wardenhttp.RejectedHeader) != "" {
+				if !hasAll(rec.Body.String(), c.want) || rec.Header().Get("Warden-Rejected") != "" {
 					t.Errorf("%s: %s, %v", of, rec.Body, rec.Header())
 				}
 			}

@@ -15,7 +15,7 @@ import (
 )
 
 // Pool makes the connections of base a pool that tells how many of them are in use, for warden.Config.Pools, and returns the
-// transport that counts them: the Base of a [Transport], or that of an [http.Client] whose requests the handlers under a warden
+// transport that counts them: the Base of a [TransportConfig], or that of an [http.Client] whose requests the handlers under a warden
 // wait for. Other transports, such as one that retries, go around it. Several wardens may have the pool. If base is nil, the
 // transport is too, and warden.New returns an error.
 //

@@ -18,11 +18,6 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// RejectedHeader is set by a [Middleware] in the response to a rejected request, with the reason. It certifies that no handler
-// has seen the request, so that it can be sent again whatever its method. [WriteError] does not set it, because its handler
-// may have done work before.
-const RejectedHeader = "Warden-Rejected"
-
 // idempotencyKey makes any request repeatable: the server recognizes the repetition
 // (draft-ietf-httpapi-idempotency-key-header).
 const idempotencyKey = "Idempotency-Key"
@@ -65,7 +60,7 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	}
 	v := result{
 		outcome: retry.Rejected, again: true,
-		unprocessed: only(resp.Header, RejectedHeader) != "",
+		unprocessed: only(resp.Header, rpcstatus.RejectedHTTP) != "",
 		after:       retryAfter(resp.Header, time.Now()),
 	}
 	switch scope := only(resp.Header, rpcstatus.ScopeHTTP); {

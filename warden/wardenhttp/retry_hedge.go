@@ -29,7 +29,7 @@ type race struct {
 
 // race sends the request, and a hedge if there is no answer after HedgeAfter. The first attempt runs on this goroutine. Only
 // an answer ends the other attempt; a rejection does not.
-func (t *Retry) race(req *http.Request, c *call) (*http.Response, result, error) {
+func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, error) {
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(t.cfg.HedgeAfter, func() { t.hedge(r, req, c, cancel) })
@@ -72,7 +72,7 @@ func (r *race) abandon() {
 }
 
 // hedge sends the second attempt, if the Caller allows one.
-func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.CancelCauseFunc) {
+func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context.CancelCauseFunc) {
 	r.mu.Lock()
 	if r.over {
 		r.mu.Unlock()
@@ -111,7 +111,7 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 
 // contained sends and reports the hedge req of a request with context ctx, with a panic turned into an error: on this goroutine
 // it would end the program.
-func (t *Retry) contained(
+func (t *retrier) contained(
 	ctx context.Context, req *http.Request, c *call, p warden.Priority, cancel context.CancelCauseFunc,
 ) (resp *http.Response, v result, err error) {
 	defer func() {

@@ -144,7 +144,7 @@ func newHandler(t testing.TB, g *guard, next http.HandlerFunc) http.Handler {
 	return newMiddleware(t, g, wardenhttp.Config{}).Handler(next)
 }
 
-func newTransport(t *testing.T, g *guard, base http.RoundTripper) *wardenhttp.Transport {
+func newTransport(t *testing.T, g *guard, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	rt, err := wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Base: base})
 	if err != nil {

@@ -157,16 +157,6 @@ func TestTransportRefusesNilBase(t *testing.T) {
 	}
 }
 
-func TestZeroTransportRefuses(t *testing.T) {
-	var rt wardenhttp.Transport
-	sent := newPayload("")
-	resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))
-	if resp != nil || !errors.Is(err, warden.ErrInvalid) || sent.closes.Load() != 1 {
-		t.Errorf("%v, %v, body closed %d times", resp, err, sent.closes.Load())
-	}
-	rt.CloseIdleConnections()
-}
-
 // Whose client forgot to close a body reads that a slot is held for long, in the error of the next request.
 func TestABodyThatWasNotClosedShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

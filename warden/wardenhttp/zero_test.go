@@ -38,10 +38,6 @@ func TestZeroValues(t *testing.T) {
 		{(*retry.Caller)(nil), "retry"},
 		{new(wardenhttp.Middleware), "wardenhttp"},
 		{(*wardenhttp.Middleware)(nil), "wardenhttp"},
-		{new(wardenhttp.Transport), "wardenhttp"},
-		{(*wardenhttp.Transport)(nil), "wardenhttp"},
-		{new(wardenhttp.Retry), "wardenhttp"},
-		{(*wardenhttp.Retry)(nil), "wardenhttp"},
 	} {
 		methods := reflect.ValueOf(c.of)
 		for i := range methods.NumMethod() {

@@ -20,7 +20,7 @@ func TestExporter(t *testing.T) {
 	for _, divided := range []bool{false, true} {
 		t.Run(fmt.Sprintf("compartments: %v", divided), func(t *testing.T) {
 			registry := prometheus.NewPedanticRegistry()
-			cfg := service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}}
+			cfg := service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}.Watch}
 			if divided {
 				cfg.Bulkhead = bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}}}
 			}
@@ -50,7 +50,7 @@ func TestExporter(t *testing.T) {
 }
 
 func TestExporterBadInput(t *testing.T) {
-	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}}); !errors.Is(err, wardenprom.ErrInvalid) {
+	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}.Watch}); !errors.Is(err, wardenprom.ErrInvalid) {
 		t.Errorf("no registry: %v", err)
 	}
 	registry := prometheus.NewRegistry()
@@ -58,9 +58,9 @@ func TestExporterBadInput(t *testing.T) {
 	if _, _, _, err := metrics.Watch("a\xff"); !errors.Is(err, wardenprom.ErrInvalid) {
 		t.Errorf("a name that is no label: %v", err)
 	}
-	must(service.New(service.Config{Name: "shop", Metrics: metrics}))(t)
+	must(service.New(service.Config{Name: "shop", Metrics: metrics.Watch}))(t)
 	before := len(must(registry.Gather())(t))
-	_, err := service.New(service.Config{Name: "shop", Metrics: metrics})
+	_, err := service.New(service.Config{Name: "shop", Metrics: metrics.Watch})
 	if !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 		t.Errorf("a name twice: %v", err)
 	}

@@ -58,7 +58,7 @@ func run(ctx context.Context, addr, operators string, spread time.Duration) erro
 	registry := prometheus.NewRegistry()
 	s, err := service.New(service.Config{
 		Name:    "shop",
-		Metrics: wardenprom.Exporter{Registerer: registry},
+		Metrics: wardenprom.Exporter{Registerer: registry}.Watch,
 		Bulkhead: bulkhead.Config{Total: 16, Compartments: []bulkhead.CompartmentConfig{
 			{Name: "checkout", Guaranteed: 10, Lendable: 4, MaxQueue: 100, Criticality: warden.Critical},
 			{Name: "search", Guaranteed: 6, Max: 8, MaxQueue: 4, Tenants: bulkhead.TenantsConfig{Max: 4}},

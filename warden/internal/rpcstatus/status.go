@@ -101,6 +101,10 @@ func ofRejection(r *warden.Rejection, err error) Status {
 // Invalid is a mistake in the server.
 func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
 
+// RejectedHTTP is the header in the answer to a rejected request, with the reason. It certifies that no handler has seen the request,
+// so that it can be sent again whatever its method.
+const RejectedHTTP = "Warden-Rejected"
+
 // Processed is in the metadata of the ErrorInfo of a call that no handler has seen: "false". It can be made again whatever its method.
 const Processed = "processed"
 
