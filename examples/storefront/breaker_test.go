@@ -13,6 +13,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // counted wraps a breaker to count what it is asked, and forwards nothing but Allow.
@@ -48,7 +49,7 @@ func TestNobodyWaitsBehindAnOpenBreaker(t *testing.T) {
 				})),
 			}}})
 			if name == "silent" {
-				if !errors.Is(err, bulkhead.ErrInvalid) {
+				if !errors.Is(err, decision.ErrInvalid) {
 					t.Errorf("B6: New says nothing about calls that would wait behind it: %v", err)
 				}
 				return

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -217,8 +218,8 @@ func TestBoundsWhileRunning(t *testing.T) {
 		} {
 			p := s.Plan()
 			bad(&p)
-			var invalid *InvalidError
-			if _, err := s.Resize(p); !errors.As(err, &invalid) || invalid.Field != field || s.Plan().Revision != 2 {
+			var invalid *decision.InvalidError
+			if _, err := s.Resize(p); !errors.As(err, &invalid) || invalid.Field != "bulkhead."+field || s.Plan().Revision != 2 {
 				t.Errorf("B7: %s: %v", field, err)
 			}
 		}

@@ -6,31 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 var (
 	// ErrRejected matches every [*Rejection] with errors.Is.
 	ErrRejected = errors.New("limiter: rejected")
-	// ErrInvalid matches every [*InvalidError] with errors.Is.
-	ErrInvalid = errors.New("limiter: invalid argument")
+
 	// ErrReentry matches every [*ReentryError] with errors.Is.
 	ErrReentry = errors.New("limiter: reentry")
 )
 
-// InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "limiter." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("limiter: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // ReentryError rejects a second slot for work that already holds one in the same warden or compartment, because it could wait
 // for itself forever. Package warden and package bulkhead return it. A Limiter alone cannot detect reentry and lets such a

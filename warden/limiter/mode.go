@@ -28,7 +28,7 @@ func (m Mode) String() string { return nameOf("Mode", uint8(m), "enforce", "dry_
 // MarshalText returns the mode's code. The error is an [*InvalidError].
 func (m Mode) MarshalText() ([]byte, error) {
 	if m >= modes {
-		return nil, &InvalidError{"Mode", uint8(m), validModes}
+		return nil, invalidField("Mode", uint8(m), validModes)
 	}
 	return []byte(m.String()), nil
 }
@@ -41,7 +41,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return &InvalidError{"Mode", fmt.Sprintf("%.40q", text), "enforce, dry_run or bypass"}
+	return invalidField("Mode", fmt.Sprintf("%.40q", text), "enforce, dry_run or bypass")
 }
 
 // SetMode changes the mode for later tasks. Tasks that wait when the limiter stops enforcing start at once. After a change
@@ -53,7 +53,7 @@ func (l *Limiter) SetMode(m Mode) error {
 	case !l.made():
 		return notMade()
 	case m >= modes:
-		return &InvalidError{"mode", uint8(m), validModes}
+		return invalidField("mode", uint8(m), validModes)
 	}
 	if l.change(m) {
 		l.observeMode()

@@ -259,11 +259,11 @@ func TestModeText(t *testing.T) {
 	kept := Bypass
 	_, err := json.Marshal(modes)
 	for _, err := range []error{err, json.Unmarshal([]byte(`"off"`), &kept), mustNew(t, Config{}).SetMode(modes), (*Limiter)(nil).SetMode(Bypass)} {
-		if !errors.Is(err, ErrInvalid) {
+		if !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := New(Config{Mode: modes}); !errors.Is(err, ErrInvalid) || kept != Bypass || (*Limiter)(nil).Mode() != Enforce {
+	if _, err := New(Config{Mode: modes}); !errors.Is(err, decision.ErrInvalid) || kept != Bypass || (*Limiter)(nil).Mode() != Enforce {
 		t.Errorf("%v, %s", err, kept)
 	}
 }

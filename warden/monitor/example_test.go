@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -44,10 +45,10 @@ func ExampleNew() {
 	fmt.Println(sampler.Sample().Pools)
 
 	_, err = monitor.New(monitor.Pool{Name: "incomplete"})
-	fmt.Println(errors.Is(err, monitor.ErrInvalid), err)
+	fmt.Println(errors.Is(err, decision.ErrInvalid), err)
 	// Output:
 	// [{orders-db  {3 10 {0 false}} }]
-	// true monitor: Pools[0].Stats is nil; allowed: a function
+	// true warden: monitor.Pools[0].Stats is nil; allowed: a function
 }
 
 // An execution that says nothing about the work is discarded.

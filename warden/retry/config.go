@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -54,7 +55,7 @@ func New(cfg Config) (*Caller, error) {
 		{"Backoff", cfg.Backoff < 0 || cfg.Backoff > time.Minute, cfg.Backoff, "above 0 to 1m, or 0 (the default, 100ms)"},
 	} {
 		if f.wrong {
-			return nil, &InvalidError{"Config." + f.field, f.value, f.allowed}
+			return nil, invalidField("Config."+f.field, f.value, f.allowed)
 		}
 	}
 	cfg.Attempts = cmp.Or(cfg.Attempts, 3)
@@ -71,8 +72,6 @@ var (
 	// ErrThrottled matches, with errors.Is, the error of a call that a Caller rejected, because the dependency accepts too few;
 	// nothing was sent. Its text has the dependency, the priority and the numbers of the decision.
 	ErrThrottled = errors.New("retry: throttled")
-	// ErrInvalid matches every [*InvalidError] with errors.Is.
-	ErrInvalid = errors.New("retry: invalid argument")
 )
 
 // throttledError rejects a call. It has the numbers of the decision.
@@ -96,17 +95,7 @@ func (e *throttledError) Error() string {
 // Is reports whether target is ErrThrottled.
 func (e *throttledError) Is(target error) bool { return target == ErrThrottled }
 
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "retry." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("retry: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

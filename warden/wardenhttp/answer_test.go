@@ -86,8 +86,8 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{retry.ErrThrottled, nil, 503, full, "throttled", "1", false},
 		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "unknown_compartment", "", false},
 		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "reentry", "", false},
-		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
-		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
+		{&decision.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
+		{&decision.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
 		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
 	} {
 		t.Run(fmt.Sprintf("%T %s %d", c.err, c.reason, c.status), func(t *testing.T) {

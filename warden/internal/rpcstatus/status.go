@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
@@ -71,7 +72,7 @@ func of(err error) (Status, bool) {
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
 	case errors.As(err, &rejection):
 		return ofRejection(rejection, err), true
-	case errors.Is(err, warden.ErrInvalid), errors.Is(err, limiter.ErrInvalid), errors.Is(err, bulkhead.ErrInvalid):
+	case errors.Is(err, decision.ErrInvalid):
 		return Invalid(), true
 	}
 	return Status{}, false
