@@ -3,7 +3,6 @@
 package console
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -32,8 +31,8 @@ func (c *Console) recentRejections() (all []limiter.Explanation) {
 	if w := c.cfg.Warden; w != nil {
 		all = appendRejections(all, w.Name(), w.Limiter().Recent())
 	}
-	for _, l := range c.cfg.Limiters {
-		all = appendRejections(all, l.Name, l.Limiter.Recent())
+	for _, l := range c.limiters {
+		all = appendRejections(all, l.name, l.limiter.Recent())
 	}
 	if c.cfg.Set != nil {
 		all = appendRejections(all, "", c.cfg.Set.Recent())
@@ -48,15 +47,10 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, "nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.")
 		return
 	}
-	body, err := json.Marshal(c.look(what))
-	if err != nil {
-		writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
-		return
-	}
-	serve(w, "application/json", append(body, '\n'))
+	serveJSON(w, c.search(what))
 }
 
-func (c *Console) look(what string) *found {
+func (c *Console) search(what string) *found {
 	all := c.recentRejections()
 	f := &found{
 		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{time.Now()},

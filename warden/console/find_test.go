@@ -44,7 +44,9 @@ func TestFind(t *testing.T) {
 	w := mustWarden(t, new(script))
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "reports", Guaranteed: 1})
 	more := must(limiter.New(limiter.Config{Recent: 2, Initial: decision.ControlDecision{Seq: 4711}}))(t)
-	base := mount(t, mustNew(t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: []Limiter{{"more", more}}, MaxRejections: 2}))
+	c := mustNew(t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"more": more}})
+	c.maxRejections = 2
+	base := mount(t, c)
 	if f := search(t, base, "a"); !strings.HasPrefix(f.Text, "Not found: this process keeps no rejection. One of another process") || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
 		t.Errorf("%+v", f)
 	}
@@ -81,7 +83,7 @@ func TestFind(t *testing.T) {
 		}
 	}
 
-	// What came before the last Config.Recent of its limiter is gone, and more than MaxRejections are not sent.
+	// What came before the last Config.Recent of its limiter is gone, and more than maxRejections are not sent.
 	_, _ = more.TryAcquire(limiter.Task{Name: "third", ID: "d"})
 	if f := search(t, base, "c"); len(f.Rejections) != 1 || f.Rejections[0].Task != "second" {
 		t.Errorf("%+v", f)
@@ -105,7 +107,7 @@ func TestFind(t *testing.T) {
 // Whatever an id holds, it is found by exactly itself, but for blanks around it, and the answer is one line of JSON.
 func TestPropertyFind(t *testing.T) {
 	l := mustLimiter(t, 0)
-	base := mount(t, mustNew(t, Config{Limiters: []Limiter{{"l", l}}}))
+	base := mount(t, mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"l": l}}))
 	rapid.Check(t, func(rt *rapid.T) {
 		id, what := rapid.String().Draw(rt, "id"), rapid.StringN(1, 100, -1).Draw(rt, "what")
 		if rapid.Bool().Draw(rt, "the same") {

@@ -36,7 +36,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	// Where deadlines are not supported, a reader that does not read holds its goroutine until it goes.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(c.writeTimeout))
 	if code, detail := c.forbidden(r); code != "" {
 		writeProblem(w, http.StatusForbidden, code, detail)
 		return
@@ -60,24 +60,19 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "icon.svg":
 		serve(w, "image/svg+xml", asset(name))
 	case "state.json", "rejections.json":
-		if !c.ask() {
+		if !c.beginAnswer() {
 			h.Set("Retry-After", "1")
-			writeProblem(w, http.StatusServiceUnavailable, "busy", "As many as may watch are being answered: try again.")
+			writeProblem(w, http.StatusServiceUnavailable, "busy", "All "+strconv.Itoa(c.maxStreams)+" concurrent answers are taken: try again.")
 			return
 		}
-		defer c.answered()
+		defer c.endAnswer()
 		if name == "rejections.json" {
 			c.find(w, r)
 			return
 		}
-		body, err := json.Marshal(c.state(new(cursor)))
-		if err != nil {
-			writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
-			return
-		}
-		serve(w, "application/json", append(body, '\n'))
+		serveJSON(w, c.state(new(cursor)))
 	case "dead-letters.json":
-		c.letters(w, r)
+		c.serveLetters(w, r)
 	case "events":
 		c.stream(w, r)
 	default:
@@ -85,22 +80,22 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask reserves one of the concurrent answers with the whole state, each of which is long and takes the service's own
+// beginAnswer reserves one of the concurrent answers with the whole state, each of which is long and takes the service's own
 // processor time.
-func (c *Console) ask() bool {
+func (c *Console) beginAnswer() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked == c.cfg.MaxStreams {
+	if c.answers == c.maxStreams {
 		return false
 	}
-	c.asked++
+	c.answers++
 	return true
 }
 
-func (c *Console) answered() {
+func (c *Console) endAnswer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked--
+	c.answers--
 }
 
 // Guard returns a handler that calls next, unless another site or a host name outside Config.Hosts led a browser here: such
@@ -148,6 +143,16 @@ func serve(w http.ResponseWriter, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = w.Write(body) // on failure the client is gone
+}
+
+// serveJSON answers with v.
+func serveJSON(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
+		return
+	}
+	serve(w, "application/json", append(body, '\n'))
 }
 
 // toDirectory redirects to the same path with a trailing slash. The target is relative and its only element escaped, so it

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // counted counts the requests that are being answered.
@@ -38,7 +39,8 @@ func wantNone(t *testing.T, now *atomic.Int64) {
 // A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	const streams = 100
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), WriteTimeout: 100 * time.Millisecond})
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	c.writeTimeout = 100 * time.Millisecond
 	var now atomic.Int64
 	server := httptest.NewUnstartedServer(counted(&now, c))
 	server.Config.Protocols = new(http.Protocols)
@@ -74,9 +76,10 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	wantNone(t, &now)
 }
 
-// No more than MaxStreams are sent state.json at once, and the next one is as soon as one of them has it.
+// No more than maxStreams are sent state.json at once, and the next one is as soon as one of them has it.
 func TestStateBound(t *testing.T) {
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: 2})
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	c.maxStreams = 2
 	slow := &blocked{free: make(chan struct{}), writing: make(chan struct{}, 2)}
 	done := make(chan struct{}, 2)
 	for range 2 {
@@ -176,7 +179,7 @@ func TestLongNamesStayApart(t *testing.T) {
 	long := strings.Repeat("n", 300)
 	c := mustNew(t, Config{
 		Set:      mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: long + "b", Guaranteed: 1}),
-		Limiters: []Limiter{{long + "a", mustLimiter(t, 1)}, {long + "b", mustLimiter(t, 1)}},
+		Limiters: map[string]*limiter.Limiter{long + "a": mustLimiter(t, 1), long + "b": mustLimiter(t, 1)},
 	})
 	_, body := get(t, mount(t, c)+"state.json")
 	s := decode(t, body)

@@ -52,9 +52,9 @@ func (c *Console) state(at *cursor) *state {
 		c.watchWarden(s, w)
 	}
 	keep := c.past.due(now, c.cfg.Interval)
-	for i, l := range c.cfg.Limiters {
-		stats := l.Limiter.Stats()
-		p := poolOf(l.Name, stats, c.past.limits[i].since(now, stats))
+	for i, l := range c.limiters {
+		stats := l.limiter.Stats()
+		p := poolOf(l.name, stats, c.past.limits[i].since(now, stats))
 		p.stale = stats.DecisionState == limiter.Stale
 		s.Limiters = append(s.Limiters, p)
 		if keep {
@@ -221,7 +221,7 @@ func (c *Console) lastOf(rejected []limiter.Explanation) []rejection {
 	for _, e := range rejected {
 		of[e.Limiter] = 0
 	}
-	each := max(1, c.cfg.MaxRejections/2/max(1, len(of)))
+	each := max(1, c.maxRejections/2/max(1, len(of)))
 	var first, rest []limiter.Explanation
 	for _, e := range slices.Backward(rejected) {
 		if of[e.Limiter]++; of[e.Limiter] <= each {
@@ -231,7 +231,7 @@ func (c *Console) lastOf(rejected []limiter.Explanation) []rejection {
 		}
 	}
 	rejected = slices.Concat(first, rest)
-	rejected = rejected[:min(len(rejected), c.cfg.MaxRejections)]
+	rejected = rejected[:min(len(rejected), c.maxRejections)]
 	slices.Reverse(rejected) // of one instant, the oldest first again
 	slices.SortStableFunc(rejected, byTime)
 	out := make([]rejection, len(rejected))

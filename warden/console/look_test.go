@@ -19,7 +19,8 @@ import (
 
 // TestIDs: rejections of one instant have IDs of their own, which do not change when others come.
 func TestIDs(t *testing.T) {
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: 4})
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	c.maxRejections = 4
 	when := time.Unix(100, 5)
 	e := func(name string, at time.Time) limiter.Explanation {
 		return limiter.Explanation{Limiter: "l", Outcome: limiter.Rejected, Task: limiter.Task{Name: name}, At: at}
@@ -56,7 +57,8 @@ func TestIDs(t *testing.T) {
 // that rejects all the time, and all of them in the order of time.
 func TestNobodyIsCrowdedOut(t *testing.T) {
 	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which rejected later than all before it
-		c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: most})
+		c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+		c.maxRejections = most
 		var rejected []limiter.Explanation
 		for i, n := range counts {
 			for j := range n {
@@ -145,7 +147,7 @@ func TestPressureShown(t *testing.T) {
 // TestBounded: what the console remembers of limiters does not grow.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := mustNew(t, Config{Limiters: []Limiter{{"a", mustLimiter(t, 1)}}, Interval: 100 * time.Millisecond})
+		c := mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"a": mustLimiter(t, 1)}, Interval: 100 * time.Millisecond})
 		for range 3 * mostPoolPoints {
 			c.state(new(cursor))
 			time.Sleep(100 * time.Millisecond)

@@ -72,7 +72,7 @@ func full(t *testing.T) *Console {
 	l := mustLimiter(t, 0)
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "checkout", Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
 		bulkhead.CompartmentConfig{Name: "analytics", Max: 1}, bulkhead.CompartmentConfig{Name: "rehearsal", Max: 1, Mode: limiter.DryRun})
-	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: []Limiter{{"reports", l}}})
+	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"reports": l}})
 	for range 2 {
 		c.state(new(cursor)) // so that there is a before
 		time.Sleep(time.Second)

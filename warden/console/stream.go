@@ -19,8 +19,8 @@ func (c *Console) enter() (code, detail string) {
 	switch {
 	case c.closed:
 		return "closed", "The console was closed: the server is shutting down."
-	case c.streams == c.cfg.MaxStreams:
-		return "too_many_streams", "All " + strconv.Itoa(c.cfg.MaxStreams) + " streams are taken; state.json has the same."
+	case c.streams == c.maxStreams:
+		return "too_many_streams", "All " + strconv.Itoa(c.maxStreams) + " streams are taken; state.json has the same."
 	}
 	c.streams++
 	return "", ""
@@ -73,8 +73,8 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		// JSON has no line breaks of its own, so one line of data holds it.
 		event = append(append(append(event, "event: state\ndata: "...), state...), "\n\n"...)
-		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of MaxStreams until it goes.
-		_ = rc.SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
+		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of the streams until it goes.
+		_ = rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
 		if _, err := w.Write(event); err != nil {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func use(t testing.TB, w *warden.Warden) {
@@ -63,7 +64,7 @@ func (r *recorder) Write(b []byte) (int, error) { r.events <- string(b); return 
 func TestStreamAdds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, l := mustWarden(t, new(script)), mustLimiter(t, 3)
-		c := mustNew(t, Config{Warden: w, Limiters: []Limiter{{"reports", l}}})
+		c := mustNew(t, Config{Warden: w, Limiters: map[string]*limiter.Limiter{"reports": l}})
 		turns := 0
 		turn := func(n int) {
 			for range n {
@@ -146,9 +147,11 @@ func TestStreamAdds(t *testing.T) {
 	})
 }
 
-// TestStreamBound: no more than MaxStreams; a slot is free again when its reader is gone; the rest of the console is not affected.
+// TestStreamBound: no more than maxStreams; a slot is free again when its reader is gone; the rest of the console is not affected.
 func TestStreamBound(t *testing.T) {
-	url := mount(t, mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: 2, Interval: 100 * time.Millisecond}))
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Interval: 100 * time.Millisecond})
+	c.maxStreams = 2
+	url := mount(t, c)
 	a, b := follow(t, url), follow(t, url)
 	a.state()
 	b.state()
@@ -211,7 +214,8 @@ func TestShutdown(t *testing.T) {
 // TestSlowReader: a reader that does not read is cut off, and until then it holds up nobody: neither another reader nor the warden.
 func TestSlowReader(t *testing.T) {
 	w := mustWarden(t, new(script))
-	c := mustNew(t, Config{Warden: w, Interval: 100 * time.Millisecond, WriteTimeout: 300 * time.Millisecond, Title: strings.Repeat("T", 200)})
+	c := mustNew(t, Config{Warden: w, Interval: 100 * time.Millisecond, Title: strings.Repeat("T", 200)})
+	c.writeTimeout = 300 * time.Millisecond
 	server := httptest.NewUnstartedServer(c)
 	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		_ = conn.(*net.TCPConn).SetWriteBuffer(1) // as little as the kernel allows
