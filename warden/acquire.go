@@ -5,6 +5,7 @@ package warden
 import (
 	"context"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -63,7 +64,7 @@ func (p Permit) release() bool {
 // task of priority [Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
 // [WithRequestID].
 //
-// The error is a [*Rejection]; a [*limiter.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
+// The error is a [*Rejection]; a [*decision.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
 // could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
 // blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it
 // first, which costs a few microseconds and a few allocations.
@@ -76,7 +77,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	}
 	if w.Holds(ctx) {
 		w.reentries.Add(1)
-		return ctx, Permit{}, &limiter.ReentryError{Limiter: w.name}
+		return ctx, Permit{}, &decision.ReentryError{Limiter: w.name}
 	}
 	if t.Priority == Normal {
 		t.Priority = PriorityFrom(ctx)

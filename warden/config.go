@@ -16,27 +16,27 @@ import (
 
 // Aliases of package limiter, so that most programs import this package alone.
 type (
-	// Task describes one execution to be admitted: limiter.Task.
-	Task = limiter.Task
-	// Priority orders tasks, higher first: limiter.Priority.
-	Priority = limiter.Priority
-	// Rejection is the error of a task that was not started: limiter.Rejection.
-	Rejection = limiter.Rejection //nolint:errname // the name that the limiter gives it
+	// Task describes one execution to be admitted: decision.Task.
+	Task = decision.Task
+	// Priority orders tasks, higher first: decision.Priority.
+	Priority = decision.Priority
+	// Rejection is the error of a task that was not started: decision.Rejection.
+	Rejection = decision.Rejection //nolint:errname // the name that the limiter gives it
 )
 
 // Common priorities, from package limiter.
 const (
-	Background = limiter.Background
-	Normal     = limiter.Normal
-	High       = limiter.High
-	Critical   = limiter.Critical
+	Background = decision.Background
+	Normal     = decision.Normal
+	High       = decision.High
+	Critical   = decision.Critical
 )
 
 var (
 	// ErrRejected matches every [*Rejection] with errors.Is.
-	ErrRejected = limiter.ErrRejected
-	// ErrReentry matches, with errors.Is, the error of a second slot for work that already holds one: a [*limiter.ReentryError].
-	ErrReentry = limiter.ErrReentry
+	ErrRejected = decision.ErrRejected
+	// ErrReentry matches, with errors.Is, the error of a second slot for work that already holds one: a [*decision.ReentryError].
+	ErrReentry = decision.ErrReentry
 )
 
 // The parts that a Config may replace.

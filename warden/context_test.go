@@ -54,7 +54,7 @@ func TestPropertyReentryIsRejected(t *testing.T) {
 			path = append(path, all[i])
 		}
 		err := nest(t.Context(), path)
-		var reentry *limiter.ReentryError
+		var reentry *decision.ReentryError
 		if errors.As(err, &reentry) != (twice != "") || twice != "" && (reentry.Limiter != twice || !errors.Is(err, ErrReentry) || errors.Is(err, ErrRejected)) {
 			rt.Fatalf("%v, want re-entry of %q", err, twice)
 		}
@@ -147,7 +147,7 @@ func TestPriorityOfTheContext(t *testing.T) {
 
 func TestReentryErrorInALog(t *testing.T) {
 	var text strings.Builder
-	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "why", &limiter.ReentryError{Limiter: "api"})
+	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "why", &decision.ReentryError{Limiter: "api"})
 	if !strings.Contains(text.String(), "why.limiter=api why.reason=reentry") {
 		t.Error(text.String())
 	}

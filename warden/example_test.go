@@ -41,7 +41,7 @@ func ExampleWarden_Acquire() {
 		var why *warden.Rejection
 		if errors.As(err, &why) {
 			rw.Header().Set("Retry-After", fmt.Sprint(max(1, int(why.RetryAfter.Seconds()))))
-			http.Error(rw, why.Reason.String(), http.StatusServiceUnavailable)
+			http.Error(rw, string(why.Reason), http.StatusServiceUnavailable)
 			return
 		}
 		defer permit.Release()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -51,7 +52,7 @@ func every(interval, length time.Duration, f func()) {
 // 950 critical requests a second of 1 ms, with 50 ms to live, run beside fifty of 100 ms: the idle slots answer all of them,
 // and a dry run announces that.
 func TestShortDeadlinesBesideLongWork(t *testing.T) {
-	for _, mode := range []limiter.Mode{limiter.Enforce, limiter.DryRun} {
+	for _, mode := range []decision.Mode{decision.Enforce, decision.DryRun} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				idle(t, Config{Limiter: limiter.Config{Mode: mode}}, func(ctx context.Context, w *Warden) {

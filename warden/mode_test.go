@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -52,7 +53,7 @@ func TestAnHourOfDryRun(t *testing.T) {
 				rec := own.Recorder()
 				s := &imagined{Sampler: own, Recorder: rec}
 				s.jammed.Store(world.jammed)
-				w := mustNew(t, Config{Limiter: limiter.Config{Mode: limiter.DryRun}, Control: control.Config{Max: 1 << 16}, Sampler: s})
+				w := mustNew(t, Config{Limiter: limiter.Config{Mode: decision.DryRun}, Control: control.Config{Max: 1 << 16}, Sampler: s})
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				all.Go(func() { _ = w.Run(ctx) })
@@ -85,7 +86,7 @@ func TestAnHourOfDryRun(t *testing.T) {
 				t.Logf("after an hour the target is %d, %d of %d would have been rejected", before.Target, before.WouldReject, before.Submitted)
 
 				s.jammed.Store(false)
-				noError(t, w.Limiter().SetMode(limiter.Enforce))
+				noError(t, w.Limiter().SetMode(decision.Enforce))
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				after := w.Limiter().Stats()

@@ -49,7 +49,7 @@ type Stats struct {
 	// Panics counts recovered panics of Sampler, Controller and ApplyTo. The previous decision stays in force, until it expires
 	// and its Stale decision replaces it.
 	Panics uint64
-	// Reentries counts calls of Acquire and Do that were rejected with a [*limiter.ReentryError].
+	// Reentries counts calls of Acquire and Do that were rejected with a [*decision.ReentryError].
 	Reentries uint64
 }
 

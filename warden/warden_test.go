@@ -402,13 +402,13 @@ func TestWhoNeverDecidesIsStale(t *testing.T) {
 				for at := time.Duration(0); at <= c.held; at += 100 * time.Millisecond {
 					all.Go(func() { use(t, w) }) // one of them hangs where Run does not
 					synctest.Wait()
-					if got := w.Limiter().Stats().DecisionState; got != limiter.Initial {
+					if got := w.Limiter().Stats().DecisionState; got != decision.Initial {
 						t.Fatalf("Q13: %s, Run %v: %v after %v", name, run, got, at)
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
 				use(t, w)
-				if got := w.Limiter().Stats(); got.DecisionState != limiter.Stale || got.Target != first {
+				if got := w.Limiter().Stats(); got.DecisionState != decision.Stale || got.Target != first {
 					t.Errorf("Q13: %s, Run %v: %v with a target of %d after %v, want stale and %d", name, run, got.DecisionState, got.Target, c.held, first)
 				}
 				cancel()
@@ -431,7 +431,7 @@ func TestWhoNeverDecidesIsStale(t *testing.T) {
 			}
 			for range 100 {
 				use(t, w)
-				if got := w.Limiter().Stats().DecisionState; got == limiter.Stale {
+				if got := w.Limiter().Stats().DecisionState; got == decision.Stale {
 					t.Fatalf("Q13: Run %v: a healthy warden is %v to whoever asks", run, got)
 				}
 				time.Sleep(33 * time.Millisecond)

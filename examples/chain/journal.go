@@ -83,7 +83,7 @@ func (j *journal) rejected(r *http.Request, service string, err error) {
 	line := rejection{service: service, text: err.Error()}
 	var rejection *warden.Rejection
 	if errors.As(err, &rejection) {
-		line.reason, line.decision, line.text = rejection.Reason.String(), rejection.Decision.Seq, rejection.String()
+		line.reason, line.decision, line.text = string(rejection.Reason), rejection.Decision.Seq, rejection.String()
 	}
 	j.on(r, func(tr *trace) { tr.rejections = append(tr.rejections, line) })
 }

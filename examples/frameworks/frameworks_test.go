@@ -22,6 +22,7 @@ import (
 
 	"github.com/stopbank/stopbank/examples/frameworks"
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -44,11 +45,11 @@ func (c *counter) Observe(e limiter.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch e.Outcome {
-	case limiter.Executed:
+	case decision.Executed:
 		c.running--
 		c.ended <- struct{}{}
 		return
-	case limiter.Started:
+	case decision.Started:
 		c.running++
 	}
 	c.tasks = append(c.tasks, e.Task)

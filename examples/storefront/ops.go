@@ -23,6 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenprom"
 	"github.com/stopbank/stopbank/warden/wardenslog"
@@ -196,10 +197,10 @@ func withToken(token string, show func() any, change func(body io.Reader) (statu
 	})
 }
 
-func (s *shop) showMode() any { return map[string]limiter.Mode{"mode": s.warden.Limiter().Mode()} }
+func (s *shop) showMode() any { return map[string]decision.Mode{"mode": s.warden.Limiter().Mode()} }
 
 func (s *shop) setMode(body io.Reader) (status int, reason string, err error) {
-	var given struct{ Mode *limiter.Mode }
+	var given struct{ Mode *decision.Mode }
 	if err = decode(body, &given); err == nil && given.Mode == nil {
 		err = errors.New("mode is required: enforce, dry_run or bypass")
 	}
@@ -219,7 +220,7 @@ func (s *shop) setPlan(body io.Reader) (status int, reason string, err error) {
 		Compartments []struct {
 			Name                      *string
 			Guaranteed, Lendable, Max *int
-			Mode                      *limiter.Mode
+			Mode                      *decision.Mode
 			MaxQueue                  *int           `json:"max_queue"`
 			MaxWait                   *time.Duration `json:"max_wait"`
 			Timeout                   *time.Duration

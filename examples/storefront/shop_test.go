@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 const secret = "a token of operators"
@@ -244,12 +244,12 @@ func TestMode(t *testing.T) {
 		body   string
 		status int
 		says   string
-		then   limiter.Mode
+		then   decision.Mode
 	}{
-		{`{"mode":"dry_run"}`, http.StatusOK, `{"mode":"dry_run"}`, limiter.DryRun},
-		{`{"mode":"off"}`, http.StatusBadRequest, "enforce, dry_run or bypass", limiter.DryRun},
-		{`{}`, http.StatusBadRequest, "mode is required", limiter.DryRun},
-		{`{"mode":"bypass"}`, http.StatusOK, `{"mode":"bypass"}`, limiter.Bypass},
+		{`{"mode":"dry_run"}`, http.StatusOK, `{"mode":"dry_run"}`, decision.DryRun},
+		{`{"mode":"off"}`, http.StatusBadRequest, "enforce, dry_run or bypass", decision.DryRun},
+		{`{}`, http.StatusBadRequest, "mode is required", decision.DryRun},
+		{`{"mode":"bypass"}`, http.StatusOK, `{"mode":"bypass"}`, decision.Bypass},
 	} {
 		status, text := call(t, "POST", ops+"/mode", "Bearer "+secret, c.body)
 		if now := s.warden.Limiter().Mode(); status != c.status || !strings.Contains(text, c.says) || now != c.then {

@@ -125,7 +125,7 @@ func (s *service) full() *service {
 }
 
 // waits queues a task, which is canceled after d.
-func (s *service) waits(p limiter.Priority, d time.Duration) {
+func (s *service) waits(p decision.Priority, d time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(s.t.Context(), d, context.Canceled)
 	stop, done := context.WithCancel(context.WithoutCancel(ctx)) // a context without a deadline
 	context.AfterFunc(ctx, done)
@@ -191,17 +191,17 @@ func events() []event {
 	return []event{
 		{"pressure_high", limiterRejected, decides(decision.ControlDecision{ShedProbability: 1}), nil, func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
 		{"probabilistic_shedding", limiterRejected, decides(decision.ControlDecision{ShedProbability: .5}), nil, func(s *service) *httptest.ResponseRecorder {
-			s.full().waits(limiter.Normal, time.Second)
+			s.full().waits(decision.Normal, time.Second)
 			return s.plain()
 		}},
 		{"queue_overflow", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
-			s.full().waits(limiter.Normal, time.Second)
+			s.full().waits(decision.Normal, time.Second)
 			return s.plain()
 		}},
 		{"no_slot", limiterRejected, limiter.Config{}, nil, (*service).insists},
 		{"priority_drop", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
 			s.full()
-			time.AfterFunc(time.Millisecond, func() { s.waits(limiter.High, time.Second) })
+			time.AfterFunc(time.Millisecond, func() { s.waits(decision.High, time.Second) })
 			return s.plain()
 		}},
 		{"max_wait_exceeded", limiterRejected, limiter.Config{MaxQueue: 2, Initial: decision.ControlDecision{MaxWait: time.Second}}, nil, func(s *service) *httptest.ResponseRecorder {
@@ -244,7 +244,7 @@ func events() []event {
 
 // standing sends a request without a deadline to a queue that stands.
 func (s *service) standing() *httptest.ResponseRecorder {
-	s.waits(limiter.Normal, time.Hour)
+	s.waits(decision.Normal, time.Hour)
 	time.Sleep(time.Second)
 	synctest.Wait()
 	return s.plain()
@@ -327,12 +327,9 @@ func TestOneNameForOneEvent(t *testing.T) {
 			})
 		})
 	}
-	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ {
-		if !covered[r.String()] {
+	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) {
+		if !covered[string(r)] {
 			t.Errorf("no event has the reason %s", r)
 		}
-	}
-	if n := limiter.Reentry + 1; !strings.HasPrefix(n.String(), "Reason(") {
-		t.Errorf("reason %s is not covered by this test", n)
 	}
 }

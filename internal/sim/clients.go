@@ -10,7 +10,7 @@ import (
 
 	"github.com/failsafe-go/failsafe-go/budget"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -151,7 +151,7 @@ func (c *callers) ended(u *user, ok bool) {
 // again obeys Retry-After as wardenhttp sends it: whole seconds with up to 100 % jitter; none if the deadline cannot be met.
 func (c *callers) again(u *user, err error) (time.Duration, bool) {
 	var asked time.Duration
-	if rejection := (*limiter.Rejection)(nil); errors.As(err, &rejection) && rejection.Reason != limiter.DeadlineExceeded {
+	if rejection := (*decision.Rejection)(nil); errors.As(err, &rejection) && rejection.Reason != decision.DeadlineExceeded {
 		known := max(1, math.Ceil(rejection.RetryAfter.Seconds()))
 		asked = seconds(known + math.Floor(c.chance.Float64()*(known+1)))
 	}

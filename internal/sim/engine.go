@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // tick is the sampling interval.
@@ -38,7 +38,7 @@ type attempt struct {
 	number   uint64
 	parent   *attempt // of a call between hops
 	on       *server
-	priority limiter.Priority // that the server sees
+	priority decision.Priority // that the server sees
 	sent     time.Duration
 	due      time.Duration // end of the sender's patience
 	worth    time.Duration // end of the user's patience
@@ -145,7 +145,7 @@ func (e *engine) try(u *user) {
 
 // callNext calls the next hop, whose answer ends this attempt.
 func (e *engine) callNext(a *attempt) {
-	sub := &attempt{user: a.user, parent: a, priority: limiter.Normal, due: e.now + seconds(e.w.Inner), worth: a.worth}
+	sub := &attempt{user: a.user, parent: a, priority: decision.Normal, due: e.now + seconds(e.w.Inner), worth: a.worth}
 	if e.w.Propagate {
 		sub.priority, sub.due = a.priority, a.due
 	}

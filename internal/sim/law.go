@@ -68,7 +68,7 @@ var (
 // Dry is a dry run of ours.
 var Dry = Under("dry run", func(w *World) (Law, limiter.Config, error) {
 	law, cfg, err := ofWarden(func(l Law) Law { return untold{l} })(w)
-	cfg.Mode = limiter.DryRun
+	cfg.Mode = decision.DryRun
 	return law, cfg, err
 })
 

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Noes are the rejections of users who count and were not answered in time.
@@ -37,7 +37,7 @@ type no struct {
 }
 
 // waited reports whether it was for waiting too long.
-func (n no) waited() bool { return n.reason == limiter.MaxWaitExceeded.String() }
+func (n no) waited() bool { return n.reason == string(decision.MaxWaitExceeded) }
 
 // noes collects the rejections of a run.
 func (w *World) noes(users []user) (n Noes) {
@@ -66,14 +66,14 @@ func (w *World) noes(users []user) (n Noes) {
 
 // reason names the cause of a rejection.
 func reason(err error) string {
-	rejection := (*limiter.Rejection)(nil)
+	rejection := (*decision.Rejection)(nil)
 	switch {
 	case !errors.As(err, &rejection):
 		return "limit"
-	case rejection.Outcome == limiter.Rejected:
-		return rejection.Reason.String()
+	case rejection.Outcome == decision.Rejected:
+		return string(rejection.Reason)
 	}
-	return rejection.Outcome.String()
+	return string(rejection.Outcome)
 }
 
 // Replay asks up to most of the rejections of a run whether they were true: the world is run again up to the instant of each, where

@@ -20,7 +20,7 @@ type Tally struct {
 }
 
 func (t *Tally) count(u *user) {
-	critical := u.priority == limiter.Critical
+	critical := u.priority == decision.Critical
 	t.Offered++
 	t.Good += one(u.good)
 	t.Left += one(!u.good && u.no.number == 0)

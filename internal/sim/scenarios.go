@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 const ms = time.Millisecond
@@ -137,7 +137,7 @@ func (r *Result) Goodput() float64 {
 func (r *Result) Latency(q float64, critical bool) time.Duration {
 	var took []time.Duration
 	for i := range r.users {
-		if u := &r.users[i]; u.good && u.at.Seconds() >= r.World.Warm && (!critical || u.priority == limiter.Critical) {
+		if u := &r.users[i]; u.good && u.at.Seconds() >= r.World.Warm && (!critical || u.priority == decision.Critical) {
 			took = append(took, u.ended-u.at)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // user is one request with all its attempts.
 type user struct {
 	at       time.Duration // arrival, since the start
 	kind     *Kind
-	priority limiter.Priority
+	priority decision.Priority
 	computes time.Duration // processor time of one execution
 	calls    time.Duration // time at the dependency
 	patience time.Duration // per attempt
@@ -62,7 +62,7 @@ var endless = Kind{Service: 1, Spread: "exact", Patience: 1e9, Knows: "hidden", 
 // hold adds the holders.
 func (w *World) hold(all []user) []user {
 	for i := range w.Holders {
-		all = append(all, user{at: seconds(w.From + float64(i)/100), kind: &endless, priority: limiter.Normal, patience: seconds(endless.Patience)})
+		all = append(all, user{at: seconds(w.From + float64(i)/100), kind: &endless, priority: decision.Normal, patience: seconds(endless.Patience)})
 	}
 	if w.Holders > 0 {
 		slices.SortStableFunc(all, func(a, b user) int { return cmp.Compare(a.at, b.at) })
@@ -91,14 +91,14 @@ func (w *World) pick(at float64, r *rand.Rand) (k *Kind) {
 	return k
 }
 
-func (k *Kind) priority(r *rand.Rand) limiter.Priority {
+func (k *Kind) priority(r *rand.Rand) decision.Priority {
 	switch x := r.Float64(); {
 	case x < k.Critical:
-		return limiter.Critical
+		return decision.Critical
 	case x < k.Critical+k.Normal:
-		return limiter.Normal
+		return decision.Normal
 	}
-	return limiter.Background
+	return decision.Background
 }
 
 // factor draws the execution time relative to its mean.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 func TestPermit(t *testing.T) {
@@ -20,7 +20,7 @@ func TestPermit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := a.Acquire(t.Context()); !errors.Is(err, limiter.ErrRejected) {
+		if _, _, err := a.Acquire(t.Context()); !errors.Is(err, decision.ErrRejected) {
 			t.Error(err)
 		}
 		<-ctx.Done()
@@ -94,13 +94,13 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 		sleep(time.Millisecond)
 		w.let(second)
 		e := seen.of(Answered)
-		if len(e) != 3 || e[0].Outcome != Rejected || e[0].Reason != limiter.QueueOverflow || e[0].Tenant != "t" || e[2].Waited != time.Millisecond ||
+		if len(e) != 3 || e[0].Outcome != Rejected || e[0].Reason != decision.QueueOverflow || e[0].Tenant != "t" || e[2].Waited != time.Millisecond ||
 			e[2].Took != time.Millisecond || e[1].Took != time.Millisecond || e[1].Outcome != Succeeded || e[1].At.IsZero() {
 			t.Errorf("%+v", e)
 		}
 		w.send(a, "third")
 		_, _ = Do(t.Context(), a, nothing)
-		if e = seen.of(Answered); e[3].Reason != limiter.TimeoutQueued || e[3].Waited != time.Second {
+		if e = seen.of(Answered); e[3].Reason != TimeoutQueued || e[3].Waited != time.Second {
 			t.Errorf("%+v", e[3])
 		}
 	})

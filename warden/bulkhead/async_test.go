@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 func TestTheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
@@ -31,7 +31,7 @@ func TestTheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 		}
 		for range 3 { // a stuck dependency is handed nothing more
 			_, err = Do(t.Context(), a, nothing)
-			wantRejected(t, err, limiter.QueueOverflow)
+			wantRejected(t, err, decision.QueueOverflow)
 		}
 		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timeout_running"] != 1 || c.Finished != 0 {
 			t.Errorf("B4: %+v", c)

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // TestTheStateDecidesWhoAnswers ends a function in the very instant of its timeout, in both orders: whoever changes the
@@ -58,7 +58,7 @@ func TestAnInnerRejectionIsAnErrorOfTheFunction(t *testing.T) {
 		defer cancel()
 		return Do(ctx, b, nothing)
 	}, func(_ context.Context, cause error) (int, error) {
-		wantRejected(t, cause, limiter.DeadlineExceeded)
+		wantRejected(t, cause, decision.DeadlineExceeded)
 		return 42, nil
 	})
 	if v != 42 || err != nil {
@@ -71,7 +71,7 @@ func TestAnInnerRejectionIsAnErrorOfTheFunction(t *testing.T) {
 func TestADeadlineThatHasPassedIsTheCallersOwn(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
 	_, err := DoOr(overdue{t.Context()}, a, nothing, func(context.Context, error) (int, error) { return 0, errors.New("the fallback ran") })
-	wantRejected(t, err, limiter.DeadlineExceeded)
+	wantRejected(t, err, decision.DeadlineExceeded)
 	rest(t, s, 0)
 }
 

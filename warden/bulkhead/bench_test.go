@@ -31,7 +31,7 @@ func BenchmarkDo(b *testing.B) {
 			})
 		})
 	}
-	run("limiter", func() { _, _ = limiter.Do(ctx, l, limiter.Task{}, nothing) })
+	run("limiter", func() { _, _ = limiter.Do(ctx, l, decision.Task{}, nothing) })
 	for _, c := range []CompartmentConfig{
 		{Name: "kept", Guaranteed: 50},
 		{Name: "unreserved", Max: 50},

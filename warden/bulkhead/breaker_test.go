@@ -11,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // breaker is a two-step circuit breaker that notes what it is told.
@@ -80,7 +78,7 @@ func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
 			if !errors.As(err, &open) || *c.asked != 1 {
 				t.Errorf("B6: %s: %v; the breaker was asked %d times", name, err, *c.asked)
 			}
-			if c := a.Snapshot(); c.Rejected[limiter.BreakerOpen.String()] != 1 || c.Queued != 0 {
+			if c := a.Snapshot(); c.Rejected[string(BreakerOpen)] != 1 || c.Queued != 0 {
 				t.Errorf("B6: %s: %+v", name, c)
 			}
 			c.set(false)
@@ -233,7 +231,7 @@ func TestABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 		_, _ = Do(t.Context(), a, nothing)
 		told := seen.of(Answered)
 		for _, e := range told {
-			if e.Outcome != Rejected || e.Reason != limiter.BreakerOpen || !errors.Is(e.Err, ErrBreakerOpen) {
+			if e.Outcome != Rejected || e.Reason != BreakerOpen || !errors.Is(e.Err, ErrBreakerOpen) {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}

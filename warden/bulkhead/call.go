@@ -10,7 +10,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -23,7 +22,7 @@ type call struct {
 	span   monitor.Span
 	within time.Duration // the Timeout; 0: none
 	waited time.Duration
-	would  limiter.Reason // why Enforce would have rejected it, in a dry run; 0: it would not
+	would  decision.RejectionReason // why Enforce would have rejected it, in a dry run; 0: it would not
 }
 
 // mark is the context that a function runs with, and a call's only allocation, kept small for that reason. It may outlive the
@@ -91,26 +90,26 @@ func (p *pool) entered(ctx context.Context) bool {
 
 // outcome records a decision about a call that could not start at once, with the compartment's state at that time.
 type outcome struct {
-	from          limiter.DeadlineSource // of the call's deadline
-	reason        limiter.Reason         // of a rejection; 0: it was granted a slot
-	grant         limiter.Grant
+	from          decision.DeadlineSource  // of the call's deadline
+	reason        decision.RejectionReason // of a rejection; 0: it was granted a slot
+	grant         queue.Result
 	waited        time.Duration
 	maxWait       time.Duration
 	inFlight      int
 	queued        int
-	bound         limiter.Bound
+	bound         decision.Bound
 	limit         int
-	cut           limiter.Priority
+	cut           decision.Priority
 	decision      *decision.ControlDecision
-	decisionState limiter.DecisionState
-	would         limiter.Reason // of a grant in a dry run
-	mode          limiter.Mode
+	decisionState decision.DecisionState
+	would         decision.RejectionReason // of a grant in a dry run
+	mode          decision.Mode
 }
 
 // A deadline is the earlier of the caller's and the compartment's bound on the wait.
 type deadline struct {
 	at   time.Time
-	from limiter.DeadlineSource
+	from decision.DeadlineSource
 	most time.Duration // the compartment's bound; 0: none
 	due  time.Duration // by the set's clock; queue.Never: no deadline
 }
@@ -118,7 +117,7 @@ type deadline struct {
 func (p *pool) deadline(ctx context.Context, now time.Duration) deadline {
 	d := deadline{due: queue.Never}
 	if at, ok := ctx.Deadline(); ok {
-		d = deadline{at, limiter.FromContext, 0, min(time.Until(at), queue.Never-1-now) + now}
+		d = deadline{at, decision.FromContext, 0, min(time.Until(at), queue.Never-1-now) + now}
 	}
 	if most, from := p.bounds.Load().wait(); most > 0 && most < d.due-now {
 		d = deadline{time.Now().Add(most), from, most, now + most}
@@ -130,7 +129,7 @@ func (p *pool) deadline(ctx context.Context, now time.Duration) deadline {
 func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.pool
 	if p.entered(ctx) {
-		p.countEarlyRejection(limiter.Reentry)
+		p.countEarlyRejection(decision.Reentry)
 		return &ReentryError{Limiter: p.config.Name}
 	}
 	_, bounded := ctx.Deadline()
@@ -151,10 +150,10 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 		k.mark = new(mark)
 	}
 	k.Context, k.pool = ctx, p
-	if o.would != 0 {
+	if o.would != "" {
 		p.rejections.Add(c.explain(ctx, d, o))
 	}
-	if o.grant > limiter.SlotFree || yields > 0 || p.config.Breaker != nil {
+	if o.grant > queue.Free || yields > 0 || p.config.Breaker != nil {
 		if err := k.proceed(ctx, yields, d, o); err != nil {
 			return err
 		}
@@ -196,7 +195,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	now := s.clock()
 	d, err, done, draw, open := p.deadline(ctx, now), ctx.Err(), ctx.Done(), rand.Float64(), p.breakerOpen()
 	w := s.waiters.Get()
-	w.Priority, w.Due, w.Patient = int8(p.config.Criticality), d.due, p.config.Criticality == limiter.Critical
+	w.Priority, w.Due, w.Patient = int8(p.config.Criticality), d.due, p.config.Criticality == decision.Critical
 	w.Outcome = outcome{from: d.from}
 	s.mu.Lock()
 	c = c.present()
@@ -208,19 +207,19 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	case c.queue.Len() == 0 && s.free(c):
 		s.take(c)
 		c.describe(&w.Outcome)
-		w.Outcome.grant = limiter.SlotFree
+		w.Outcome.grant = queue.Free
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
 			p.admit(k)
 		}
-	case p.share.Mode != limiter.Enforce:
+	case p.share.Mode != decision.Enforce:
 		c.describe(&w.Outcome)
 		k.would = c.startWithoutSlot(&w.Outcome, d, now, draw)
-		w.Outcome.grant = limiter.SlotFree
+		w.Outcome.grant = queue.Free
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
 			p.admit(k)
 		}
 	case open:
-		p.countRejection(limiter.BreakerOpen)
+		p.countRejection(BreakerOpen)
 		s.mu.Unlock()
 		s.waiters.Put(w)
 		return d, outcome{}, p.breakerError(ctx, errOpen)
@@ -242,7 +241,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	}
 	o := w.Outcome
 	s.waiters.Put(w)
-	if o.reason != 0 {
+	if o.reason != "" {
 		return d, o, c.rejection(ctx, d, o)
 	}
 	k.c = c
@@ -290,17 +289,14 @@ func (p *pool) breakerOpen() bool {
 func (c *Compartment) describe(o *outcome) {
 	p, s := c.pool, c.pool.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
-	o.inFlight, o.queued, o.cut, o.decision, o.decisionState = c.held+c.withoutSlot, c.queue.Len(), limiter.Priority(cut), p.rule, s.decisionState
+	o.inFlight, o.queued, o.cut, o.decision, o.decisionState = c.held+c.withoutSlot, c.queue.Len(), decision.Priority(cut), p.rule, s.decisionState
 	o.mode = p.share.Mode
 }
 
 // grant wakes a call that was taken out of the queue, with its slot.
 func (c *Compartment) grant(w *queue.Waiter[outcome], how queue.Result, now time.Duration) {
 	c.describe(&w.Outcome)
-	w.Outcome.grant, w.Outcome.waited = limiter.QueueOldest, now-w.Since
-	if how == queue.Newest {
-		w.Outcome.grant = limiter.QueueNewest
-	}
+	w.Outcome.grant, w.Outcome.waited = how, now-w.Since
 	w.Wake()
 }
 
@@ -313,8 +309,8 @@ func (c *Compartment) drop(w *queue.Waiter[outcome], why queue.Result, now time.
 // reject counts a rejection and records the compartment's state.
 func (c *Compartment) reject(o *outcome, why queue.Result, waited time.Duration) {
 	c.describe(o)
-	o.reason, o.waited, o.grant = named(reasonOf(why), o.from), waited, 0
-	if waited > 0 || o.reason < limiter.DeadlineExceeded {
+	o.reason, o.waited, o.grant = named(why.Reason(), o.from), waited, 0
+	if waited > 0 || why < queue.Late {
 		o.bound, o.limit = c.pool.set.full(c)
 	}
 	c.pool.countRejection(o.reason)
@@ -325,33 +321,33 @@ func (c *Compartment) reject(o *outcome, why queue.Result, waited time.Duration)
 func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
 	p := c.pool
 	p.set.review()
-	r := &limiter.Rejection{Explanation: c.explain(ctx, d, o)}
+	r := &decision.Rejection{Explanation: c.explain(ctx, d, o)}
 	switch o.reason {
-	case limiter.Canceled:
+	case decision.Canceled:
 		r.Cause = p.set.errOf(ctx)
-	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
+	case decision.DeadlineExceeded, TimeoutQueued:
 		r.Cause = context.DeadlineExceeded
 	}
 	p.rejections.Add(r.Explanation)
-	if o.reason == limiter.TimeoutQueued {
+	if o.reason == TimeoutQueued {
 		return &TimeoutError{p.config.Name, Queued, d.most, r, r.Task.ID}
 	}
 	return r
 }
 
-func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limiter.Explanation {
-	e := limiter.Explanation{
-		Limiter: c.pool.config.Name, Outcome: limiter.Started, Grant: o.grant, Reason: o.reason, At: time.Now(), Waited: o.waited,
-		Task:     limiter.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality},
+func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) decision.Explanation {
+	e := decision.Explanation{
+		Limiter: c.pool.config.Name, Outcome: decision.Started, Grant: o.grant.Grant(), Reason: o.reason, At: time.Now(), Waited: o.waited,
+		Task:     decision.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality},
 		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.decision, DecisionState: o.decisionState,
 		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, ShedBelow: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
 	switch o.reason {
-	case 0:
-	case limiter.Canceled:
-		e.Outcome = limiter.OutcomeCanceled
+	case "":
+	case decision.Canceled:
+		e.Outcome = decision.OutcomeCanceled
 	default:
-		e.Outcome = limiter.Rejected
+		e.Outcome = decision.Rejected
 	}
 	return e
 }
@@ -360,10 +356,10 @@ func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) limite
 // asks the breaker. On failure, the slot is given back.
 func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) error {
 	p, s := k.pool, k.pool.set
-	if o.grant > limiter.SlotFree {
+	if o.grant > queue.Free {
 		p.delayed.Add(k.c.explain(ctx, d, o))
 	}
-	if o.grant > limiter.SlotFree || yields > 0 {
+	if o.grant > queue.Free || yields > 0 {
 		queue.Yield(yields, s.arrivals)
 		var now time.Duration
 		if d.due != queue.Never {
@@ -374,7 +370,7 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 			k.state = ended
 			o.from = d.from
 			k.c.reject(&o, v, o.waited)
-			o.would = 0
+			o.would = ""
 			k.giveBack()
 			s.mu.Unlock()
 			return k.c.rejection(ctx, d, o)
@@ -402,7 +398,7 @@ func (k *call) ask() error {
 		}
 		s.mu.Lock()
 		k.state = ended
-		p.countRejection(limiter.BreakerOpen)
+		p.countRejection(BreakerOpen)
 		k.giveBack()
 		s.mu.Unlock()
 		if why == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker

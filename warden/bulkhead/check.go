@@ -8,9 +8,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/unit"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 const (
@@ -130,7 +130,7 @@ func (sh *Share) check(field string, total int, c *CompartmentConfig) error {
 		return invalidField(field+"Lendable", sh.Lendable, fmt.Sprintf("0 to Guaranteed (%d)", sh.Guaranteed))
 	case sh.Lendable > 0 && sh.MaxQueue == 0:
 		return invalidField(field+"Lendable", sh.Lendable, "0, or more with a MaxQueue: a caller whose slot is lent waits for it in the queue")
-	case sh.Mode > limiter.Bypass:
+	case sh.Mode > decision.Bypass:
 		return invalidField(field+"Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass")
 	case sh.Max == 0:
 		sh.Max = sh.Guaranteed

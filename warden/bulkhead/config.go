@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Config describes a Set.
@@ -32,9 +32,9 @@ type CompartmentConfig struct {
 	Lendable int
 	// Max is the maximum number of slots, borrowed ones included, 1 to Total, and at least Guaranteed; 0: Guaranteed.
 	Max int
-	// Mode is the initial mode; the zero value is limiter.Enforce. In limiter.DryRun and limiter.Bypass no call waits or is
+	// Mode is the initial mode; the zero value is decision.Enforce. In decision.DryRun and decision.Bypass no call waits or is
 	// rejected for lack of a slot (B12, B13); Timeout, Breaker and the reentry check still apply.
-	Mode limiter.Mode
+	Mode decision.Mode
 	// MaxQueue is the maximum number of waiting calls, 0 or more; with tenants, per tenant. 0: no queue.
 	MaxQueue int
 	// MaxWait bounds the queue wait, 10 µs or more; 0: the Timeout; if both are 0, only the call's context bounds it. A
@@ -44,8 +44,8 @@ type CompartmentConfig struct {
 	// ends and the caller gets a [*TimeoutError]; the slot stays taken until the function returns. 0: none.
 	Timeout time.Duration
 	// Criticality decides which compartment below its guarantee gets a slot first, and whose guarantee shrinks last. Every
-	// value is valid. A compartment at limiter.Critical that rejects more than 5 % of its calls is reported unhealthy.
-	Criticality limiter.Priority
+	// value is valid. A compartment at decision.Critical that rejects more than 5 % of its calls is reported unhealthy.
+	Criticality decision.Priority
 	// Fallback, if not nil, answers calls of [Do] that fail, as if each were a [DoOr] with it: see [FallbackOf]. Calls of
 	// [Compartment.Acquire], and so the requests of adapters, do not use it.
 	Fallback Fallback

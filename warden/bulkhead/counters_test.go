@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // TestPropertyCountersAtAnyInstant looks at a set while calls are admitted, wait, time out, panic, are rejected by a breaker and
@@ -20,7 +20,7 @@ import (
 func TestPropertyCountersAtAnyInstant(t *testing.T) {
 	b := &flipping{}
 	s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{
-		{Name: "gold", Guaranteed: 2, Lendable: 1, Max: 4, MaxQueue: 3, MaxWait: 100 * time.Microsecond, Criticality: limiter.Critical, Breaker: b},
+		{Name: "gold", Guaranteed: 2, Lendable: 1, Max: 4, MaxQueue: 3, MaxWait: 100 * time.Microsecond, Criticality: decision.Critical, Breaker: b},
 		{Name: "silver", Guaranteed: 1, Max: 6, MaxQueue: 2, Timeout: 50 * time.Microsecond, MaxFallback: 1},
 		{Name: "many", Max: 6, MaxQueue: 2, Tenants: TenantsConfig{Max: 2, Keys: 4}},
 	}})

@@ -6,49 +6,62 @@ package bulkhead
 import (
 	"errors"
 
-	"github.com/stopbank/stopbank/warden/internal/queue"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// The reasons that compartments alone have; the others are those of package decision.
+const (
+	// TimeoutQueued: the call waited for the compartment's MaxWait, or for its Timeout if MaxWait is not set.
+	TimeoutQueued decision.RejectionReason = "timeout_queued"
+	// BreakerOpen: the compartment's circuit breaker rejected the call.
+	BreakerOpen decision.RejectionReason = "breaker_open"
+)
+
+// The bounds of a compartment.
+const (
+	BoundSlots  decision.Bound = "own_slots"    // the guaranteed slots are taken, and it may not borrow
+	BoundBorrow decision.Bound = "borrow_limit" // it has borrowed its maximum
+	BoundTenant decision.Bound = "tenant_limit" // the tenant has its maximum of slots
+	BoundTotal  decision.Bound = "total"        // all slots of the set are taken, or reserved for other compartments
+)
+
+// The sources of a deadline that a compartment sets.
+const (
+	fromMaxWait decision.DeadlineSource = "max_wait" // MaxWait
+	fromTimeout decision.DeadlineSource = "timeout"  // Timeout, which bounds the wait if MaxWait is not set
 )
 
 // left reports whether a rejection for this reason counts as leaving (the call had waited or was late) rather than as
 // rejected on arrival.
-func left(r limiter.Reason) bool {
+func left(r decision.RejectionReason) bool {
 	switch r {
-	case limiter.MaxWaitExceeded, limiter.DeadlineExceeded, limiter.TimeoutQueued, limiter.Canceled, limiter.PriorityDrop, limiter.Closed:
+	case decision.MaxWaitExceeded, decision.DeadlineExceeded, TimeoutQueued, decision.Canceled, decision.PriorityDrop, decision.Closed:
 		return true
 	}
 	return false
 }
 
-// reasonOf maps the queue's reason for dropping.
-func reasonOf(v queue.Result) limiter.Reason {
-	return [queue.Results]limiter.Reason{
-		queue.Shed: limiter.PressureHigh, queue.ShedInPart: limiter.ProbabilisticShedding, queue.Full: limiter.QueueOverflow,
-		queue.Overstayed: limiter.MaxWaitExceeded, queue.Late: limiter.DeadlineExceeded, queue.Gone: limiter.Canceled,
-	}[v]
-}
-
 type counts struct {
 	submitted, admitted, finished                uint64
 	outcomes                                     [Rejected]uint64
-	rejectedFor, wouldReject                     [limiter.Reentry + 1]uint64
-	rejected                                     uint64 // for any reason but Canceled and Reentry
+	rejectedFor, wouldReject                     map[decision.RejectionReason]uint64 // made with the pool
+	rejected                                     uint64                              // for any reason but Canceled and Reentry
 	abandoned, latePanics                        uint64
 	degraded, fallbacksFailed, fallbacksRejected uint64
 	abandonedNow, fallbacks                      int
 }
 
 // countRejection counts the rejection of a submitted call. The caller holds Set.mu.
-func (p *pool) countRejection(why limiter.Reason) {
+func (p *pool) countRejection(why decision.RejectionReason) {
 	p.counts.rejectedFor[why]++
-	if why != limiter.Canceled && why != limiter.Reentry {
+	if why != decision.Canceled && why != decision.Reentry {
 		p.window.at(p.set.clock(), &p.counts)
 		p.counts.rejected++
 	}
 }
 
 // countEarlyRejection counts a call that is rejected before it has asked for a slot.
-func (p *pool) countEarlyRejection(why limiter.Reason) {
+func (p *pool) countEarlyRejection(why decision.RejectionReason) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	p.counts.submitted++
@@ -66,16 +79,16 @@ func (s *Set) arrivals() (n uint64) {
 }
 
 // reasonFor returns the reason for which Do rejected a call.
-func reasonFor(err error) limiter.Reason {
+func reasonFor(err error) decision.RejectionReason {
 	var timeout *TimeoutError
-	var r *limiter.Rejection
+	var r *decision.Rejection
 	switch {
 	case errors.As(err, &timeout):
-		return limiter.TimeoutQueued
+		return TimeoutQueued
 	case errors.As(err, &r):
 		return r.Reason
 	case errors.Is(err, ErrBreakerOpen):
-		return limiter.BreakerOpen
+		return BreakerOpen
 	}
-	return limiter.Reentry
+	return decision.Reentry
 }

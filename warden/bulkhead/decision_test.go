@@ -15,14 +15,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func TestGuaranteesShrinkInProportion(t *testing.T) {
 	s := mustNew(t, Config{Total: 20, Compartments: []CompartmentConfig{
-		{Name: "low", Guaranteed: 4, Lendable: 4, Max: 12, MaxQueue: 1, Criticality: limiter.Background},
-		{Name: "high", Guaranteed: 6, Lendable: 3, Max: 12, MaxQueue: 1, Timeout: time.Second, Criticality: limiter.Critical},
-		{Name: "same", Guaranteed: 4, Max: 4, Criticality: limiter.Background},
+		{Name: "low", Guaranteed: 4, Lendable: 4, Max: 12, MaxQueue: 1, Criticality: decision.Background},
+		{Name: "high", Guaranteed: 6, Lendable: 3, Max: 12, MaxQueue: 1, Timeout: time.Second, Criticality: decision.Critical},
+		{Name: "same", Guaranteed: 4, Max: 4, Criticality: decision.Background},
 		{Name: "borrower", Max: 20, Timeout: time.Second},
 	}})
 	for i, c := range []struct {
@@ -53,7 +52,7 @@ func TestPropertyGuaranteesShrinkInProportion(t *testing.T) {
 			c := CompartmentConfig{Name: fmt.Sprint(i), Guaranteed: rapid.IntRange(0, 12).Draw(rt, "guaranteed"), MaxQueue: 1}
 			c.Lendable = rapid.IntRange(0, c.Guaranteed).Draw(rt, "lendable")
 			c.Timeout = time.Duration(rapid.IntRange(0, 1).Draw(rt, "timeout")) * time.Hour
-			c.Criticality = limiter.Priority(rapid.IntRange(0, 2).Draw(rt, "criticality"))
+			c.Criticality = decision.Priority(rapid.IntRange(0, 2).Draw(rt, "criticality"))
 			if sum += c.Guaranteed; c.Guaranteed > 0 {
 				guarantees++
 			}
@@ -115,10 +114,10 @@ func TestTheShopUnderDecisions(t *testing.T) {
 	for total := range 101 {
 		synctest.Test(t, func(t *testing.T) {
 			s := mustNew(t, Config{Total: 100, Compartments: []CompartmentConfig{
-				{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, Timeout: 5 * time.Second, Criticality: limiter.Critical},
+				{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, Timeout: 5 * time.Second, Criticality: decision.Critical},
 				{Name: "products", Guaranteed: 30, Max: 40, MaxQueue: 50, Timeout: 3 * time.Second},
-				{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second, Criticality: limiter.Background},
-				{Name: "admin", Guaranteed: 5, MaxQueue: 5, Timeout: 10 * time.Second, Criticality: limiter.High},
+				{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second, Criticality: decision.Background},
+				{Name: "admin", Guaranteed: 5, MaxQueue: 5, Timeout: 10 * time.Second, Criticality: decision.High},
 			}})
 			s.Apply(bound(1, total))
 			take := func(name string) bool {
@@ -151,7 +150,7 @@ func TestADecisionRulesAllCompartments(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		seen := &recording{}
 		s := mustNew(t, Config{Total: 4, Observer: seen, Compartments: []CompartmentConfig{
-			{Name: "a", Guaranteed: 1, MaxQueue: 1, Criticality: limiter.Critical}, {Name: "b", Guaranteed: 1, MaxQueue: 1},
+			{Name: "a", Guaranteed: 1, MaxQueue: 1, Criticality: decision.Critical}, {Name: "b", Guaranteed: 1, MaxQueue: 1},
 		}})
 		s.Apply(decision.ControlDecision{
 			Seq: 70, TargetConcurrency: 4, ShedProbability: 1, Yields: 2, Expected: time.Hour, ValidFor: time.Second,
@@ -166,10 +165,10 @@ func TestADecisionRulesAllCompartments(t *testing.T) {
 			t.Errorf("B11: a critical compartment sheds: %v", j.err)
 		}
 		_, err := Do(t.Context(), b, nothing)
-		wantRejected(t, err, limiter.PressureHigh)
-		var r *limiter.Rejection
+		wantRejected(t, err, decision.PressureHigh)
+		var r *decision.Rejection
 		errors.As(err, &r)
-		if d := r.Decision; d.Seq != 70 || r.DecisionState != limiter.Applied || d.TargetConcurrency != 4 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
+		if d := r.Decision; d.Seq != 70 || r.DecisionState != decision.Applied || d.TargetConcurrency != 4 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
 			t.Errorf("B11: %+v", d)
 		}
 		sleep(time.Second + time.Millisecond)
@@ -190,7 +189,7 @@ func TestADecisionRulesAllCompartments(t *testing.T) {
 // TestTheSumFollowsTheTarget lowers the target under a full set: what is borrowed is given back first.
 func TestTheSumFollowsTheTarget(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
-		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: limiter.Critical},
+		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: decision.Critical},
 			CompartmentConfig{Guaranteed: 4, Max: 10, MaxQueue: 9})
 		borrowers := w.fill(b, 10)
 		owners := w.fill(a, 4)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 var (
@@ -20,7 +19,7 @@ var (
 	// ErrTimeout matches every [*TimeoutError] with errors.Is.
 	ErrTimeout = errors.New("bulkhead: timeout")
 	// ErrReentry matches every [*ReentryError] with errors.Is.
-	ErrReentry = limiter.ErrReentry
+	ErrReentry = decision.ErrReentry
 	// ErrBreakerOpen matches every [*BreakerOpenError] with errors.Is.
 	ErrBreakerOpen = errors.New("bulkhead: circuit breaker open")
 	// ErrConflict means that a plan was made from an outdated revision, and changed nothing: start again from [Set.Plan]. The
@@ -55,7 +54,7 @@ type TimeoutError struct {
 	// After is the bound that was exceeded: MaxWait or Timeout.
 	After time.Duration
 	// Rejection explains the wait in phase Queued, with DeadlineFrom max_wait or timeout; nil in phase Running.
-	Rejection *limiter.Rejection
+	Rejection *decision.Rejection
 	// RequestID is the request ID of the caller's context, "" if it has none: see warden.WithRequestID.
 	RequestID string
 }
@@ -69,7 +68,7 @@ func (e *TimeoutError) Error() string {
 // clients.
 func (e *TimeoutError) Reason() string {
 	if e.Phase == Queued {
-		return limiter.TimeoutQueued.String()
+		return string(TimeoutQueued)
 	}
 	return TimedOut.String()
 }
@@ -129,9 +128,9 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// ReentryError rejects a call from work that already holds a slot of the same compartment: limiter.ReentryError, which
+// ReentryError rejects a call from work that already holds a slot of the same compartment: decision.ReentryError, which
 // wardens return too.
-type ReentryError = limiter.ReentryError
+type ReentryError = decision.ReentryError
 
 // BreakerOpenError reports that the circuit breaker rejected the call. The function was not called.
 type BreakerOpenError struct {
@@ -177,7 +176,7 @@ func IsExcluded(err error) bool {
 	if errors.As(err, &timeout) {
 		return timeout.Phase == Queued
 	}
-	return errors.Is(err, limiter.ErrRejected) || errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrReentry) ||
+	return errors.Is(err, decision.ErrRejected) || errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrReentry) ||
 		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
 }
 

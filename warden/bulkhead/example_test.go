@@ -12,17 +12,16 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func shop() *bulkhead.Set {
 	set, err := bulkhead.New(bulkhead.Config{
 		Total: 100,
 		Compartments: []bulkhead.CompartmentConfig{
-			{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, MaxWait: time.Second, Timeout: 5 * time.Second, Criticality: limiter.Critical},
+			{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, MaxWait: time.Second, Timeout: 5 * time.Second, Criticality: decision.Critical},
 			{Name: "products", Guaranteed: 30, Max: 40, MaxQueue: 50, MaxWait: 200 * time.Millisecond, Timeout: 3 * time.Second},
-			{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second, Criticality: limiter.Background},
-			{Name: "admin", Guaranteed: 5, MaxQueue: 5, Timeout: 10 * time.Second, Criticality: limiter.High},
+			{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second, Criticality: decision.Background},
+			{Name: "admin", Guaranteed: 5, MaxQueue: 5, Timeout: 10 * time.Second, Criticality: decision.High},
 		},
 	})
 	if err != nil {
@@ -131,7 +130,7 @@ func ExampleSet_Resize_observeFirst() {
 func ExampleSet_Resize_bypass() {
 	set := shop()
 	plan := set.Plan()
-	plan.Compartments[0].Mode = limiter.Bypass
+	plan.Compartments[0].Mode = decision.Bypass
 	_, err := set.Resize(plan)
 	for range 100 {
 		_, _, _ = set.Compartment("checkout").Acquire(context.Background())
@@ -290,7 +289,7 @@ func ExampleFallbackOf() {
 // A plan that the set proposes is applied by the program, if at all: here after the minutes that it takes to know what is lacking.
 func ExampleProposal() {
 	set, _ := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "checkout", Guaranteed: 2, Criticality: limiter.High}, {Name: "reports", Guaranteed: 8},
+		{Name: "checkout", Guaranteed: 2, Criticality: decision.High}, {Name: "reports", Guaranteed: 8},
 	}})
 	if p := set.Snapshot().Proposal; p != nil {
 		fmt.Println(p.Reasons)

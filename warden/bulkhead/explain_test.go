@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // TestARejectionNamesTheBoundThatActed fills each bound in turn; the next call may not wait.
@@ -20,18 +20,18 @@ func TestARejectionNamesTheBoundThatActed(t *testing.T) {
 		mine   int // of the slots of "a", taken by "a" itself
 		theirs int // taken by the others
 		target int // of a decision; 0: none
-		bound  limiter.Bound
+		bound  decision.Bound
 		limit  int
 	}{
-		"own slots":    {a: CompartmentConfig{Guaranteed: 3}, mine: 3, bound: limiter.BoundSlots, limit: 3},
-		"borrow limit": {a: CompartmentConfig{Guaranteed: 1, Max: 4}, mine: 4, bound: limiter.BoundBorrow, limit: 4},
+		"own slots":    {a: CompartmentConfig{Guaranteed: 3}, mine: 3, bound: BoundSlots, limit: 3},
+		"borrow limit": {a: CompartmentConfig{Guaranteed: 1, Max: 4}, mine: 4, bound: BoundBorrow, limit: 4},
 		"tenant limit": {
 			a: CompartmentConfig{Guaranteed: 3, MaxQueue: 1, MaxWait: time.Second, Tenants: TenantsConfig{Max: 2}}, tenant: "x", mine: 2,
-			bound: limiter.BoundTenant, limit: 2,
+			bound: BoundTenant, limit: 2,
 		},
-		"what is kept":   {a: CompartmentConfig{Max: 6}, mine: 4, bound: limiter.BoundTotal, limit: 6},
-		"a full set":     {a: CompartmentConfig{Guaranteed: 3, Max: 6}, mine: 4, theirs: 2, bound: limiter.BoundTotal, limit: 6},
-		"a lower target": {a: CompartmentConfig{Guaranteed: 4}, mine: 3, target: 5, bound: limiter.BoundTotal, limit: 5},
+		"what is kept":   {a: CompartmentConfig{Max: 6}, mine: 4, bound: BoundTotal, limit: 6},
+		"a full set":     {a: CompartmentConfig{Guaranteed: 3, Max: 6}, mine: 4, theirs: 2, bound: BoundTotal, limit: 6},
+		"a lower target": {a: CompartmentConfig{Guaranteed: 4}, mine: 3, target: 5, bound: BoundTotal, limit: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *crew) {
@@ -52,7 +52,7 @@ func TestARejectionNamesTheBoundThatActed(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond) // for the one that may wait
 				defer cancel()
 				_, err := Do(ctx, a, nothing)
-				var r *limiter.Rejection
+				var r *decision.Rejection
 				if !errors.As(err, &r) {
 					t.Fatal(err)
 				}
@@ -72,14 +72,14 @@ func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		config CompartmentConfig
 		own    time.Duration // of the caller's context
-		from   limiter.DeadlineSource
+		from   decision.DeadlineSource
 		after  time.Duration
 	}{
-		"MaxWait":                {CompartmentConfig{MaxWait: time.Second, Timeout: time.Minute}, time.Hour, limiter.FromMaxWait, time.Second},
-		"MaxWait and no other":   {CompartmentConfig{MaxWait: time.Second}, 0, limiter.FromMaxWait, time.Second},
-		"Timeout":                {CompartmentConfig{Timeout: 2 * time.Second}, time.Hour, limiter.FromTimeout, 2 * time.Second},
-		"the caller's":           {CompartmentConfig{MaxWait: time.Minute}, 3 * time.Second, limiter.FromContext, 3 * time.Second},
-		"the caller's, no other": {CompartmentConfig{}, 3 * time.Second, limiter.FromContext, 3 * time.Second},
+		"MaxWait":                {CompartmentConfig{MaxWait: time.Second, Timeout: time.Minute}, time.Hour, fromMaxWait, time.Second},
+		"MaxWait and no other":   {CompartmentConfig{MaxWait: time.Second}, 0, fromMaxWait, time.Second},
+		"Timeout":                {CompartmentConfig{Timeout: 2 * time.Second}, time.Hour, fromTimeout, 2 * time.Second},
+		"the caller's":           {CompartmentConfig{MaxWait: time.Minute}, 3 * time.Second, decision.FromContext, 3 * time.Second},
+		"the caller's, no other": {CompartmentConfig{}, 3 * time.Second, decision.FromContext, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *crew) {
@@ -102,7 +102,7 @@ func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 				if e := r[0]; e.DeadlineFrom != c.from || !e.Deadline.Equal(due) || e.Waited != c.after || !time.Now().Equal(due) {
 					t.Errorf("%s %s, want %s %s: %v", e.DeadlineFrom, e.Deadline, c.from, due, e)
 				}
-				if timeout := new(TimeoutError); errors.As(err, &timeout) != (c.from != limiter.FromContext) {
+				if timeout := new(TimeoutError); errors.As(err, &timeout) != (c.from != decision.FromContext) {
 					t.Error(err)
 				}
 			})

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func TestFallbackRules(t *testing.T) {
@@ -53,7 +52,7 @@ func TestFallbackRules(t *testing.T) {
 		first := w.send(a, "first")
 		w.send(a, "waits")
 		v, err = DoOr(t.Context(), a, nothing, func(_ context.Context, err error) (int, error) { cause = err; return 42, nil })
-		want("rejection", 4, limiter.ErrRejected, v, err)
+		want("rejection", 4, decision.ErrRejected, v, err)
 		w.let(first)
 		w.home()
 

@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // drive runs a script and returns what went wrong.
@@ -149,8 +148,8 @@ func TestMachineHasTeeth(t *testing.T) {
 		"a higher guarantee":    func(s *Set) { s.pools[1].share.Guaranteed++ },
 		"another order":         func(s *Set) { s.pools[1].config.Criticality = 127 },
 		"nothing is kept":       func(s *Set) { s.pools[0].share.Lendable = 3 },
-		"a call that was not":   func(s *Set) { s.pools[0].countEarlyRejection(limiter.Reentry) },
-		"a failure that is not": func(s *Set) { s.pools[0].counts.rejectedFor[limiter.BreakerOpen]++ },
+		"a call that was not":   func(s *Set) { s.pools[0].countEarlyRejection(decision.Reentry) },
+		"a failure that is not": func(s *Set) { s.pools[0].counts.rejectedFor[BreakerOpen]++ },
 	} {
 		failed := drive(t, shapes()[1], script, func(x *machine) { spoil(x.s) }, nil)
 		if failed == "" {

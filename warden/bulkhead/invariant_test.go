@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // pair is a set of two compartments that may both have everything: "owner", of which some is lent, and "other".
@@ -27,8 +26,8 @@ func pair(t testing.TB, owner, other CompartmentConfig) (s *Set, a, b *Compartme
 
 func TestTheOwnerGetsTheNextSlotThatComesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
-		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: limiter.Background},
-			CompartmentConfig{Guaranteed: 2, Max: 10, MaxQueue: 99, Criticality: limiter.Critical})
+		s, a, b := pair(t, CompartmentConfig{Guaranteed: 4, Lendable: 4, MaxQueue: 9, Criticality: decision.Background},
+			CompartmentConfig{Guaranteed: 2, Max: 10, MaxQueue: 99, Criticality: decision.Critical})
 		borrowers := w.fill(b, 12) // 10 run; 2 have waited for longer than any owner
 		var owners []*job
 		for range 5 {
@@ -127,13 +126,13 @@ func TestEveryCallIsCountedOnce(t *testing.T) {
 		w.send(a, "waits too long")
 		gone := w.send(a, "goes away")
 		_, err := Do(t.Context(), a, nothing)
-		wantRejected(t, err, limiter.QueueOverflow)
+		wantRejected(t, err, decision.QueueOverflow)
 		gone.cancel()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err = Do(ctx, a, nothing) // its own deadline is the earlier one
-		wantRejected(t, err, limiter.DeadlineExceeded)
+		wantRejected(t, err, decision.DeadlineExceeded)
 		sleep(time.Second)
 		waiting := w.send(a, "waits")
 		c := a.Snapshot()
@@ -158,10 +157,10 @@ func TestAQueueTimeoutExplainsItself(t *testing.T) {
 		if !errors.As(err, &timeout) || timeout.Phase != Queued || timeout.After != time.Second || timeout.Rejection.Waited != time.Second {
 			t.Errorf("B5: %+v", err)
 		}
-		if errors.Is(err, limiter.ErrRejected) {
+		if errors.Is(err, decision.ErrRejected) {
 			t.Error("B5: a timeout is not to be taken for a rejection")
 		}
-		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != limiter.TimeoutQueued {
+		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != TimeoutQueued {
 			t.Errorf("B5: %+v", r)
 		}
 	})

@@ -4,8 +4,6 @@ package bulkhead
 
 import (
 	"log/slog"
-
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // LogValue returns the error as a group: compartment, phase, after and reason; in phase Queued also the rejection that
@@ -24,7 +22,7 @@ func (e *TimeoutError) LogValue() slog.Value {
 // LogValue returns the error as a group: compartment, reason, err (the breaker's error), and request_id if set. It allocates.
 func (e *BreakerOpenError) LogValue() slog.Value {
 	return slog.GroupValue(withRequest([]slog.Attr{
-		slog.String("compartment", e.Compartment), slog.String("reason", limiter.BreakerOpen.String()), slog.Any("err", e.Err),
+		slog.String("compartment", e.Compartment), slog.String("reason", string(BreakerOpen)), slog.Any("err", e.Err),
 	}, e.RequestID)...)
 }
 

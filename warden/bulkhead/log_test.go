@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func TestLogValues(t *testing.T) {
-	why := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.TimeoutQueued, Decision: &decision.ControlDecision{Seq: 3}}}
+	why := &decision.Rejection{Explanation: decision.Explanation{Reason: TimeoutQueued, Decision: &decision.ControlDecision{Seq: 3}}}
 	for _, c := range []struct {
 		err  error
 		want string
@@ -34,7 +33,7 @@ func TestLogValues(t *testing.T) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), c.want)
 		}
 		_, counted := c.err.(*conflictError) // no call was rejected
-		if reason := " e.reason=" + reasonFor(c.err).String(); !counted && !strings.Contains(b.String(), "phase=running") && !strings.Contains(b.String(), reason) {
+		if reason := " e.reason=" + string(reasonFor(c.err)); !counted && !strings.Contains(b.String(), "phase=running") && !strings.Contains(b.String(), reason) {
 			t.Errorf("%T: %q lacks %q", c.err, b.String(), reason)
 		}
 	}

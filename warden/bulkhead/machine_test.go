@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // A move is an operation and two numbers that say which.
@@ -42,9 +41,9 @@ func shapes() []Config {
 	return []Config{
 		{Total: 10, Compartments: []CompartmentConfig{
 			{Name: "bronze", Guaranteed: 1, Max: 5, Timeout: time.Hour},
-			{Name: "gold", Guaranteed: 4, Lendable: 2, Max: 6, MaxQueue: 3, MaxWait: 50 * time.Millisecond, Criticality: limiter.Critical},
-			{Name: "silver", Guaranteed: 3, Lendable: 3, Max: 8, MaxQueue: 2, Timeout: time.Hour, Criticality: limiter.High},
-			{Name: "many", Guaranteed: 2, Max: 6, MaxQueue: 2, Criticality: limiter.Background, Tenants: TenantsConfig{Max: 3, Keys: 3}},
+			{Name: "gold", Guaranteed: 4, Lendable: 2, Max: 6, MaxQueue: 3, MaxWait: 50 * time.Millisecond, Criticality: decision.Critical},
+			{Name: "silver", Guaranteed: 3, Lendable: 3, Max: 8, MaxQueue: 2, Timeout: time.Hour, Criticality: decision.High},
+			{Name: "many", Guaranteed: 2, Max: 6, MaxQueue: 2, Criticality: decision.Background, Tenants: TenantsConfig{Max: 3, Keys: 3}},
 		}},
 		{Total: 6, Compartments: []CompartmentConfig{
 			{Name: "a", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 3, Timeout: time.Hour},
@@ -105,7 +104,7 @@ func (x *machine) release(run *callRun) {
 func (x *machine) cancel(run *callRun) {
 	run.cancel()
 	synctest.Wait()
-	x.m.cancel(run.is, limiter.Canceled.String())
+	x.m.cancel(run.is, string(decision.Canceled))
 }
 
 // resize makes up a plan; one in four is of a revision that has passed.
@@ -167,7 +166,7 @@ func (x *machine) resize(a, b int) string {
 }
 
 // setMode puts a compartment into a mode, by a plan that is otherwise as it was.
-func (x *machine) setMode(a int, mode limiter.Mode) string {
+func (x *machine) setMode(a int, mode decision.Mode) string {
 	p := x.s.Plan()
 	i := a % len(p.Compartments)
 	p.Compartments[i].Mode = mode
@@ -233,7 +232,7 @@ func (x *machine) step(v move) string {
 	case 9:
 		x.apply(v.a, v.b)
 	case 10:
-		return x.setMode(v.a, limiter.Mode(v.b%3))
+		return x.setMode(v.a, decision.Mode(v.b%3))
 	}
 	return ""
 }
@@ -285,7 +284,7 @@ func (x *machine) check() string {
 		if state != run.is.state {
 			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.pool.cfg.Name, state, run.err, run.is.state, run.is.why)
 		}
-		if state == rejected && reasonFor(run.err).String() != run.is.why {
+		if state == rejected && string(reasonFor(run.err)) != run.is.why {
 			return fmt.Sprintf("B5: call %d in %q: %v, want %s", i, run.is.pool.cfg.Name, run.err, run.is.why)
 		}
 	}

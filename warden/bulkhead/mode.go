@@ -7,8 +7,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // While a compartment does not enforce its bounds, a call takes a slot if one is free, and otherwise starts without one: it
@@ -16,7 +16,7 @@ import (
 
 // admits reports whether a call of c may start at once. The caller holds Set.mu, as for all functions of this file.
 func (s *Set) admits(c *Compartment) bool {
-	return c.pool.share.Mode != limiter.Enforce || s.free(c)
+	return c.pool.share.Mode != decision.Enforce || s.free(c)
 }
 
 // enter takes a slot for c, or starts a call beyond the slots.
@@ -32,25 +32,25 @@ func (s *Set) enter(c *Compartment) {
 // bounded returns the number of running calls that count toward the bounds of c, and of p: under Enforce, calls that still
 // run beyond the slots count too.
 func (c *Compartment) bounded() int {
-	if c.pool.share.Mode != limiter.Enforce {
+	if c.pool.share.Mode != decision.Enforce {
 		return c.held
 	}
 	return c.held + c.withoutSlot
 }
 
 func (p *pool) bounded() int {
-	if p.share.Mode != limiter.Enforce {
+	if p.share.Mode != decision.Enforce {
 		return p.held
 	}
 	return p.held + p.withoutSlot
 }
 
 // startWithoutSlot starts a call without a free slot, and in a dry run records in o whether Enforce would have rejected it.
-func (c *Compartment) startWithoutSlot(o *outcome, d deadline, now time.Duration, draw float64) limiter.Reason {
+func (c *Compartment) startWithoutSlot(o *outcome, d deadline, now time.Duration, draw float64) decision.RejectionReason {
 	p := c.pool
 	o.queued = max(0, c.withoutSlot-c.unwanted)
-	if p.share.Mode == limiter.DryRun {
-		if o.would = named(c.evaluate(o.queued, d, now, draw), d.from); o.would != 0 {
+	if p.share.Mode == decision.DryRun {
+		if o.would = named(c.evaluate(o.queued, d, now, draw), d.from); o.would != "" {
 			o.bound, o.limit = p.set.full(c)
 			c.unwanted++
 			p.counts.wouldReject[o.would]++
@@ -64,33 +64,33 @@ func (c *Compartment) startWithoutSlot(o *outcome, d deadline, now time.Duration
 // evaluate estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the calls
 // beyond the slots that Enforce would have accepted are the queue, and Little's law with the usual execution time gives the
 // queue wait.
-func (c *Compartment) evaluate(queued int, d deadline, now time.Duration, draw float64) limiter.Reason {
+func (c *Compartment) evaluate(queued int, d deadline, now time.Duration, draw float64) decision.RejectionReason {
 	p := c.pool
 	if c.queue.Limit == 0 {
-		return limiter.QueueOverflow
+		return decision.QueueOverflow
 	}
 	if v := c.queue.Evaluate(int8(p.config.Criticality), queued, now, p.waitingRule(), draw); v != queue.Waits {
-		return reasonOf(v)
+		return v.Reason()
 	}
 	wait := float64(p.window.usual) * float64(queued+1) / float64(max(1, p.share.Max))
 	if queue.Missed(d.due, now, time.Duration(math.Min(wait, float64(queue.Never/2)))) {
-		return limiter.DeadlineExceeded
+		return decision.DeadlineExceeded
 	}
-	return 0
+	return ""
 }
 
 // named returns TimeoutQueued for a call that leaves the queue because of MaxWait or Timeout, rather than because of its own
 // deadline.
-func named(why limiter.Reason, from limiter.DeadlineSource) limiter.Reason {
-	if why == limiter.DeadlineExceeded && from >= limiter.FromMaxWait {
-		return limiter.TimeoutQueued
+func named(why decision.RejectionReason, from decision.DeadlineSource) decision.RejectionReason {
+	if why == decision.DeadlineExceeded && (from == fromMaxWait || from == fromTimeout) {
+		return TimeoutQueued
 	}
 	return why
 }
 
 // giveBack ends what a call holds: a slot, or a run beyond the slots.
 func (k *call) giveBack() {
-	if k.would != 0 {
+	if k.would != "" {
 		k.c.unwanted--
 	}
 	k.pool.set.give(k.c)
@@ -99,7 +99,7 @@ func (k *call) giveBack() {
 // A valve is a compartment and its new mode.
 type valve struct {
 	compartment string
-	mode        limiter.Mode
+	mode        decision.Mode
 }
 
 // changed returns the compartments whose mode differs.

@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // valveOps are the moves of the machine, with changes of the mode among them.
@@ -67,7 +66,7 @@ func TestModeLongHistories(t *testing.T) {
 }
 
 // put puts a compartment into a mode.
-func put(t *testing.T, s *Set, name string, mode limiter.Mode) {
+func put(t *testing.T, s *Set, name string, mode decision.Mode) {
 	t.Helper()
 	p := s.Plan()
 	p.Compartments[slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == name })].Mode = mode
@@ -80,7 +79,7 @@ func put(t *testing.T, s *Set, name string, mode limiter.Mode) {
 func TestTheOthersKeepTheirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := must(New(Config{Total: 4, Compartments: []CompartmentConfig{
-			{Name: "flooded", Guaranteed: 1, Max: 2, MaxQueue: 9, Mode: limiter.Bypass}, {Name: "other", Guaranteed: 2, Max: 3, MaxQueue: 1},
+			{Name: "flooded", Guaranteed: 1, Max: 2, MaxQueue: 9, Mode: decision.Bypass}, {Name: "other", Guaranteed: 2, Max: 3, MaxQueue: 1},
 		}}))(t)
 		flooded, other := s.Compartment("flooded"), s.Compartment("other")
 		hold := func(c *Compartment) Permit {
@@ -101,7 +100,7 @@ func TestTheOthersKeepTheirs(t *testing.T) {
 		defer hold(other).Release(nil)
 		defer hold(other).Release(nil)
 
-		put(t, s, "flooded", limiter.Enforce)
+		put(t, s, "flooded", decision.Enforce)
 		var entered sync.WaitGroup
 		in := make(chan Permit, 1)
 		entered.Go(func() {
@@ -131,12 +130,12 @@ func TestTheOthersKeepTheirs(t *testing.T) {
 func TestCallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s := must(New(Config{Total: 4, Compartments: []CompartmentConfig{
-			{Name: "c", Max: 4, MaxQueue: 2, Mode: limiter.Bypass, Tenants: TenantsConfig{Max: 2, Keys: 4}},
+			{Name: "c", Max: 4, MaxQueue: 2, Mode: decision.Bypass, Tenants: TenantsConfig{Max: 2, Keys: 4}},
 		}}))(t)
 		s.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 0})
 		full, other := s.Compartment("c").Tenant("full"), s.Compartment("c").Tenant("other")
 		w.fill(full, 2) // without a slot
-		put(t, s, "c", limiter.Enforce)
+		put(t, s, "c", decision.Enforce)
 		first, second := w.send(full, "first"), w.send(other, "second")
 		s.Apply(decision.ControlDecision{Seq: 2, TargetConcurrency: 4})
 		synctest.Wait()
@@ -150,14 +149,14 @@ func TestCallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
 func TestWhatIsRejectedAllTheSame(t *testing.T) {
 	closed := errors.New("closed")
 	broken := false
-	s := must(New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: limiter.DryRun, Breaker: asked(func() (func(error), error) {
+	s := must(New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: decision.DryRun, Breaker: asked(func() (func(error), error) {
 		if broken {
 			return nil, closed
 		}
 		return func(error) {}, nil
 	})}}}))(t)
 	c := s.Compartment("c")
-	for _, mode := range []limiter.Mode{limiter.DryRun, limiter.Bypass} {
+	for _, mode := range []decision.Mode{decision.DryRun, decision.Bypass} {
 		put2 := s.Plan()
 		put2.Compartments[0].Mode = mode
 		must(s.Resize(put2))(t)
@@ -170,7 +169,7 @@ func TestWhatIsRejectedAllTheSame(t *testing.T) {
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		if _, _, err := c.Acquire(gone); !errors.Is(err, limiter.ErrRejected) {
+		if _, _, err := c.Acquire(gone); !errors.Is(err, decision.ErrRejected) {
 			t.Errorf("B12: %s: a context that has ended: %v", mode, err)
 		}
 		broken = true
@@ -197,10 +196,10 @@ func TestTold(t *testing.T) {
 			switch {
 			case e.Kind == ModeChanged:
 				told = append(told, e.Compartment+" "+e.Mode.String())
-			case e.WouldReject != 0:
-				told = append(told, e.Outcome.String()+", "+e.WouldReject.String())
+			case e.WouldReject != "":
+				told = append(told, e.Outcome.String()+", "+string(e.WouldReject))
 			}
-		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Mode: limiter.DryRun}}}))(t)
+		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Mode: decision.DryRun}}}))(t)
 		c := s.Compartment("c")
 		run := func(n int) {
 			var all sync.WaitGroup
@@ -216,7 +215,7 @@ func TestTold(t *testing.T) {
 		run(3) // that a call takes 8 s is known now
 		s.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 2, ShedProbability: 1})
 		run(3)
-		put(t, s, "c", limiter.Enforce)
+		put(t, s, "c", decision.Enforce)
 		want := []string{
 			"c dry_run", "succeeded, queue_overflow", "succeeded, timeout_queued", "succeeded, pressure_high", "c enforce",
 		}

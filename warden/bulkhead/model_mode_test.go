@@ -2,12 +2,14 @@
 
 package bulkhead
 
-import "github.com/stopbank/stopbank/warden/limiter"
+import (
+	"github.com/stopbank/stopbank/warden/decision"
+)
 
 // startWithoutSlot starts a call that finds no slot. The queue of a dry run is the calls beyond the slots that would not have been rejected.
 func (m *setModel) startWithoutSlot(c *callModel) {
 	p, t := c.pool, c.tenant
-	if p.now.Mode == limiter.DryRun {
+	if p.now.Mode == decision.DryRun {
 		queue := max(0, t.withoutSlot-t.unwanted)
 		wait := float64(p.usual) * float64(queue+1) / float64(max(1, p.now.Max))
 		switch {

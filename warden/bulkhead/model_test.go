@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 type callState int
@@ -194,7 +193,7 @@ func (p *poolModel) should() int { return p.now.Guaranteed - p.now.Lendable }
 
 func (m *setModel) mayTake(p *poolModel, t *tenantModel) bool {
 	left, ofTenant := 0, 0 // calls that a compartment which enforces again has not got rid of
-	if p.now.Mode == limiter.Enforce {
+	if p.now.Mode == decision.Enforce {
 		left, ofTenant = p.withoutSlot(), t.withoutSlot
 	}
 	if p.cfg.Tenants.Max > 0 && t.held+ofTenant >= p.cfg.Tenants.Max {
@@ -226,7 +225,7 @@ func (m *setModel) next() (bestPart *poolModel, best *tenantModel) {
 	for _, p := range m.ranked() {
 		var t *tenantModel
 		for _, u := range p.tenants() {
-			if u.asked > 0 && (m.mayTake(p, u) || p.now.Mode != limiter.Enforce) && (t == nil || p.before(u, t)) {
+			if u.asked > 0 && (m.mayTake(p, u) || p.now.Mode != decision.Enforce) && (t == nil || p.before(u, t)) {
 				t = u
 			}
 		}
@@ -351,7 +350,7 @@ func (m *setModel) submit(p *poolModel, key string, shared *Compartment) *callMo
 		m.start(c)
 		return c
 	}
-	if p.now.Mode != limiter.Enforce {
+	if p.now.Mode != decision.Enforce {
 		m.startWithoutSlot(c)
 		return c
 	}
@@ -359,12 +358,12 @@ func (m *setModel) submit(p *poolModel, key string, shared *Compartment) *callMo
 	if full && p.cfg.MaxQueue > 0 && m.stands(t) {
 		oldest := t.waiting[0]
 		t.waiting = t.waiting[1:]
-		m.reject(oldest, limiter.QueueOverflow.String())
+		m.reject(oldest, string(decision.QueueOverflow))
 		full = false
 	}
 	switch {
 	case full:
-		m.reject(c, limiter.QueueOverflow.String())
+		m.reject(c, string(decision.QueueOverflow))
 	default:
 		if t.asked == 0 {
 			m.asks++
@@ -427,7 +426,7 @@ func (m *setModel) advance(d time.Duration) {
 		m.now = at
 		switch {
 		case who != nil:
-			m.cancel(who, limiter.TimeoutQueued.String())
+			m.cancel(who, string(TimeoutQueued))
 		case at == m.staleAt && at < end:
 			m.staleAt = 0
 			if m.stale >= 0 {

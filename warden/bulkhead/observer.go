@@ -10,7 +10,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Observer receives every event. Observe is called synchronously after the fact, without holding a lock, so it may use the
@@ -80,17 +79,17 @@ type Event struct {
 	Kind        Kind
 	At          time.Time
 	Compartment string
-	Criticality limiter.Priority // the compartment's
-	Tenant      string           // the tenant's key, of unbounded cardinality: do not use it as a metric label
-	RequestID   string           // from the caller's context, possibly chosen by a client: see warden.WithRequestID
+	Criticality decision.Priority // the compartment's
+	Tenant      string            // the tenant's key, of unbounded cardinality: do not use it as a metric label
+	RequestID   string            // from the caller's context, possibly chosen by a client: see warden.WithRequestID
 	Outcome     Outcome
-	Reason      limiter.Reason // of a rejection
-	WouldReject limiter.Reason // of an answer other than Rejected: why Enforce would have rejected the call, in a dry run
-	Mode        limiter.Mode   // of a ModeChanged
-	Err         error          // what the caller, or the function, returned
-	Waited      time.Duration  // in the queue
-	Took        time.Duration  // from the start of the function until now
-	Stack       []byte         // of a panic that could reach no caller
+	Reason      decision.RejectionReason // of a rejection
+	WouldReject decision.RejectionReason // of an answer other than Rejected: why Enforce would have rejected the call, in a dry run
+	Mode        decision.Mode            // of a ModeChanged
+	Err         error                    // what the caller, or the function, returned
+	Waited      time.Duration            // in the queue
+	Took        time.Duration            // from the start of the function until now
+	Stack       []byte                   // of a panic that could reach no caller
 	Revision    uint64
 	By          string                    // of a Resized: Plan.By
 	Decision    *decision.ControlDecision // shared: do not modify it
@@ -142,7 +141,7 @@ func (c *Compartment) observeRejection(ctx context.Context, err error) {
 		return
 	}
 	e := Event{Kind: Answered, Outcome: Rejected, Reason: reasonFor(err), Err: err}
-	var r *limiter.Rejection
+	var r *decision.Rejection
 	var timeout *TimeoutError
 	if errors.As(err, &timeout) {
 		r = timeout.Rejection

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -42,8 +41,8 @@ func TestADecisionAboutOneCompartment(t *testing.T) {
 		}
 		w.fill(slow, 8)
 		_, err := Do(t.Context(), slow, nothing)
-		var r *limiter.Rejection
-		if !errors.As(err, &r) || r.Bound != limiter.BoundTarget || r.Limit != 2 {
+		var r *decision.Rejection
+		if !errors.As(err, &r) || r.Bound != decision.BoundTarget || r.Limit != 2 {
 			t.Errorf("B14: %v", err)
 		}
 		d.Seq, d.Parts = 2, nil

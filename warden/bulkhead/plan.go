@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Plan describes how the slots are shared. [Set.Resize] changes it.
@@ -34,18 +33,18 @@ type Share struct {
 	Lendable   int    `json:"lendable"`
 	Max        int    `json:"max"`
 	// Mode says whether the compartment enforces its bounds.
-	Mode     limiter.Mode  `json:"mode"`
+	Mode     decision.Mode `json:"mode"`
 	MaxQueue int           `json:"max_queue"`
 	MaxWait  time.Duration `json:"max_wait"` // in nanoseconds in JSON, like Timeout
 	Timeout  time.Duration `json:"timeout"`
 }
 
 // wait returns the longest queue wait, 0: no bound, and which bound that is.
-func (sh *Share) wait() (time.Duration, limiter.DeadlineSource) {
+func (sh *Share) wait() (time.Duration, decision.DeadlineSource) {
 	if sh.MaxWait > 0 {
-		return sh.MaxWait, limiter.FromMaxWait
+		return sh.MaxWait, fromMaxWait
 	}
-	return sh.Timeout, limiter.FromTimeout
+	return sh.Timeout, fromTimeout
 }
 
 // Plan returns the current plan, before any decision. It allocates.
@@ -113,7 +112,7 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 // decision applied last. To meet a lower limit, slots that no compartment is guaranteed are withheld first, then guarantees
 // shrink in proportion, to one slot at least, and below that by Criticality. Lendable shrinks like its guarantee, and while
 // the limit is below Total, a compartment without a Timeout does not borrow what others lend. ShedProbability applies to every
-// compartment below limiter.Critical, and Yields to all. Parts lower the Max of the compartments that they name, and bound the
+// compartment below decision.Critical, and Yields to all. Parts lower the Max of the compartments that they name, and bound the
 // wait in them; where there are none, MaxWait does. Expected is ignored, because it does not describe the work of a single
 // compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
@@ -132,7 +131,7 @@ func (s *Set) adopt(d *decision.ControlDecision) bool {
 	if s.decided != nil && d.Seq < s.decided.Seq {
 		return false
 	}
-	s.decided, s.decisionState = d, limiter.Applied
+	s.decided, s.decisionState = d, decision.Applied
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
@@ -148,7 +147,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	s.mu.Lock()
 	rules := s.decided == d
 	if rules {
-		s.decisionState = limiter.Stale
+		s.decisionState = decision.Stale
 		s.enforce()
 	}
 	s.mu.Unlock()
@@ -163,7 +162,7 @@ func (s *Set) enforce() {
 	var parts map[string]decision.Part
 	if s.decided != nil {
 		rule := s.decided
-		if s.decisionState == limiter.Stale && rule.Stale != nil {
+		if s.decisionState == decision.Stale && rule.Stale != nil {
 			rule = rule.Stale
 		}
 		d.Seq, d.At, d.Yields, d.ShedProbability, d.MaxWait = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability, rule.MaxWait
@@ -176,7 +175,7 @@ func (s *Set) enforce() {
 		p.planned = s.plan.Compartments[slices.Index(s.pools, p)]
 		shares[i] = p.planned
 		own := d
-		if p.config.Criticality == limiter.Critical {
+		if p.config.Criticality == decision.Critical {
 			own.ShedProbability = 0
 		}
 		p.rule = &own

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"runtime"
 	"slices"
 	"testing"
@@ -293,7 +292,7 @@ func TestPropertyAskedWithASlotToldOnce(t *testing.T) {
 				if told == 1 && !rightVerdict(b.told[0], e.way) {
 					return fmt.Sprintf("B6: encounter %d, %+v: told %v", i, e, b.told[0])
 				}
-				if got := a.Snapshot(); got.Rejected[limiter.BreakerOpen.String()] != rejections || got.InFlight != 0 {
+				if got := a.Snapshot(); got.Rejected[string(BreakerOpen)] != rejections || got.InFlight != 0 {
 					return fmt.Sprintf("B6: encounter %d, %+v: %+v", i, e, got)
 				}
 				if failed := disagree(s); failed != "" {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Proposal is a plan that would suit the load of the last minutes better (B15). It changes nothing: pass Plan to [Set.Resize].
@@ -37,7 +37,7 @@ func (d *demand) most() int { return max(d.peak, d.before) }
 
 // lacked counts the rejections for want of a slot. The caller holds Set.mu, as for all below but review.
 func (n *counts) lacked() uint64 {
-	return n.rejectedFor[limiter.QueueOverflow] + n.rejectedFor[limiter.TimeoutQueued] + n.rejectedFor[limiter.MaxWaitExceeded]
+	return n.rejectedFor[decision.QueueOverflow] + n.rejectedFor[TimeoutQueued] + n.rejectedFor[decision.MaxWaitExceeded]
 }
 
 // restart forgets the demand of the past: it was that under another plan, or under a decision that withheld slots.
@@ -168,7 +168,7 @@ func (p *pool) lacks() bool {
 // spare returns how many slots of sh, p's part of the next plan, p can do without for the sake of another compartment, which is
 // no less critical. It keeps one.
 func (p *pool) spare(sh *Share, other *pool) int {
-	if p.demand.again > 0 || sh.Mode != limiter.Enforce || p.config.Criticality > other.config.Criticality {
+	if p.demand.again > 0 || sh.Mode != decision.Enforce || p.config.Criticality > other.config.Criticality {
 		return 0
 	}
 	return max(0, sh.Guaranteed-max(1, p.demand.most()))

@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // A minute is what a test saw in one window.
@@ -81,7 +80,7 @@ func (c *crowd) wrong(p *Proposal) string {
 	if p.Plan.Total != plan.Total || p.Plan.Revision != plan.Revision || len(p.Reasons) == 0 {
 		return fmt.Sprintf("the proposal %+v is not made from %+v", p, plan)
 	}
-	moved, most := 0, limiter.Priority(-128)
+	moved, most := 0, decision.Priority(-128)
 	for i, to := range p.Plan.Compartments {
 		if more := to.Guaranteed - plan.Compartments[i].Guaranteed; more > 0 {
 			moved += more
@@ -116,7 +115,7 @@ func TestPropertyProposals(t *testing.T) {
 			left -= g
 			cfg.Compartments = append(cfg.Compartments, CompartmentConfig{
 				Name: fmt.Sprint("c", i), Guaranteed: g, Max: rapid.IntRange(max(1, g), total).Draw(rt, "max"),
-				Criticality: rapid.SampledFrom([]limiter.Priority{limiter.Background, limiter.Normal, limiter.Critical}).Draw(rt, "criticality"),
+				Criticality: rapid.SampledFrom([]decision.Priority{decision.Background, decision.Normal, decision.Critical}).Draw(rt, "criticality"),
 			})
 		}
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -188,9 +187,9 @@ func TestAProposalEndsTheLack(t *testing.T) {
 				told = append(told, e)
 			}
 		}), Compartments: []CompartmentConfig{
-			{Name: "api", Guaranteed: 2, Criticality: limiter.High},
+			{Name: "api", Guaranteed: 2, Criticality: decision.High},
 			{Name: "batch", Guaranteed: 4, Lendable: 2, MaxQueue: 1},
-			{Name: "admin", Guaranteed: 4, Criticality: limiter.Critical},
+			{Name: "admin", Guaranteed: 4, Criticality: decision.Critical},
 		}})
 		load := func(d time.Duration) (rejected uint64) { // six calls at any time
 			before := s.Compartment("api").Snapshot().Rejected["queue_overflow"]

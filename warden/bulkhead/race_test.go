@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // TestRace lets calls of every kind, resizes and decisions meet. Each function counts itself: an admission must
@@ -21,7 +21,7 @@ import (
 func TestRace(t *testing.T) {
 	const most = 8
 	s := mustNew(t, Config{Total: most, Compartments: []CompartmentConfig{
-		{Name: "gold", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 4, Criticality: limiter.Critical},
+		{Name: "gold", Guaranteed: 3, Lendable: 2, Max: 6, MaxQueue: 4, Criticality: decision.Critical},
 		{Name: "silver", Guaranteed: 2, Lendable: 2, Max: 8, MaxQueue: 4, MaxWait: time.Millisecond},
 		{Name: "bronze", Guaranteed: 1, Max: 4, Timeout: 50 * time.Millisecond, MaxQueue: 2},
 		{Name: "many", Guaranteed: 2, Max: 8, MaxQueue: 2, Tenants: TenantsConfig{Max: 3, Keys: 4}},
@@ -49,7 +49,7 @@ func TestRace(t *testing.T) {
 						inside.Add(-1)
 						return 0, nil
 					})
-					if cancel(); err != nil && !errors.Is(err, limiter.ErrRejected) && !errors.Is(err, ErrTimeout) && !errors.Is(err, context.Canceled) {
+					if cancel(); err != nil && !errors.Is(err, decision.ErrRejected) && !errors.Is(err, ErrTimeout) && !errors.Is(err, context.Canceled) {
 						t.Error(err)
 					}
 				}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -36,7 +35,7 @@ type Set struct {
 	plan          Plan
 	resizedAt     time.Time // zero: never
 	decided       *decision.ControlDecision
-	decisionState limiter.DecisionState
+	decisionState decision.DecisionState
 	expiry        *time.Timer       // nil until a decision has ValidFor
 	recorder      *monitor.Recorder // that the compartments feed; nil: none
 
@@ -61,8 +60,8 @@ type pool struct {
 	self    Compartment                      // the compartment itself
 	tenants *tenants                         // nil: no tenants
 
-	rejections *queue.Recent[limiter.Explanation]
-	delayed    *queue.Recent[limiter.Explanation] // calls that started after waiting
+	rejections *queue.Recent[decision.Explanation]
+	delayed    *queue.Recent[decision.Explanation] // calls that started after waiting
 
 	planned, share    Share                     // by the plan alone, and under the decision
 	lowered           bool                      // share.Max is what the decision says of this compartment
@@ -100,9 +99,10 @@ func New(cfg Config) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, decisionState: limiter.Initial, byName: map[string]*pool{}}
+	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, decisionState: decision.Initial, byName: map[string]*pool{}}
 	for i, c := range cfg.Compartments {
-		p := &pool{set: s, config: c.defaults(), rejections: queue.NewRecent[limiter.Explanation](recentKept), delayed: queue.NewRecent[limiter.Explanation](recentKept)}
+		p := &pool{set: s, config: c.defaults(), rejections: queue.NewRecent[decision.Explanation](recentKept), delayed: queue.NewRecent[decision.Explanation](recentKept)}
+		p.counts.rejectedFor, p.counts.wouldReject = map[decision.RejectionReason]uint64{}, map[decision.RejectionReason]uint64{}
 		p.open = breakerOpen(c.Breaker)
 		p.bounds.Store(&plan.Compartments[i])
 		p.self.init(p)
@@ -211,7 +211,7 @@ func (c *Compartment) Name() string {
 }
 
 // Criticality returns the configured criticality, 0 for an unknown compartment.
-func (c *Compartment) Criticality() limiter.Priority {
+func (c *Compartment) Criticality() decision.Priority {
 	if !c.known() {
 		return 0
 	}

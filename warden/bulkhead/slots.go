@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Let a compartment hold n slots and reserve r = Guaranteed - Lendable. The slots that are neither held nor reserved are
@@ -39,23 +39,23 @@ func (s *Set) share(total int, shares []Share) {
 }
 
 // full returns the bound that keeps c from taking one more slot, and its value; 0: none.
-func (s *Set) full(c *Compartment) (limiter.Bound, int) {
+func (s *Set) full(c *Compartment) (decision.Bound, int) {
 	p := c.pool
 	switch {
 	case p.tenants != nil && c.bounded() >= p.config.Tenants.Max:
-		return limiter.BoundTenant, p.config.Tenants.Max
+		return BoundTenant, p.config.Tenants.Max
 	case p.bounded() >= p.share.Max && p.lowered:
-		return limiter.BoundTarget, p.share.Max
+		return decision.BoundTarget, p.share.Max
 	case p.bounded() >= p.share.Max && p.share.Max < p.planned.Max:
-		return limiter.BoundTotal, s.total // lowered by a decision, and the compartment's with it
+		return BoundTotal, s.total // lowered by a decision, and the compartment's with it
 	case p.bounded() >= p.share.Max && p.share.Max == p.share.Guaranteed:
-		return limiter.BoundSlots, p.share.Max
+		return BoundSlots, p.share.Max
 	case p.bounded() >= p.share.Max:
-		return limiter.BoundBorrow, p.share.Max
+		return BoundBorrow, p.share.Max
 	case s.held >= s.total, p.held >= p.reserved() && s.unreserved <= 0, s.total < s.plan.Total && p.onlyLent():
-		return limiter.BoundTotal, s.total
+		return BoundTotal, s.total
 	}
-	return 0, 0
+	return "", 0
 }
 
 // onlyLent reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another compartment
@@ -73,7 +73,7 @@ func (p *pool) onlyLent() bool {
 
 func (s *Set) free(c *Compartment) bool {
 	bound, _ := s.full(c)
-	return bound == 0
+	return bound == ""
 }
 
 // take gives c a slot that is free.

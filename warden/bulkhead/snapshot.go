@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Snapshot is a consistent state of a set. Its counters never fall. Durations are nanoseconds in JSON.
@@ -41,13 +40,13 @@ type Snapshot struct {
 // The values of Outcomes add up to Finished + Abandoned. While no call is between its grant and its function, Submitted =
 // Admitted + all of Rejected + all of Left + Queued, and Admitted = Finished + InFlight.
 type CompartmentSnapshot struct {
-	Name        string           `json:"name"`
-	Criticality limiter.Priority `json:"criticality"`
-	InFlight    int              `json:"in_flight"`
-	WithoutSlot int              `json:"without_slot"` // of these, without a slot: they started while Mode was not Enforce
-	Mode        limiter.Mode     `json:"mode"`
-	Queued      int              `json:"queued"`
-	MaxQueue    int              `json:"max_queue"`
+	Name        string            `json:"name"`
+	Criticality decision.Priority `json:"criticality"`
+	InFlight    int               `json:"in_flight"`
+	WithoutSlot int               `json:"without_slot"` // of these, without a slot: they started while Mode was not Enforce
+	Mode        decision.Mode     `json:"mode"`
+	Queued      int               `json:"queued"`
+	MaxQueue    int               `json:"max_queue"`
 
 	// Shares by the plan.
 	Guaranteed int `json:"guaranteed"`
@@ -127,7 +126,7 @@ func (s *Set) Snapshot() Snapshot {
 	now := s.clock()
 	out := Snapshot{
 		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total, InFlight: s.held,
-		Decision: s.decided, Stale: s.decisionState == limiter.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
+		Decision: s.decided, Stale: s.decisionState == decision.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 		Proposal: s.proposal,
 	}
 	loans := s.loans()
@@ -168,18 +167,14 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 		}
 	}
 	for r, n := range n.rejectedFor {
-		switch r := limiter.Reason(r); {
-		case n == 0:
-		case left(r):
-			c.Left[r.String()] = n
-		default:
-			c.Rejected[r.String()] = n
+		if left(r) {
+			c.Left[string(r)] = n
+		} else {
+			c.Rejected[string(r)] = n
 		}
 	}
 	for r, n := range n.wouldReject {
-		if n > 0 {
-			c.WouldReject[limiter.Reason(r).String()] = n //nolint:gosec // there are few
-		}
+		c.WouldReject[string(r)] = n
 	}
 	c.RejectionRate, c.Execution = p.window.read(now, n)
 	c.Health = c.health()
@@ -199,15 +194,15 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 
 // Recent returns the explanations of the last rejected and delayed calls of all compartments, oldest first. Limiter is the
 // name of the compartment, Task.Name the key of the tenant, if any. It allocates.
-func (s *Set) Recent() []limiter.Explanation {
+func (s *Set) Recent() []decision.Explanation {
 	if !s.made() {
 		return nil
 	}
-	var all []limiter.Explanation
+	var all []decision.Explanation
 	for _, p := range s.pools {
 		all = append(append(all, p.rejections.All()...), p.delayed.All()...)
 	}
-	slices.SortStableFunc(all, func(a, b limiter.Explanation) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
+	slices.SortStableFunc(all, func(a, b decision.Explanation) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
 	return all
 }
 
@@ -215,7 +210,7 @@ func (s *Set) Recent() []limiter.Explanation {
 const tooMany = 0.05
 
 func (c *CompartmentSnapshot) health() Health {
-	if c.Criticality == limiter.Critical && c.RejectionRate > tooMany {
+	if c.Criticality == decision.Critical && c.RejectionRate > tooMany {
 		return Health{Reason: fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)}
 	}
 	return Health{OK: true}

@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: limiter.Critical})
+		s, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: decision.Critical})
 		reject := func(n int) {
 			_, p, _ := a.Acquire(t.Context())
 			for range n {
@@ -51,18 +51,18 @@ func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 }
 
 func TestACallerThatGoesAwayWasNotRejected(t *testing.T) {
-	_, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: limiter.Critical})
+	_, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: decision.Critical})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Do(ctx, a, nothing)
-	wantRejected(t, err, limiter.Canceled)
+	wantRejected(t, err, decision.Canceled)
 	if c := a.Snapshot(); c.RejectionRate != 0 || !c.Health.OK || c.Left["canceled"] != 1 {
 		t.Errorf("%+v", c)
 	}
 }
 
 func TestHealthOfOthersIsNotJudged(t *testing.T) {
-	_, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: limiter.High})
+	_, a := single(t, CompartmentConfig{Guaranteed: 1, Criticality: decision.High})
 	_, p, _ := a.Acquire(t.Context())
 	_, _ = Do(t.Context(), a, nothing)
 	p.Release(nil)

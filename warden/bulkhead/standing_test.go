@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // TestClientsThatLeave sends twice what a compartment can do, by clients who leave after 250 ms and say so only by leaving:
@@ -87,8 +86,8 @@ func TestMaxWait(t *testing.T) {
 		time.Sleep(time.Second)
 		last := crew.send(c, "last")
 		time.Sleep(time.Second)
-		var r *limiter.Rejection
-		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != limiter.MaxWaitExceeded || r.MaxWait != 500*time.Millisecond || r.Waited != r.MaxWait {
+		var r *decision.Rejection
+		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != decision.MaxWaitExceeded || r.MaxWait != 500*time.Millisecond || r.Waited != r.MaxWait {
 			t.Errorf("Q16: %v", last.err)
 		}
 		if n := c.Snapshot(); n.Left["max_wait_exceeded"] != 1 || first.ended.Load() {

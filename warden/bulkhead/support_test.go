@@ -15,7 +15,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -119,9 +118,9 @@ func inBubble(t *testing.T, f func(t *testing.T, w *crew)) {
 	})
 }
 
-func wantRejected(t testing.TB, err error, why limiter.Reason) {
+func wantRejected(t testing.TB, err error, why decision.RejectionReason) {
 	t.Helper()
-	var r *limiter.Rejection
+	var r *decision.Rejection
 	if !errors.As(err, &r) || r.Reason != why {
 		t.Errorf("%v, want a rejection as %s", err, why)
 	}

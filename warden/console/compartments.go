@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // setNow is the current state of a set.
@@ -115,7 +115,7 @@ func setJSON(s bulkhead.Snapshot) *setNow {
 func rejectedTotal(c bulkhead.CompartmentSnapshot) (n uint64) {
 	for _, counts := range []map[string]uint64{c.Rejected, c.Left} {
 		for reason, count := range counts {
-			if reason != limiter.Canceled.String() {
+			if reason != string(decision.Canceled) {
 				n += count
 			}
 		}
@@ -136,7 +136,7 @@ func (c compartment) rejections() map[string]uint64 {
 	for reason, n := range c.Left {
 		all[reason] += n
 	}
-	delete(all, limiter.Canceled.String())
+	delete(all, string(decision.Canceled))
 	return all
 }
 
@@ -212,9 +212,9 @@ func (c compartment) verdict() verdict {
 	}
 	loose := true // no slot is waited for
 	switch c.Mode {
-	case limiter.Bypass.String():
+	case decision.Bypass.String():
 		watch("bypass: every call starts immediately")
-	case limiter.DryRun.String():
+	case decision.DryRun.String():
 		watch("dry run: every call starts immediately")
 		if would := sum(c.WouldReject); would > 0 {
 			watch("%d would have been rejected since the start, %s", would, most(c.WouldReject))

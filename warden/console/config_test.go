@@ -78,8 +78,8 @@ func TestEachAlone(t *testing.T) {
 // TestCompartmentFields: each number of a compartment is on the page under the name that bulkhead gives it.
 func TestCompartmentFields(t *testing.T) {
 	in := bulkhead.CompartmentSnapshot{
-		Name: "a", Criticality: limiter.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
-		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, Mode: limiter.DryRun, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
+		Name: "a", Criticality: decision.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
+		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, Mode: decision.DryRun, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
 		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond, P99: 4 * time.Millisecond},
 		Health:    bulkhead.Health{Reason: "ill"},
 	}
@@ -133,7 +133,7 @@ func TestVerdicts(t *testing.T) {
 			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("held", "service_long", 600, decision.Hold).Because("600 run for long, the oldest GET /events for 1m0s"),
 		}})
 	}
-	applied, stale := limiter.Applied.String(), limiter.Stale.String()
+	applied, stale := string(decision.Applied), string(decision.Stale)
 	for _, v := range []struct {
 		got         verdict
 		level, text string

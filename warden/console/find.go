@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // found is the content of rejections.json.
@@ -27,7 +27,7 @@ type found struct {
 }
 
 // recentRejections returns all rejections kept now, each under its limiter's display name.
-func (c *Console) recentRejections() (all []limiter.Explanation) {
+func (c *Console) recentRejections() (all []decision.Explanation) {
 	if w := c.cfg.Warden; w != nil {
 		all = appendRejections(all, w.Name(), w.Limiter().Recent())
 	}
@@ -61,7 +61,7 @@ func (c *Console) search(what string) *found {
 			f.Since = when{e.At}
 		}
 	}
-	matches := slices.DeleteFunc(all, func(e limiter.Explanation) bool {
+	matches := slices.DeleteFunc(all, func(e decision.Explanation) bool {
 		return e.Task.ID != what && (e.Decision == nil || strconv.FormatUint(e.Decision.Seq, 10) != what)
 	})
 	n := len(matches)

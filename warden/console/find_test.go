@@ -117,7 +117,7 @@ func TestPropertyFind(t *testing.T) {
 			return
 		}
 		_, err := l.TryAcquire(limiter.Task{ID: id})
-		r := err.(*limiter.Rejection)
+		r := err.(*decision.Rejection)
 		_, body := get(t, base+"rejections.json?find="+url.QueryEscape(what))
 		var f struct{ Rejections []struct{ At string } }
 		if err := json.Unmarshal([]byte(body), &f); err != nil || strings.Count(body, "\n") != 1 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -55,7 +56,7 @@ func (c *Console) state(at *cursor) *state {
 	for i, l := range c.limiters {
 		stats := l.limiter.Stats()
 		p := poolOf(l.name, stats, c.past.limits[i].since(now, stats))
-		p.stale = stats.DecisionState == limiter.Stale
+		p.stale = stats.DecisionState == decision.Stale
 		s.Limiters = append(s.Limiters, p)
 		if keep {
 			c.past.limits[i].add(tally{now, stats})
@@ -94,13 +95,13 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenNow{
 		pool: poolOf(w.Name(), counted, c.past.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
-		Panics: stats.Panics, SilentForMS: missing(), DecisionState: limiter.Initial.String(),
+		Panics: stats.Panics, SilentForMS: missing(), DecisionState: string(decision.Initial),
 	}
 	if d := latest.Decision; d.Seq > 0 {
 		silent := max(0, s.At.Sub(latest.Sample.At)) // a sample may have been taken since
-		now.Decision, now.SilentForMS, now.DecisionState = decisionJSON(&d), ms(silent), limiter.Applied.String()
+		now.Decision, now.SilentForMS, now.DecisionState = decisionJSON(&d), ms(silent), string(decision.Applied)
 		if d.ValidFor > 0 && silent > d.ValidFor {
-			now.DecisionState = limiter.Stale.String()
+			now.DecisionState = string(decision.Stale)
 		}
 	}
 	now.Bounds = boundsOf(w)
@@ -162,12 +163,12 @@ func poolOf(name string, s limiter.Stats, lately *recent) pool {
 		Rejected: s.Rejected, Canceled: s.Canceled, ByReason: map[string]uint64{}, Recent: lately,
 		Mode: s.Mode.String(), WouldReject: map[string]uint64{},
 	}
-	for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
+	for _, r := range limiter.Reasons() {
 		if n := s.RejectedFor(r); n > 0 {
-			p.ByReason[r.String()] = n
+			p.ByReason[string(r)] = n
 		}
 		if n := s.WouldRejectFor(r); n > 0 {
-			p.WouldReject[r.String()] = n
+			p.WouldReject[string(r)] = n
 		}
 	}
 	return p
@@ -201,9 +202,9 @@ func reading(ok bool, v float64) num {
 
 // appendRejections appends the explanations of tasks that were not started, or would not have been, under the given name, if
 // any.
-func appendRejections(out []limiter.Explanation, name string, recent []limiter.Explanation) []limiter.Explanation {
+func appendRejections(out []decision.Explanation, name string, recent []decision.Explanation) []decision.Explanation {
 	for _, e := range recent {
-		if e.Outcome == limiter.Rejected || e.Outcome == limiter.OutcomeCanceled || e.WouldReject != 0 {
+		if e.Outcome == decision.Rejected || e.Outcome == decision.OutcomeCanceled || e.WouldReject != "" {
 			e.Limiter = cmp.Or(name, e.Limiter)
 			out = append(out, e)
 		}
@@ -214,15 +215,15 @@ func appendRejections(out []limiter.Explanation, name string, recent []limiter.E
 // lastOf returns the last rejections, newest first. A limiter with thousands of rejections does not displace the others: half
 // of the list is shared equally, at least one each, and the rest goes to the newest. Rejections of the same nanosecond get
 // different IDs, counted from the oldest, because the oldest is dropped first.
-func (c *Console) lastOf(rejected []limiter.Explanation) []rejection {
-	byTime := func(a, b limiter.Explanation) int { return a.At.Compare(b.At) }
+func (c *Console) lastOf(rejected []decision.Explanation) []rejection {
+	byTime := func(a, b decision.Explanation) int { return a.At.Compare(b.At) }
 	slices.SortStableFunc(rejected, byTime)
 	of := map[string]int{}
 	for _, e := range rejected {
 		of[e.Limiter] = 0
 	}
 	each := max(1, c.maxRejections/2/max(1, len(of)))
-	var first, rest []limiter.Explanation
+	var first, rest []decision.Explanation
 	for _, e := range slices.Backward(rejected) {
 		if of[e.Limiter]++; of[e.Limiter] <= each {
 			first = append(first, e)

@@ -22,10 +22,10 @@ func TestIDs(t *testing.T) {
 	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
 	c.maxRejections = 4
 	when := time.Unix(100, 5)
-	e := func(name string, at time.Time) limiter.Explanation {
-		return limiter.Explanation{Limiter: "l", Outcome: limiter.Rejected, Task: limiter.Task{Name: name}, At: at}
+	e := func(name string, at time.Time) decision.Explanation {
+		return decision.Explanation{Limiter: "l", Outcome: decision.Rejected, Task: decision.Task{Name: name}, At: at}
 	}
-	ids := func(rejected ...limiter.Explanation) (out []string) {
+	ids := func(rejected ...decision.Explanation) (out []string) {
 		for _, r := range c.lastOf(rejected) {
 			out = append(out, r.Task+"="+r.ID)
 		}
@@ -43,11 +43,11 @@ func TestIDs(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if got := appendRejections(nil, "l", []limiter.Explanation{{Outcome: limiter.Started, WouldReject: limiter.PressureHigh}}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
+	if got := appendRejections(nil, "l", []decision.Explanation{{Outcome: decision.Started, WouldReject: decision.PressureHigh}}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
 		t.Errorf("of a dry run: %v", got)
 	}
-	for outcome, want := range map[limiter.Outcome]int{limiter.Started: 0, limiter.Executed: 0, limiter.Rejected: 1, limiter.OutcomeCanceled: 1} {
-		if got := appendRejections(nil, "l", []limiter.Explanation{{Outcome: outcome}}); len(got) != want {
+	for outcome, want := range map[decision.Outcome]int{decision.Started: 0, decision.Executed: 0, decision.Rejected: 1, decision.OutcomeCanceled: 1} {
+		if got := appendRejections(nil, "l", []decision.Explanation{{Outcome: outcome}}); len(got) != want {
 			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)
 		}
 	}
@@ -59,10 +59,10 @@ func TestNobodyIsCrowdedOut(t *testing.T) {
 	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which rejected later than all before it
 		c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
 		c.maxRejections = most
-		var rejected []limiter.Explanation
+		var rejected []decision.Explanation
 		for i, n := range counts {
 			for j := range n {
-				rejected = append(rejected, limiter.Explanation{Limiter: string(rune('a' + i)), Task: limiter.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
+				rejected = append(rejected, decision.Explanation{Limiter: string(rune('a' + i)), Task: decision.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
 			}
 		}
 		var b strings.Builder

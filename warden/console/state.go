@@ -15,7 +15,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // version is that of the fields. Adding a field keeps it; removing one, or changing its meaning, raises it.
@@ -314,17 +313,17 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 	return out
 }
 
-func rejectionJSON(e limiter.Explanation) rejection {
+func rejectionJSON(e decision.Explanation) rejection {
 	e.Reason = cmp.Or(e.Reason, e.WouldReject) // of a dry run: why it would have been rejected
 	e.Limiter, e.Task.Name, e.Task.ID = clipName(e.Limiter), clip(e.Task.Name, longestName), clip(e.Task.ID, longestName)
 	out := rejection{
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: when{e.At}, Limiter: e.Limiter,
-		Outcome: e.Outcome.String(), Reason: e.Reason.String(), Why: why(e), RequestID: e.Task.ID, Task: e.Task.Name, Priority: int(e.Task.Priority),
+		Outcome: string(e.Outcome), Reason: string(e.Reason), Why: why(e), RequestID: e.Task.ID, Task: e.Task.Name, Priority: int(e.Task.Priority),
 		PriorityName: e.Task.Priority.String(), Deadline: when{e.Task.Deadline}, WaitedMS: ms(e.Waited), InFlight: e.InFlight,
-		Queued: e.QueueLen, DecisionState: e.DecisionState.String(), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
+		Queued: e.QueueLen, DecisionState: string(e.DecisionState), Decision: decisionJSON(e.Decision), Text: clip(e.String(), 10*longestName),
 	}
-	if e.Bound != 0 {
-		bound := e.Bound.String()
+	if e.Bound != "" {
+		bound := string(e.Bound)
 		out.Bound, out.Limit = &bound, &e.Limit
 	}
 	if e.ShedBelow > lowest {
@@ -335,4 +334,4 @@ func rejectionJSON(e limiter.Explanation) rejection {
 }
 
 // lowest is the priority that no cut lies at.
-const lowest limiter.Priority = -128
+const lowest decision.Priority = -128

@@ -71,7 +71,7 @@ func full(t *testing.T) *Console {
 	noError(t, w.Adjust("anna", func(b *warden.Bounds) { b.Timeout = time.Second }))
 	l := mustLimiter(t, 0)
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "checkout", Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
-		bulkhead.CompartmentConfig{Name: "analytics", Max: 1}, bulkhead.CompartmentConfig{Name: "rehearsal", Max: 1, Mode: limiter.DryRun})
+		bulkhead.CompartmentConfig{Name: "analytics", Max: 1}, bulkhead.CompartmentConfig{Name: "rehearsal", Max: 1, Mode: decision.DryRun})
 	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"reports": l}})
 	for range 2 {
 		c.state(new(cursor)) // so that there is a before
@@ -86,11 +86,11 @@ func full(t *testing.T) *Console {
 			}
 		}
 		p.Release()
-		_, _ = l.TryAcquire(limiter.Task{Name: "never"})
-		noError(t, l.SetMode(limiter.DryRun))
-		rehearsed := must(l.TryAcquire(limiter.Task{Name: "never, if it counted"}))(t)
+		_, _ = l.TryAcquire(decision.Task{Name: "never"})
+		noError(t, l.SetMode(decision.DryRun))
+		rehearsed := must(l.TryAcquire(decision.Task{Name: "never, if it counted"}))(t)
 		rehearsed.Release()
-		noError(t, l.SetMode(limiter.Enforce))
+		noError(t, l.SetMode(decision.Enforce))
 		for name, runs := range map[string]int{"rehearsal": 2, "checkout": 1, "analytics": 2} { // the second one inside the first
 			held := func() {}
 			for range runs {

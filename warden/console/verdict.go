@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -50,17 +51,17 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 		Seconds: num(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
 		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{}, WouldReject: map[string]uint64{},
 	}
-	for _, class := range []limiter.Priority{limiter.Background, limiter.Normal, limiter.High, limiter.Critical} {
+	for _, class := range []decision.Priority{decision.Background, decision.Normal, decision.High, decision.Critical} {
 		if n := now.Of(class).Rejected - before.Of(class).Rejected; n > 0 {
 			r.ByPriority[class.String()] = n
 		}
 	}
-	for reason := limiter.PressureHigh; reason <= limiter.Closed; reason++ {
+	for _, reason := range limiter.Reasons() {
 		if n := now.RejectedFor(reason) - before.RejectedFor(reason); n > 0 {
-			r.ByReason[reason.String()] = n
+			r.ByReason[string(reason)] = n
 		}
 		if n := now.WouldRejectFor(reason) - before.WouldRejectFor(reason); n > 0 {
-			r.WouldReject[reason.String()] = n
+			r.WouldReject[string(reason)] = n
 		}
 	}
 	return r
@@ -89,7 +90,7 @@ func (p pool) verdict() verdict {
 		v.Text = fmt.Sprintf("%s rejected since the start", thousands(p.Rejected))
 	case r.Rejected > 0:
 		v.Level = levelAct
-		if r.ByPriority[limiter.Background.String()] == r.Rejected {
+		if r.ByPriority[decision.Background.String()] == r.Rejected {
 			v.Level = levelWatch
 		}
 		v.Text = fmt.Sprintf("Rejected %s of %s (%s) in %s%s", thousands(r.Rejected), thousands(r.Rejected+r.Executed),
@@ -135,9 +136,9 @@ func staleLevel(busy bool) string {
 // valve returns the sentence for a limiter that does not enforce its decisions; "" if it does.
 func (p pool) valve() string {
 	switch p.Mode {
-	case limiter.Bypass.String():
+	case decision.Bypass.String():
 		return "Bypass: every task starts immediately, and none is evaluated."
-	case limiter.DryRun.String():
+	case decision.DryRun.String():
 		if p.Recent == nil || sum(p.Recent.WouldReject) == 0 {
 			return "Dry run: every task starts immediately."
 		}
@@ -162,7 +163,7 @@ func (w *wardenNow) verdict() verdict {
 			watch()
 			v.Text += " A sample was begun and has not ended: the sampler or the controller hangs."
 		}
-	case w.DecisionState == limiter.Stale.String():
+	case w.DecisionState == string(decision.Stale):
 		if v.Level = staleLevel(w.busy()); v.Level == levelAct {
 			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU.",
 				w.SilentForMS/1000)
@@ -223,7 +224,7 @@ func share(x float64) string {
 // whose names the high and critical priorities among the rejected tasks, which matter most.
 func (r *recent) whose() string {
 	var of []string
-	for _, class := range []limiter.Priority{limiter.Critical, limiter.High} {
+	for _, class := range []decision.Priority{decision.Critical, decision.High} {
 		if n := r.ByPriority[class.String()]; n > 0 {
 			of = append(of, thousands(n)+" "+class.String())
 		}
@@ -245,7 +246,7 @@ func sum(counts map[string]uint64) (n uint64) {
 
 // most returns the most frequent reason for rejection, in case of a tie the first by name; cancellations do not count.
 func most(counts map[string]uint64) string {
-	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(k string) bool { return k == limiter.Canceled.String() })
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(k string) bool { return k == string(decision.Canceled) })
 	if len(keys) == 0 {
 		return "the reason is not known"
 	}

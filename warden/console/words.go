@@ -9,50 +9,51 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // because completes "most because …" for the most frequent reason for rejection; "" for an unknown code.
 func because(code string) string {
 	switch code {
-	case limiter.PressureHigh.String():
+	case string(decision.PressureHigh):
 		return "their priority is being shed"
-	case limiter.QueueOverflow.String():
+	case string(decision.QueueOverflow):
 		return "no slot was free, nor room in the queue"
-	case limiter.NoSlot.String():
+	case string(decision.NoSlot):
 		return "no slot was free, and they could not queue"
-	case limiter.ProbabilisticShedding.String():
+	case string(decision.ProbabilisticShedding):
 		return "a share of their priority is being shed"
-	case limiter.PriorityDrop.String():
+	case string(decision.PriorityDrop):
 		return "higher-priority work took their place in the queue"
-	case limiter.MaxWaitExceeded.String():
+	case string(decision.MaxWaitExceeded):
 		return "they waited in a lasting overload for as long as the decision allows"
-	case limiter.DeadlineExceeded.String():
+	case string(decision.DeadlineExceeded):
 		return "their deadline passed or could not be met"
-	case limiter.Closed.String():
+	case string(decision.Closed):
 		return "the limiter is closed: the service is shutting down"
-	case limiter.TimeoutQueued.String():
+	case string(bulkhead.TimeoutQueued):
 		return "they waited too long for a slot"
-	case limiter.BreakerOpen.String():
+	case string(bulkhead.BreakerOpen):
 		return "the circuit breaker is open"
-	case limiter.Reentry.String():
+	case string(decision.Reentry):
 		return "the code calls the compartment from inside itself"
 	}
 	return ""
 }
 
 // why returns why a task was not started, with the numbers at that time.
-func why(e limiter.Explanation) string {
+func why(e decision.Explanation) string {
 	waited := "waited " + short(e.Waited)
 	switch e.Reason {
-	case limiter.PressureHigh:
+	case decision.PressureHigh:
 		if e.Decision != nil && e.Decision.TargetConcurrency == 0 {
 			return "load shedding: the concurrency limit is 0"
 		}
 		return "load shedding: all work of its priority that would have to queue is rejected"
-	case limiter.ProbabilisticShedding:
+	case decision.ProbabilisticShedding:
 		return "load shedding: a random share of its priority that would have to queue is rejected"
-	case limiter.QueueOverflow:
+	case decision.QueueOverflow:
 		switch {
 		case e.Waited > 0:
 			return "queue full: " + waited + " and made room for a newer task"
@@ -63,44 +64,44 @@ func why(e limiter.Explanation) string {
 			return "queue full: 1 task was waiting"
 		}
 		return fmt.Sprintf("queue full: %s tasks were waiting", thousands(e.QueueLen))
-	case limiter.NoSlot:
+	case decision.NoSlot:
 		return fmt.Sprintf("no free slot, and it may not queue: %s", whatWasFull(e))
-	case limiter.PriorityDrop:
+	case decision.PriorityDrop:
 		return "queue full: " + waited + " and made room for a task of higher priority"
-	case limiter.MaxWaitExceeded:
+	case decision.MaxWaitExceeded:
 		return waited + " in a lasting overload, which is as long as it allows"
-	case limiter.DeadlineExceeded:
+	case decision.DeadlineExceeded:
 		if e.Waited == 0 {
 			return "its deadline had passed, or could not be met, when it arrived"
 		}
 		return waited + ", then its deadline had passed or could no longer be met"
-	case limiter.TimeoutQueued:
+	case bulkhead.TimeoutQueued:
 		return waited + " for a slot, which is all that its compartment allows"
-	case limiter.Canceled:
+	case decision.Canceled:
 		if e.Waited == 0 {
 			return "its caller had gone away when it arrived"
 		}
 		return "its caller went away; it had " + waited
-	case limiter.Closed:
+	case decision.Closed:
 		return "the limiter is closed: the service is shutting down"
 	}
-	return because(e.Reason.String())
+	return because(string(e.Reason))
 }
 
 // whatWasFull names the bound that was reached, with its value.
-func whatWasFull(e limiter.Explanation) string {
-	if e.Bound == 0 {
+func whatWasFull(e decision.Explanation) string {
+	if e.Bound == "" {
 		return tasks(e.InFlight) + " in flight"
 	}
 	of := "the concurrency limit"
 	switch e.Bound {
-	case limiter.BoundSlots:
+	case bulkhead.BoundSlots:
 		of = "all slots of the compartment"
-	case limiter.BoundBorrow:
+	case bulkhead.BoundBorrow:
 		of = "all slots of the compartment, its own and borrowed ones"
-	case limiter.BoundTenant:
+	case bulkhead.BoundTenant:
 		of = "all slots of one tenant"
-	case limiter.BoundTotal:
+	case bulkhead.BoundTotal:
 		of = "all slots of the set, or the rest is reserved"
 	}
 	return fmt.Sprintf("%s in flight, limit %s (%s)", tasks(e.InFlight), thousands(e.Limit), of)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -15,43 +16,43 @@ import (
 
 // TestEveryReasonHasItsWords: each reason of a rejection is a sentence, in the sum and for one task.
 func TestEveryReasonHasItsWords(t *testing.T) {
-	seen := map[string]limiter.Reason{}
-	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ {
-		for _, said := range []string{because(r.String()), why(limiter.Explanation{Reason: r, Waited: time.Second, QueueLen: 2})} {
+	seen := map[string]decision.RejectionReason{}
+	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) {
+		for _, said := range []string{because(string(r)), why(decision.Explanation{Reason: r, Waited: time.Second, QueueLen: 2})} {
 			if other, twice := seen[said]; twice && other != r {
 				t.Errorf("%s and %s are the same: %q", r, other, said)
 			}
-			if seen[said] = r; len(said) < 20 && r != limiter.Canceled {
+			if seen[said] = r; len(said) < 20 && r != decision.Canceled {
 				t.Errorf("%s is %q", r, said)
 			}
 		}
 	}
-	if said := because("no_such_reason") + why(limiter.Explanation{}); said != "" {
+	if said := because("no_such_reason") + why(decision.Explanation{}); said != "" {
 		t.Errorf("no reason is %q", said)
 	}
 }
 
 // TestWhy: with the numbers of the moment.
 func TestWhy(t *testing.T) {
-	for want, e := range map[string]limiter.Explanation{
-		"queue full: 1,024 tasks were waiting":                                                           {Reason: limiter.QueueOverflow, QueueLen: 1024},
-		"queue full: 1 task was waiting":                                                                 {Reason: limiter.QueueOverflow, QueueLen: 1},
-		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)":          {Reason: limiter.NoSlot, InFlight: 1, QueueLen: 3, Bound: limiter.BoundTarget, Limit: 1},
-		"queue full: waited 1.25 s and made room for a newer task":                                       {Reason: limiter.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond},
-		"no free slot, and there is no queue: 3 tasks in flight":                                         {Reason: limiter.QueueOverflow, InFlight: 3},
-		"no free slot, and there is no queue: 1 task in flight, limit 1 (the concurrency limit)":         {Reason: limiter.QueueOverflow, InFlight: 1, Bound: limiter.BoundTarget, Limit: 1},
-		"no free slot, and there is no queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: limiter.QueueOverflow, InFlight: 3, Bound: limiter.BoundSlots, Limit: 3},
+	for want, e := range map[string]decision.Explanation{
+		"queue full: 1,024 tasks were waiting":                                                           {Reason: decision.QueueOverflow, QueueLen: 1024},
+		"queue full: 1 task was waiting":                                                                 {Reason: decision.QueueOverflow, QueueLen: 1},
+		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)":          {Reason: decision.NoSlot, InFlight: 1, QueueLen: 3, Bound: decision.BoundTarget, Limit: 1},
+		"queue full: waited 1.25 s and made room for a newer task":                                       {Reason: decision.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond},
+		"no free slot, and there is no queue: 3 tasks in flight":                                         {Reason: decision.QueueOverflow, InFlight: 3},
+		"no free slot, and there is no queue: 1 task in flight, limit 1 (the concurrency limit)":         {Reason: decision.QueueOverflow, InFlight: 1, Bound: decision.BoundTarget, Limit: 1},
+		"no free slot, and there is no queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: decision.QueueOverflow, InFlight: 3, Bound: bulkhead.BoundSlots, Limit: 3},
 		"no free slot, and there is no queue: 5 tasks in flight, limit 5 (all slots of the compartment, its own and borrowed ones)": {
-			Reason: limiter.QueueOverflow, InFlight: 5, Bound: limiter.BoundBorrow, Limit: 5},
-		"no free slot, and there is no queue: 2 tasks in flight, limit 2 (all slots of one tenant)":                        {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTenant, Limit: 2},
-		"no free slot, and there is no queue: 2 tasks in flight, limit 10 (all slots of the set, or the rest is reserved)": {Reason: limiter.QueueOverflow, InFlight: 2, Bound: limiter.BoundTotal, Limit: 10},
-		"load shedding: the concurrency limit is 0":                                                                        {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{}},
-		"load shedding: all work of its priority that would have to queue is rejected":                                     {Reason: limiter.PressureHigh, Decision: &decision.ControlDecision{TargetConcurrency: 1}},
-		"waited 12.3 ms, then its deadline had passed or could no longer be met":                                           {Reason: limiter.DeadlineExceeded, Waited: 12345 * time.Microsecond},
-		"its deadline had passed, or could not be met, when it arrived":                                                    {Reason: limiter.DeadlineExceeded},
-		"waited 3 min for a slot, which is all that its compartment allows":                                                {Reason: limiter.TimeoutQueued, Waited: 3 * time.Minute},
-		"its caller went away; it had waited 500 µs":                                                                       {Reason: limiter.Canceled, Waited: 500 * time.Microsecond},
-		"its caller had gone away when it arrived":                                                                         {Reason: limiter.Canceled},
+			Reason: decision.QueueOverflow, InFlight: 5, Bound: bulkhead.BoundBorrow, Limit: 5},
+		"no free slot, and there is no queue: 2 tasks in flight, limit 2 (all slots of one tenant)":                        {Reason: decision.QueueOverflow, InFlight: 2, Bound: bulkhead.BoundTenant, Limit: 2},
+		"no free slot, and there is no queue: 2 tasks in flight, limit 10 (all slots of the set, or the rest is reserved)": {Reason: decision.QueueOverflow, InFlight: 2, Bound: bulkhead.BoundTotal, Limit: 10},
+		"load shedding: the concurrency limit is 0":                                                                        {Reason: decision.PressureHigh, Decision: &decision.ControlDecision{}},
+		"load shedding: all work of its priority that would have to queue is rejected":                                     {Reason: decision.PressureHigh, Decision: &decision.ControlDecision{TargetConcurrency: 1}},
+		"waited 12.3 ms, then its deadline had passed or could no longer be met":                                           {Reason: decision.DeadlineExceeded, Waited: 12345 * time.Microsecond},
+		"its deadline had passed, or could not be met, when it arrived":                                                    {Reason: decision.DeadlineExceeded},
+		"waited 3 min for a slot, which is all that its compartment allows":                                                {Reason: bulkhead.TimeoutQueued, Waited: 3 * time.Minute},
+		"its caller went away; it had waited 500 µs":                                                                       {Reason: decision.Canceled, Waited: 500 * time.Microsecond},
+		"its caller had gone away when it arrived":                                                                         {Reason: decision.Canceled},
 	} {
 		if got := why(e); got != want {
 			t.Errorf("%q, want %q", got, want)

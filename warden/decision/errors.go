@@ -1,10 +1,11 @@
-// The error for bad input, of every package of this module and of its adapters.
+// The errors of bad input, for every package of this module and its adapters, and of a reentrant task.
 
 package decision
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 )
 
 // ErrInvalid matches every [*InvalidError] with errors.Is.
@@ -25,3 +26,26 @@ func (e *InvalidError) Error() string {
 
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// ErrReentry matches every [*ReentryError] with errors.Is.
+var ErrReentry = errors.New("limiter: reentry")
+
+// ReentryError rejects a second slot for work that already holds one in the same place, because it could wait for itself
+// forever. Whoever marks the context of work with a slot returns it; a limiter alone cannot detect reentry and lets such a task
+// wait.
+type ReentryError struct {
+	Limiter string // name of the limiter or compartment
+}
+
+// Error names the limiter, and says what to do.
+func (e *ReentryError) Error() string {
+	return fmt.Sprintf("reentry: the caller already holds a slot of %q and would wait for itself; call the function directly, or use another limiter or compartment for it", e.Limiter)
+}
+
+// Is reports whether target is ErrReentry.
+func (e *ReentryError) Is(target error) bool { return target == ErrReentry }
+
+// LogValue returns the error as a group: limiter, and reason "reentry". It allocates.
+func (e *ReentryError) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("limiter", e.Limiter), slog.String("reason", string(Reentry)))
+}

@@ -6,10 +6,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Acquire returns a permit, at once while a slot is free or after waiting in the queue, or a [*Rejection]. Release the permit
+// Acquire returns a permit, at once while a slot is free or after waiting in the queue, or a [*decision.Rejection]. Release the permit
 // exactly once: defer p.Release().
 //
 // Acquire blocks until the task is granted a slot or rejected, its deadline passes, or ctx ends. It neither wraps ctx nor
@@ -42,7 +43,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	d := deadline{due: queue.Never}
 	if !t.Deadline.IsZero() {
 		now = l.clock()
-		d = t.deadline(context.Background(), now)
+		d = deadlineOf(context.Background(), t, now)
 	}
 	l.mu.Lock()
 	if d.due != queue.Never || !l.free() {
@@ -53,13 +54,13 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	var o outcome
 	switch {
 	case queue.Missed(l.rule.due(d), now, 0):
-		o = l.countRejection(t.Priority, DeadlineExceeded, 0, now)
+		o = l.countRejection(t.Priority, queue.Late, 0, now)
 	case l.free():
 		o = l.grant(t.Priority)
 	case l.inDryRun():
 		o = l.startDryRun(t, d.due, now, false, 0)
 	default:
-		o = l.countRejection(t.Priority, l.full(NoSlot), 0, now)
+		o = l.countRejection(t.Priority, l.full(queue.NoSlot), 0, now)
 	}
 	if o.reason != 0 {
 		l.mu.Unlock()
@@ -67,7 +68,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	if o.would != 0 || o.grant != SlotFree || l.prompt != nil {
+	if o.would != 0 || o.grant != queue.Free || l.prompt != nil {
 		l.remember(t, d, o)
 	}
 	return l.observeStart(p), nil
@@ -108,9 +109,9 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 // acquire is the slow path of Acquire: deadlines, queue, observer.
 func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	now := l.clock()
-	d, err, draw := t.deadline(ctx, now), ctx.Err(), l.draw()
+	d, err, draw := deadlineOf(ctx, t, now), ctx.Err(), l.draw()
 	w := l.waiters.Get()
-	w.Priority, w.Due, w.Patient = int8(t.Priority), d.due, t.Patient || t.Priority == Critical
+	w.Priority, w.Due, w.Patient = int8(t.Priority), d.due, t.Patient || t.Priority == decision.Critical
 	w.Name, w.Trial = t.Name, trial(draw)
 	l.mu.Lock()
 	l.refresh(now)
@@ -119,19 +120,19 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	v := queue.TooLate(err, due, now, 0)
 	switch {
 	case v != queue.Waits:
-		o = l.countRejection(t.Priority, reasonOf(v), 0, now)
+		o = l.countRejection(t.Priority, v, 0, now)
 		o.cause = err
 	case l.free():
 		o = l.grant(t.Priority)
 	case l.inDryRun():
 		o = l.startDryRun(t, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
-		o = l.countRejection(t.Priority, l.full(QueueOverflow), 0, now)
+		o = l.countRejection(t.Priority, l.full(queue.Full), 0, now)
 	case queue.Missed(due, now, need):
-		o = l.countRejection(t.Priority, DeadlineExceeded, 0, now)
+		o = l.countRejection(t.Priority, queue.Late, 0, now)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
-			o = l.countRejection(t.Priority, reasonOf(v), 0, now)
+			o = l.countRejection(t.Priority, v, 0, now)
 		}
 		l.heldFor(now) // who waits looks too, so that the time is known when his is up
 	}
@@ -168,7 +169,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (need tim
 		return w.Need(needs), false
 	}
 	l.queue.Remove(w)
-	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(v), now-w.Since, now)
+	w.Outcome = l.countRejection(decision.Priority(w.Priority), v, now-w.Since, now)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -180,7 +181,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	var err error
 	var now time.Duration
 	due := queue.Never
-	if yields := o.rule.yields; yields > 0 || o.grant != SlotFree {
+	if yields := o.rule.yields; yields > 0 || o.grant != queue.Free {
 		queue.Yield(yields, l.arrivals)
 		err = l.errOf(ctx)
 		if due = o.rule.due(d); due != queue.Never {
@@ -195,7 +196,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	v := queue.TooLate(err, due, now, need)
 	if v != queue.Waits {
 		l.vacate(t.Priority)
-		o = l.countRejection(t.Priority, reasonOf(v), o.waited, l.clock())
+		o = l.countRejection(t.Priority, v, o.waited, l.clock())
 		o.cause = err
 		l.serve()
 		l.mu.Unlock()
@@ -203,7 +204,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	p := l.newPermit(t, d, o)
 	l.mu.Unlock()
-	if o.would != 0 || o.grant != SlotFree || l.prompt != nil {
+	if o.would != 0 || o.grant != queue.Free || l.prompt != nil {
 		l.remember(t, d, o)
 	}
 	return l.observeStart(p), nil
@@ -215,7 +216,7 @@ func (l *Limiter) remember(t Task, d deadline, o outcome) {
 	switch {
 	case o.would != 0:
 		kept = l.rejections
-	case o.grant != SlotFree:
+	case o.grant != queue.Free:
 		kept = l.delayed
 	}
 	if kept == nil {
@@ -246,15 +247,15 @@ func (l *Limiter) free() bool {
 }
 
 // inDryRun reports whether tasks start although the decision may reject them (dry run).
-func (l *Limiter) inDryRun() bool { return l.rule.mode == DryRun && !l.closed }
+func (l *Limiter) inDryRun() bool { return l.rule.mode == decision.DryRun && !l.closed }
 
 // full returns the reason to reject a task that found no slot and cannot wait: otherwise, if the limiter is open and has slots.
-func (l *Limiter) full(otherwise Reason) Reason {
+func (l *Limiter) full(otherwise queue.Result) queue.Result {
 	switch {
 	case l.closed:
-		return Closed
+		return queue.Closed
 	case l.rule.decision.TargetConcurrency == 0:
-		return PressureHigh
+		return queue.Shed
 	}
 	return otherwise
 }
@@ -262,24 +263,24 @@ func (l *Limiter) full(otherwise Reason) Reason {
 // submit counts an arriving task.
 func (l *Limiter) submit(t Task) {
 	l.submitted++
-	l.classes[t.Priority.class()].Submitted++
+	l.classes[class(t.Priority)].Submitted++
 }
 
 // occupy takes a slot, and vacate gives it back.
-func (l *Limiter) occupy(p Priority) { l.running++; l.classes[p.class()].Running++ }
-func (l *Limiter) vacate(p Priority) { l.running--; l.classes[p.class()].Running-- }
+func (l *Limiter) occupy(p decision.Priority) { l.running++; l.classes[class(p)].Running++ }
+func (l *Limiter) vacate(p decision.Priority) { l.running--; l.classes[class(p)].Running-- }
 
 // grant takes a slot for a task that did not wait.
-func (l *Limiter) grant(p Priority) outcome {
+func (l *Limiter) grant(p decision.Priority) outcome {
 	l.occupy(p)
-	return outcome{rule: l.rule, grant: SlotFree, cut: lowest, inFlight: int32(l.running)}
+	return outcome{rule: l.rule, grant: queue.Free, cut: lowest, inFlight: int32(l.running)}
 }
 
 // countRejection counts a rejection and returns its outcome.
-func (l *Limiter) countRejection(p Priority, why Reason, waited, now time.Duration) outcome {
-	c := &l.classes[p.class()]
+func (l *Limiter) countRejection(p decision.Priority, why queue.Result, waited, now time.Duration) outcome {
+	c := &l.classes[class(p)]
 	c.byReason[why]++
-	if why == Canceled {
+	if why == queue.Gone {
 		c.Canceled++
 	} else {
 		c.Rejected++
@@ -291,7 +292,7 @@ func (l *Limiter) countRejection(p Priority, why Reason, waited, now time.Durati
 
 func (l *Limiter) describe(now time.Duration) outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
-	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: Priority(cut), oldestHeld: l.heldFor(now)}
+	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: decision.Priority(cut), oldestHeld: l.heldFor(now)}
 }
 
 // heldFor returns for how long, at least, one permit has been out that nobody has released: since the first call that looked at it. Each
@@ -329,16 +330,16 @@ func (l *Limiter) serve() {
 		if w == nil {
 			return
 		}
-		l.occupy(Priority(w.Priority))
+		l.occupy(decision.Priority(w.Priority))
 		w.Outcome = l.describe(now)
-		w.Outcome.grant, w.Outcome.waited = grantOf(how), now-w.Since
+		w.Outcome.grant, w.Outcome.waited = how, now-w.Since
 		w.Wake()
 	}
 }
 
 // drop is the queue's callback for a task that it drops.
 func (l *Limiter) drop(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
-	w.Outcome = l.countRejection(Priority(w.Priority), reasonOf(why), now-w.Since, now)
+	w.Outcome = l.countRejection(decision.Priority(w.Priority), why, now-w.Since, now)
 	w.Wake()
 }
 
@@ -402,7 +403,7 @@ func (p Permit) release() bool {
 	if s.outcome.would != 0 {
 		l.unwanted--
 	}
-	l.classes[s.task.Priority.class()].Executed++
+	l.classes[class(s.task.Priority)].Executed++
 	l.serve()
 	return true
 }
@@ -414,7 +415,7 @@ func (p Permit) releaseObserved() bool {
 	released := p.release()
 	l.mu.Unlock()
 	if released {
-		e.Outcome, e.At = Executed, time.Now()
+		e.Outcome, e.At = decision.Executed, time.Now()
 		l.observe(e, e.At.Sub(began))
 	}
 	return released
@@ -422,14 +423,14 @@ func (p Permit) releaseObserved() bool {
 
 // Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is
 // released; afterwards it returns the zero Explanation. It allocates nothing.
-func (p Permit) Explain() Explanation {
+func (p Permit) Explain() decision.Explanation {
 	if p.l == nil {
-		return Explanation{}
+		return decision.Explanation{}
 	}
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
 	if p.slot.number != p.number {
-		return Explanation{}
+		return decision.Explanation{}
 	}
 	return p.l.explain(p.slot.task, p.slot.deadline, p.slot.outcome)
 }

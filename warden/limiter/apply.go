@@ -13,15 +13,15 @@ import (
 // rule is a decision in force under a mode. It is immutable.
 type rule struct {
 	decision      *decision.ControlDecision
-	decisionState DecisionState
-	mode          Mode
+	decisionState decision.DecisionState
+	mode          decision.Mode
 	slots         int           // how many tasks may run
 	yields        int           // how often a granted task yields before it starts
 	until         time.Duration // the last valid instant
 }
 
-func newRule(d *decision.ControlDecision, decisionState DecisionState, m Mode, until time.Duration) *rule {
-	if m != Enforce {
+func newRule(d *decision.ControlDecision, decisionState decision.DecisionState, m decision.Mode, until time.Duration) *rule {
+	if m != decision.Enforce {
 		return &rule{d, decisionState, m, math.MaxInt, 0, until}
 	}
 	return &rule{d, decisionState, m, d.TargetConcurrency, d.Yields, until}
@@ -29,7 +29,7 @@ func newRule(d *decision.ControlDecision, decisionState DecisionState, m Mode, u
 
 // due returns the deadline that is enforced: none unless the mode is Enforce.
 func (r *rule) due(d deadline) time.Duration {
-	if r.mode != Enforce {
+	if r.mode != decision.Enforce {
 		return queue.Never
 	}
 	return d.due
@@ -37,7 +37,7 @@ func (r *rule) due(d deadline) time.Duration {
 
 // expected returns the expected execution time: 0 unless the mode is Enforce.
 func (r *rule) expected() time.Duration {
-	if r.mode != Enforce {
+	if r.mode != decision.Enforce {
 		return 0
 	}
 	return r.decision.Expected
@@ -45,7 +45,7 @@ func (r *rule) expected() time.Duration {
 
 // needs returns what a task that waits must have left before its deadline, by its name: nothing unless the mode is Enforce.
 func (r *rule) needs() map[string]time.Duration {
-	if r.mode != Enforce {
+	if r.mode != decision.Enforce {
 		return nil
 	}
 	return r.decision.Needs
@@ -72,12 +72,12 @@ func (l *Limiter) Apply(d decision.ControlDecision) {
 	if d.Seq < l.seq {
 		return
 	}
-	l.adopt(d, Applied, l.rule.mode)
+	l.adopt(d, decision.Applied, l.rule.mode)
 	l.serve()
 }
 
 // adopt puts d, which it owns, in force. The caller holds mu.
-func (l *Limiter) adopt(d decision.ControlDecision, decisionState DecisionState, m Mode) {
+func (l *Limiter) adopt(d decision.ControlDecision, decisionState decision.DecisionState, m decision.Mode) {
 	l.seq = d.Seq
 	l.rule = newRule(&d, decisionState, m, queue.Never)
 	if l.expiry != nil {
@@ -110,7 +110,7 @@ func (l *Limiter) refresh(now time.Duration) {
 	if d.Stale != nil {
 		d = d.Stale
 	}
-	l.rule = newRule(d, Stale, l.rule.mode, queue.Never)
+	l.rule = newRule(d, decision.Stale, l.rule.mode, queue.Never)
 }
 
 // Close rejects all waiting and all later tasks with reason Closed. Running tasks continue and release their permits as
@@ -128,7 +128,7 @@ func (l *Limiter) Close() {
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w)
-		w.Outcome = l.countRejection(Priority(w.Priority), Closed, now-w.Since, now)
+		w.Outcome = l.countRejection(decision.Priority(w.Priority), queue.Closed, now-w.Since, now)
 		w.Wake()
 	}
 }

@@ -64,7 +64,7 @@ func TestBadArguments(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Do(done, l, Task{}, fn)
-	if wantReason(t, err, Canceled); !errors.Is(err, context.Canceled) {
+	if wantReason(t, err, decision.Canceled); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -95,7 +95,7 @@ func TestMalformedDecisions(t *testing.T) {
 		q.join(Task{Name: "y", Deadline: hour}) // a slot is free, although nothing that takes 292 years is done in an hour
 		l.Apply(decision.ControlDecision{Seq: 4, TargetConcurrency: 1, Expected: math.MaxInt64, Needs: needs(math.MaxInt64, "z")})
 		q.join(Task{Name: "z", Deadline: hour})
-		q.wantRejected("z", DeadlineExceeded)
+		q.wantRejected("z", decision.DeadlineExceeded)
 		q.permits["y"].Release()
 	})
 }

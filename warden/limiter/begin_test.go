@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // A moody context has ended when it is asked for the given time, and lets a while pass when it is asked first.
@@ -72,10 +74,10 @@ func TestPropertyLooksOnceMore(t *testing.T) {
 			looks = 2
 		}
 		canceled, late := ctx.ends <= looks, looks == 2 && due > 0 && due <= ctx.passes
-		var r *Rejection
+		var r *decision.Rejection
 		switch {
 		case canceled || late:
-			if !errors.As(err, &r) || r.Reason != Canceled && r.Reason != DeadlineExceeded || r.Reason == DeadlineExceeded && !late || running != 0 {
+			if !errors.As(err, &r) || r.Reason != decision.Canceled && r.Reason != decision.DeadlineExceeded || r.Reason == decision.DeadlineExceeded && !late || running != 0 {
 				rt.Fatalf("Q15: canceled %v, late %v, and %v, %d run", canceled, late, err, running)
 			}
 		case err != nil || running != 1:

@@ -24,7 +24,7 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 			for ; ; looks++ {
 				s := l.Stats()
 				var sum Tally
-				for _, c := range []Tally{s.Tally, s.Of(Background), s.Of(Normal), s.Of(High), s.Of(Critical)} {
+				for _, c := range []Tally{s.Tally, s.Of(decision.Background), s.Of(decision.Normal), s.Of(decision.High), s.Of(decision.Critical)} {
 					if c.Submitted != c.Executed+c.Rejected+c.Canceled+uint64(c.Queued)+uint64(c.Running) {
 						t.Errorf("Q6: %+v does not add up", c)
 					}
@@ -39,7 +39,7 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 					t.Errorf("Q6: the classes add up to %+v, not %+v", sum, s.Tally)
 				}
 				byReason := uint64(0)
-				for r := range reasons {
+				for _, r := range Reasons() {
 					if byReason += s.RejectedFor(r); s.RejectedFor(r) < last.RejectedFor(r) {
 						t.Errorf("Q6: rejected for %s: %d, and %d before", r, s.RejectedFor(r), last.RejectedFor(r))
 					}
@@ -123,7 +123,7 @@ func TestRaceCopiesOfAnObservedPermit(t *testing.T) {
 	}
 	for i := range tasks {
 		var p Permit
-		for err := ErrRejected; err != nil; {
+		for err := decision.ErrRejected; err != nil; {
 			p, err = l.TryAcquire(named(i, 0))
 		}
 		for range 4 {
@@ -135,7 +135,7 @@ func TestRaceCopiesOfAnObservedPermit(t *testing.T) {
 	wins.Wait()
 	executed := map[string]int{}
 	for _, e := range seen.events {
-		if e.Outcome == Executed {
+		if e.Outcome == decision.Executed {
 			executed[e.Task.Name]++
 		}
 	}
@@ -152,17 +152,17 @@ func TestRaceCopiesOfAnObservedPermit(t *testing.T) {
 // Every priority counts as the highest of the four common ones that is not above it, or as the lowest.
 func TestPropertyEveryPriorityHasAClass(t *testing.T) {
 	for p := -128; p <= 127; p++ {
-		want := Background
-		for _, c := range []Priority{Normal, High, Critical} {
+		want := decision.Background
+		for _, c := range []decision.Priority{decision.Normal, decision.High, decision.Critical} {
 			if int(c) <= p {
 				want = c
 			}
 		}
-		if got := Priority(p).Class(); got != want {
+		if got := decision.Priority(p).Class(); got != want {
 			t.Errorf("Q6: %d counts as %s, want %s", p, got, want)
 		}
 		l := mustNew(t, Config{Initial: fixed(1)})
-		permit := must(l.TryAcquire(Task{Priority: Priority(p)}))(t)
+		permit := must(l.TryAcquire(Task{Priority: decision.Priority(p)}))(t)
 		if s := l.Stats(); s.Of(want) != s.Tally || s.Running != 1 {
 			t.Errorf("Q6: %d: %+v of %+v", p, s.Of(want), s)
 		}

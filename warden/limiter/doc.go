@@ -12,7 +12,7 @@
 //     work arrives than can be served) switches to newest first, because the newest tasks can still be answered in time. The
 //     older tasks stay, as long as there is room, in case the load falls.
 //   - The limiter does not start work that cannot end before its deadline.
-//   - Every outcome keeps its reason together with the decision in force: [Permit.Explain], [Rejection.Explain],
+//   - Every outcome keeps its reason together with the decision in force: [Permit.Explain], [decision.Rejection],
 //     [Limiter.Recent], [Observer].
 //
 // Standing queues are detected as in CoDel (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012) and served

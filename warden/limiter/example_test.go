@@ -25,7 +25,7 @@ func ExampleNew() {
 	for range 3 {
 		permit, err := l.TryAcquire(limiter.Task{Name: "lookup"})
 		if err != nil {
-			fmt.Println(errors.Is(err, limiter.ErrRejected))
+			fmt.Println(errors.Is(err, decision.ErrRejected))
 			continue
 		}
 		defer permit.Release()
@@ -45,7 +45,7 @@ func ExampleNew_invalid() {
 
 func ExampleDo() {
 	l, _ := limiter.New(limiter.Config{Name: "prices"})
-	price, err := limiter.Do(context.Background(), l, limiter.Task{Name: "quote", Priority: limiter.High},
+	price, err := limiter.Do(context.Background(), l, limiter.Task{Name: "quote", Priority: decision.High},
 		func(context.Context) (int, error) { return 42, nil })
 	fmt.Println(price, err)
 	// Output: 42 <nil>
@@ -70,8 +70,8 @@ func ExampleLimiter_Acquire() {
 
 func ExampleLimiter_TryAcquire() {
 	l, _ := limiter.New(limiter.Config{Name: "reports", Initial: decision.ControlDecision{Seq: 1}}) // a target of 0
-	_, err := l.TryAcquire(limiter.Task{Name: "nightly", Priority: limiter.Background})
-	var r *limiter.Rejection
+	_, err := l.TryAcquire(limiter.Task{Name: "nightly", Priority: decision.Background})
+	var r *decision.Rejection
 	if errors.As(err, &r) {
 		fmt.Println(r.Reason, r.Task.Priority, r.Decision.TargetConcurrency)
 	}
@@ -110,19 +110,19 @@ func ExampleLimiter_Recent() {
 
 // A dry run lets everything start, and says what it would have rejected. Then it is enforced.
 func ExampleLimiter_SetMode() {
-	l, err := limiter.New(limiter.Config{Name: "inventory", Mode: limiter.DryRun, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+	l, err := limiter.New(limiter.Config{Name: "inventory", Mode: decision.DryRun, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
 	if err != nil {
 		panic(err)
 	}
 	for range 2 {
 		p, err := l.TryAcquire(limiter.Task{})
-		fmt.Println(err, p.Explain().WouldReject)
+		fmt.Printf("%v %q\n", err, p.Explain().WouldReject)
 	}
-	err = l.SetMode(limiter.Enforce)
+	err = l.SetMode(decision.Enforce)
 	fmt.Println(err, l.Stats().WouldReject, l.Stats().Running)
 	// Output:
-	// <nil> none
-	// <nil> no_slot
+	// <nil> ""
+	// <nil> "no_slot"
 	// <nil> 1 2
 }
 
@@ -130,9 +130,9 @@ func ExampleLimiter_SetMode() {
 type counter map[string]int
 
 func (c counter) Observe(e limiter.Event) {
-	key := e.Outcome.String()
-	if e.Outcome == limiter.Rejected {
-		key += " " + e.Reason.String()
+	key := string(e.Outcome)
+	if e.Outcome == decision.Rejected {
+		key += " " + string(e.Reason)
 	}
 	c[key]++
 }

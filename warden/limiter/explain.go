@@ -1,211 +1,14 @@
-// Explanations: the record of one outcome, as a value and as an error.
+// Outcomes: what a limiter records of a decision about a task, and how its explanation is made of that.
 
 package limiter
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
-
-// Explanation is everything that a limiter knows about one task's outcome. It is a copy, free to keep.
-type Explanation struct {
-	Limiter string  // Config.Name
-	Outcome Outcome // the stage reached
-	Grant   Grant   // of a started or executed task: why it was granted a slot
-	Reason  Reason  // of a rejected or canceled task
-	// WouldReject is the reason for which Enforce would have rejected a task that a dry run started, estimated at its arrival
-	// (Q17); 0: no rejection expected, or not a dry run.
-	WouldReject Reason
-	Mode        Mode // the limiter's mode at the time
-	Task        Task
-	// At is when the task learned its outcome. In a permit's explanation it is the zero time, which saves a clock reading.
-	At time.Time
-	// Waited is the queue wait.
-	Waited time.Duration
-	// Deadline is the earliest deadline that applied to the task, and DeadlineFrom its source; zero: none.
-	Deadline     time.Time
-	DeadlineFrom DeadlineSource
-	// MaxWait is how long a task without a deadline was allowed to wait in a standing queue (Q16); 0: the task did not wait, or
-	// nothing but a deadline bounded its wait.
-	MaxWait time.Duration
-	// Decision was in force when the outcome was decided, and DecisionState is its kind. Decision is shared: do not modify it.
-	Decision      *decision.ControlDecision
-	DecisionState DecisionState
-	// InFlight is the number of tasks that held a slot at that instant, including this one if it was granted one. QueueLen is
-	// the number of other waiting tasks; in a dry run, of those that would have waited.
-	InFlight, QueueLen int
-	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
-	Bound Bound
-	Limit int
-	// OldestHeld is for how long, at least, the oldest permit had been out; 0: unknown. It is the time since a task that found no slot
-	// looked at one of the permits, and grows until that one is released; then another is looked at. If it grows and grows, nobody
-	// releases that permit: a Release was forgotten, or a response's body not closed.
-	OldestHeld time.Duration
-	// ShedBelow is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
-	ShedBelow Priority
-}
-
-// String returns the explanation on one line, for people: durations have three significant digits, and a decision without a
-// number, which no controller made, is left out. It allocates.
-func (e Explanation) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s", e.Outcome)
-	switch e.Outcome {
-	case Started, Executed:
-		fmt.Fprintf(&b, " (%s)", e.Grant)
-		if e.WouldReject != 0 {
-			fmt.Fprintf(&b, ", would have been rejected: %s", e.WouldReject)
-		}
-	case Rejected: // a task that is withdrawn has one reason, and it is the same word
-		fmt.Fprintf(&b, ": %s", e.Reason)
-	}
-	b.WriteString(": ")
-	if e.Task.Name != "" {
-		fmt.Fprintf(&b, "task %q, ", e.Task.Name)
-	}
-	if e.Task.ID != "" {
-		fmt.Fprintf(&b, "request %q, ", e.Task.ID)
-	}
-	fmt.Fprintf(&b, "priority %s", e.Task.Priority)
-	if e.Mode != Enforce {
-		fmt.Fprintf(&b, ", mode %s", e.Mode)
-	}
-	if !e.Deadline.IsZero() {
-		fmt.Fprintf(&b, ", deadline %s (%s)", e.due(), e.DeadlineFrom)
-	}
-	if e.MaxWait > 0 {
-		fmt.Fprintf(&b, ", at most %s", brief(e.MaxWait))
-	}
-	fmt.Fprintf(&b, ", waited %s; %q: %d in flight, %d queued%s", brief(e.Waited), e.Limiter, e.InFlight, e.QueueLen, e.full())
-	if e.OldestHeld >= held {
-		fmt.Fprintf(&b, ", the oldest slot held for %s or longer", brief(e.OldestHeld))
-	}
-	if e.mayNotWait() {
-		b.WriteString(", may not wait")
-	}
-	if e.sheds() {
-		fmt.Fprintf(&b, ", shedding below %s", e.ShedBelow)
-	}
-	if d := e.Decision; d != nil && d.Seq > 0 {
-		fmt.Fprintf(&b, "; decision %d (%s): target %d, shed %.3g", d.Seq, e.DecisionState, d.TargetConcurrency, d.ShedProbability)
-		if need := d.Needs[e.Task.Name]; e.Reason == DeadlineExceeded && need > 0 {
-			fmt.Fprintf(&b, ", needs %s", brief(need))
-		}
-		for _, r := range d.Reasons {
-			fmt.Fprintf(&b, ", %s", r)
-		}
-	}
-	return b.String()
-}
-
-// due returns the time from At to the deadline; the deadline itself if At is not known.
-func (e Explanation) due() string {
-	if e.At.IsZero() {
-		return e.Deadline.Format(time.RFC3339)
-	}
-	left := e.Deadline.Sub(e.At)
-	if left < 0 {
-		return brief(left.Abs()).String() + " ago"
-	}
-	return "in " + brief(left).String()
-}
-
-// full says which bound was reached; "" if none was.
-func (e Explanation) full() string {
-	switch e.Bound {
-	case BoundTarget:
-		return fmt.Sprintf(", concurrency limit %d reached", e.Limit)
-	case BoundSlots:
-		return fmt.Sprintf(", all %d slots of the compartment in use", e.Limit)
-	case BoundBorrow:
-		return fmt.Sprintf(", all %d slots of the compartment, its own and borrowed ones, in use", e.Limit)
-	case BoundTenant:
-		return fmt.Sprintf(", all %d slots of the tenant in use", e.Limit)
-	case BoundTotal:
-		return fmt.Sprintf(", all %d slots of the set in use or reserved", e.Limit)
-	}
-	return ""
-}
-
-// brief rounds d to three significant digits.
-func brief(d time.Duration) time.Duration {
-	unit := time.Duration(1)
-	for d.Abs()/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit)
-}
-
-// mayNotWait reports whether the task had to start at once: by TryAcquire, or because there is no queue, as a full one is not
-// empty.
-func (e Explanation) mayNotWait() bool {
-	return e.Reason == NoSlot || e.Reason == QueueOverflow && e.QueueLen == 0 && e.Waited == 0
-}
-
-// sheds reports whether ShedBelow is set; in the zero Explanation, which a released permit returns, it is not.
-func (e Explanation) sheds() bool { return e.ShedBelow != lowest && e.Outcome != 0 }
-
-// Rejection is the error of a task that was not started. The caller owns it; only Decision, which is never nil, is shared.
-type Rejection struct { //nolint:errname // the word of the field
-	Explanation
-	// RetryAfter estimates when a retry could find a slot: the time to work off the queue at the decision's expected
-	// execution time, at most a minute; 0: unknown, or a retry is useless.
-	RetryAfter time.Duration
-	// Cause is the context's error for Canceled, context.DeadlineExceeded for DeadlineExceeded, else nil.
-	Cause error
-}
-
-// Error names the limiter, the reason and the bound reached. The text is the same for every rejection of the kind, without
-// numbers, times or task, so that logs and counters can group by it. For the details see the fields, String and LogValue. It
-// allocates.
-func (r *Rejection) Error() string {
-	var b strings.Builder
-	b.WriteString("limiter: ")
-	if r.Limiter != "" {
-		fmt.Fprintf(&b, "%q: ", r.Limiter)
-	}
-	b.WriteString(r.Outcome.String())
-	if r.Outcome == Rejected {
-		fmt.Fprintf(&b, ": %s", r.Reason)
-	}
-	if r.Bound != 0 {
-		fmt.Fprintf(&b, " (%s reached", r.Bound)
-		if r.mayNotWait() {
-			b.WriteString(", may not wait")
-		}
-		if e := r.OldestHeld; e >= heldLong {
-			fmt.Fprintf(&b, ", a slot held for %s or longer", heldLong)
-		}
-		b.WriteByte(')')
-	}
-	return b.String()
-}
-
-// From these ages on, the oldest slot is worth a word: in a text with numbers, and in Error, which has none of its own.
-const (
-	held     = time.Second
-	heldLong = 10 * time.Second
-)
-
-// Is reports whether target is ErrRejected.
-func (r *Rejection) Is(target error) bool { return target == ErrRejected }
-
-// Unwrap returns Cause.
-func (r *Rejection) Unwrap() error { return r.Cause }
-
-// Explain returns the rejection as an [Explanation], the form that all outcomes share.
-func (r *Rejection) Explain() Explanation { return r.Explanation }
-
-func outcomeOf(r Reason) Outcome {
-	if r == Canceled {
-		return OutcomeCanceled
-	}
-	return Rejected
-}
 
 // outcome records a decision about a task, with the limiter's state at that time: a grant, or the reason of a rejection.
 type outcome struct { // 72 bytes: eight more cost each start 9 ns
@@ -216,33 +19,36 @@ type outcome struct { // 72 bytes: eight more cost each start 9 ns
 	queued     int32
 	oldestHeld time.Duration
 	cause      error // of a rejection: the context's error, if that is why
-	grant      Grant
+	grant      queue.Result
 	trial      bool // what its kind needs does not count
-	reason     Reason
-	would      Reason // of a grant in a dry run: why Enforce would have rejected it
-	cut        Priority
+	reason     queue.Result
+	would      queue.Result // of a grant in a dry run: why Enforce would have rejected it
+	cut        decision.Priority
 }
 
 // explain builds the explanation of an outcome, without At.
-func (l *Limiter) explain(t Task, d deadline, o outcome) Explanation {
-	e := Explanation{
-		Limiter: l.name, Outcome: Started, Grant: o.grant, Reason: o.reason, Task: t, Waited: o.waited,
-		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
-		InFlight: int(o.inFlight), QueueLen: int(o.queued), OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would, Mode: o.rule.mode,
+func (l *Limiter) explain(t Task, d deadline, o outcome) decision.Explanation {
+	e := decision.Explanation{
+		Limiter: l.name, Outcome: decision.Started, Grant: o.grant.Grant(), Reason: o.reason.Reason(), Task: t, Waited: o.waited,
+		Deadline: d.at, DeadlineFrom: d.source(), MaxWait: o.maxWait, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
+		InFlight: int(o.inFlight), QueueLen: int(o.queued), OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would.Reason(), Mode: o.rule.mode,
 	}
-	if o.reason != 0 {
-		e.Outcome, e.Grant = outcomeOf(o.reason), 0
+	switch {
+	case o.reason == queue.Gone:
+		e.Outcome, e.Grant = decision.OutcomeCanceled, ""
+	case o.reason != 0:
+		e.Outcome, e.Grant = decision.Rejected, ""
 	}
-	if why := o.reason + o.would; why != 0 && (o.waited > 0 || why < DeadlineExceeded) { // one of them is 0
-		e.Bound, e.Limit = BoundTarget, e.Decision.TargetConcurrency
+	if why := o.reason + o.would; why != 0 && (o.waited > 0 || why < queue.Late) { // one of them is 0
+		e.Bound, e.Limit = decision.BoundTarget, e.Decision.TargetConcurrency
 	}
 	return e
 }
 
 // rejection turns an outcome into the task's error, records it and notifies the observer. It makes one allocation.
-func (l *Limiter) rejection(t Task, d deadline, o outcome) *Rejection {
-	r := &Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(), Cause: o.cause}
-	if r.At = time.Now(); r.Reason == DeadlineExceeded { // which its context may not know yet
+func (l *Limiter) rejection(t Task, d deadline, o outcome) *decision.Rejection {
+	r := &decision.Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(), Cause: o.cause}
+	if r.At = time.Now(); o.reason == queue.Late { // which its context may not know yet
 		r.Cause = context.DeadlineExceeded
 	}
 	l.rejections.Add(r.Explanation)
@@ -255,7 +61,7 @@ func (l *Limiter) rejection(t Task, d deadline, o outcome) *Rejection {
 // retryAfter estimates when a slot comes free for one more task behind the queue, if every task takes the expected time.
 func (o *outcome) retryAfter() time.Duration {
 	d := o.rule.decision
-	if o.reason == DeadlineExceeded || o.reason == Canceled || o.reason == Closed || d.TargetConcurrency == 0 {
+	if o.reason == queue.Late || o.reason == queue.Gone || o.reason == queue.Closed || d.TargetConcurrency == 0 {
 		return 0
 	}
 	rounds := 1 + int(o.queued)/d.TargetConcurrency

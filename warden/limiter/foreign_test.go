@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // faulty does what no Observer should.
@@ -19,7 +21,7 @@ type faulty struct {
 }
 
 func (f *faulty) Observe(e Event) {
-	if f.calls++; f.exits && e.Outcome == Started {
+	if f.calls++; f.exits && e.Outcome == decision.Started {
 		runtime.Goexit()
 	}
 	_ = f.l.Stats() // no lock is held
@@ -43,9 +45,9 @@ func TestAnObserverChangesNothing(t *testing.T) {
 	f.l = l
 	p := must(l.Acquire(t.Context(), Task{}))(t)
 	_, err := l.TryAcquire(Task{})
-	wantReason(t, err, NoSlot)
+	wantReason(t, err, decision.NoSlot)
 	p.Release()
-	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(NoSlot) != 1 {
+	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(decision.NoSlot) != 1 {
 		t.Errorf("Q6: %+v after %d calls", s, f.calls)
 	}
 	f.exits = true
@@ -94,7 +96,7 @@ func TestOnlyWhoWaitsNeedsAChannel(t *testing.T) {
 		}()
 		synctest.Wait()
 		_, err := l.Acquire(ctx, Task{})
-		wantReason(t, err, QueueOverflow)
+		wantReason(t, err, decision.QueueOverflow)
 		if ctx.n != 0 || waits.n != 1 {
 			t.Errorf("asked for a channel %d times by who does not wait, %d times by who does", ctx.n, waits.n)
 		}

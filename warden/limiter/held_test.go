@@ -37,7 +37,7 @@ func TestPropertyOldestHeld(t *testing.T) {
 			}
 			rejected := func() time.Duration {
 				_, err := l.TryAcquire(Task{})
-				var r *Rejection
+				var r *decision.Rejection
 				if !errors.As(err, &r) {
 					t.Fatalf("Q7: %v, want a rejection", err)
 				}
@@ -110,13 +110,13 @@ func TestAForgottenReleaseShows(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			_, err := l.Acquire(ctx, Task{})
 			cancel()
-			r := wantReason(t, err, DeadlineExceeded)
+			r := wantReason(t, err, decision.DeadlineExceeded)
 			if !strings.Contains(r.String(), want.text) || r.Error() != want.err || !strings.Contains(r.LogValue().String(), want.log) {
 				t.Errorf("Q7: %d: %v: %s\n%s", i, r, r.String(), r.LogValue())
 			}
 		}
 		_, err := l.TryAcquire(Task{})
-		if r := wantReason(t, err, NoSlot); r.OldestHeld != 10*time.Second {
+		if r := wantReason(t, err, decision.NoSlot); r.OldestHeld != 10*time.Second {
 			t.Errorf("Q7: %s", r.OldestHeld)
 		}
 	})

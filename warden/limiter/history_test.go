@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 
 	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
 // drive runs a script in a bubble and returns what went wrong.
@@ -104,8 +107,8 @@ func TestLongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, want := range []any{SlotFree, QueueOldest, QueueNewest, StarvationTurn, PressureHigh, QueueOverflow, NoSlot, ProbabilisticShedding,
-		PriorityDrop, MaxWaitExceeded, DeadlineExceeded, Canceled, Closed, Initial, Applied, Stale} {
+	for _, want := range []any{decision.SlotFree, decision.QueueOldest, decision.QueueNewest, decision.StarvationTurn, decision.PressureHigh, decision.QueueOverflow, decision.NoSlot, decision.ProbabilisticShedding,
+		decision.PriorityDrop, decision.MaxWaitExceeded, decision.DeadlineExceeded, decision.Canceled, decision.Closed, decision.Initial, decision.Applied, decision.Stale} {
 		if t.Logf("%s: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%s occurred %d times", want, seen[want])
 		}
@@ -124,7 +127,7 @@ func TestMachineHasTeeth(t *testing.T) {
 		"always newest first":     func(l *Limiter) { l.rule.decision.Burst = 1 },
 		"a shorter queue":         func(l *Limiter) { l.queue.Limit-- },
 		"another class":           func(l *Limiter) { l.classes[1].Submitted--; l.classes[2].Submitted++ },
-		"a rejection that is not": func(l *Limiter) { l.classes[1].byReason[Closed]++ },
+		"a rejection that is not": func(l *Limiter) { l.classes[1].byReason[queue.Closed]++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			failed := drive(t, setups[1], script, func(x *machine) { spoil(x.l) }, nil)

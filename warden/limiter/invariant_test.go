@@ -47,7 +47,7 @@ func TestSheddingIsTheLastResort(t *testing.T) {
 		if err != nil {
 			t.Fatal("Q2: ", err)
 		}
-		if e := p.Explain(); e.Grant != SlotFree {
+		if e := p.Explain(); e.Grant != decision.SlotFree {
 			t.Fatal(e)
 		}
 		p.Release()
@@ -66,7 +66,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"3", "4", "5"} {
-			q.wantRejected(name, QueueOverflow)
+			q.wantRejected(name, decision.QueueOverflow)
 		}
 		q.wantOrder(p, "0", "1", "2")
 	})
@@ -75,13 +75,13 @@ func TestTheQueueIsBounded(t *testing.T) {
 // TestPriorityThenAge orders a queue that moves, and one priority of it that stands.
 func TestPriorityThenAge(t *testing.T) {
 	fill := func(q *line) {
-		q.join(Task{Name: "b1", Priority: Background})
-		q.join(Task{Name: "h1", Priority: High})
-		q.join(Task{Name: "b2", Priority: Background})
+		q.join(Task{Name: "b1", Priority: decision.Background})
+		q.join(Task{Name: "h1", Priority: decision.High})
+		q.join(Task{Name: "b2", Priority: decision.Background})
 		q.join(Task{Name: "n1"})
-		q.join(Task{Name: "h2", Priority: High})
+		q.join(Task{Name: "h2", Priority: decision.High})
 		q.join(Task{Name: "lowest", Priority: lowest})
-		q.join(Task{Name: "c1", Priority: Critical})
+		q.join(Task{Name: "c1", Priority: decision.Critical})
 	}
 	t.Run("moves", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestPriorityThenAge(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			l, p := occupied(t, Config{MaxQueue: 20, Initial: decisionState(1, 20*time.Millisecond)})
 			q := newLine(t, l)
-			q.join(Task{Name: "b0", Priority: Background})
+			q.join(Task{Name: "b0", Priority: decision.Background})
 			sleep(time.Millisecond)
 			fill(q)
 			sleep(20 * time.Millisecond) // only b0 is older than that now
@@ -126,7 +126,7 @@ func TestManyInFlight(t *testing.T) {
 			ps = append(ps, p)
 		}
 		_, err := l.TryAcquire(Task{})
-		wantReason(t, err, NoSlot)
+		wantReason(t, err, decision.NoSlot)
 		for i, p := range ps {
 			if e := p.Explain(); e.Task != named(i, 0) || e.InFlight != i+1 {
 				t.Fatalf("Q6: %d is explained as %v", i, e)

@@ -38,7 +38,7 @@ func TestDeadlines(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 				}
 				synctest.Wait()
-				q.wantRejected(at.name, DeadlineExceeded)
+				q.wantRejected(at.name, decision.DeadlineExceeded)
 				if n := l.Stats().Queued; n != at.left {
 					t.Errorf("Q5: %d wait after %s has left", n, at.name)
 				}
@@ -55,7 +55,7 @@ func TestDeadlines(t *testing.T) {
 			q := newLine(t, l)
 			in := func(d time.Duration) time.Time { return time.Now().Add(d) }
 			q.join(Task{Name: "at once", Deadline: in(need - 1)})
-			q.wantRejected("at once", DeadlineExceeded)
+			q.wantRejected("at once", decision.DeadlineExceeded)
 			q.join(Task{Name: "just", Deadline: in(need + 5*time.Millisecond)})
 			q.join(Task{Name: "soon", Deadline: in(need + 10*time.Millisecond)})
 			sleep(5 * time.Millisecond) // just enough is left
@@ -66,7 +66,7 @@ func TestDeadlines(t *testing.T) {
 			synctest.Wait()
 			p = q.permits["just"]
 			sleep(5*time.Millisecond + 1)
-			if r := q.wantRejected("soon", DeadlineExceeded); r.Waited != 10*time.Millisecond+1 {
+			if r := q.wantRejected("soon", decision.DeadlineExceeded); r.Waited != 10*time.Millisecond+1 {
 				t.Errorf("Q5: it left after %v", r.Waited)
 			}
 			q.join(Task{Name: "more", Deadline: in(need + 10*time.Millisecond)})
@@ -75,7 +75,7 @@ func TestDeadlines(t *testing.T) {
 			sleep(6 * time.Millisecond)
 			p.Release() // its turn comes while 34 ms are left
 			synctest.Wait()
-			q.wantRejected("more", DeadlineExceeded)
+			q.wantRejected("more", decision.DeadlineExceeded)
 		})
 	})
 	t.Run("less is needed meanwhile", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestDeadlines(t *testing.T) {
 				t.Fatal("Q5: it left although it could still finish")
 			}
 			sleep(1)
-			q.wantRejected("x", DeadlineExceeded)
+			q.wantRejected("x", decision.DeadlineExceeded)
 			p.Release()
 		})
 	})
@@ -100,13 +100,13 @@ func TestDeadlines(t *testing.T) {
 		l := mustNew(t, Config{})
 		past := Task{Deadline: time.Now().Add(-time.Second)}
 		_, err := l.Acquire(t.Context(), past)
-		wantReason(t, err, DeadlineExceeded)
+		wantReason(t, err, decision.DeadlineExceeded)
 		_, err = l.TryAcquire(past)
-		wantReason(t, err, DeadlineExceeded)
+		wantReason(t, err, decision.DeadlineExceeded)
 		ctx, cancel := context.WithDeadline(t.Context(), past.Deadline)
 		defer cancel()
 		_, err = l.Acquire(ctx, Task{})
-		wantReason(t, err, DeadlineExceeded)
+		wantReason(t, err, decision.DeadlineExceeded)
 		if p, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)}); err != nil || !p.Release() {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestDeadlines(t *testing.T) {
 // asks; without one only their rejection is certain to help somebody else.
 func TestAFreeSlotAndLittleTime(t *testing.T) {
 	for _, yields := range []int{0, 3} {
-		for _, mode := range []Mode{Enforce, DryRun} {
+		for _, mode := range []decision.Mode{decision.Enforce, decision.DryRun} {
 			bubble(t, func(t *testing.T) {
 				d := fixed(3)
 				d.Needs, d.Yields = needs(time.Second, ""), yields
@@ -135,9 +135,9 @@ func TestAFreeSlotAndLittleTime(t *testing.T) {
 					t.Errorf("Q17: a dry run would reject %d tasks that have a free slot", n)
 				}
 				fourth, err := l.Acquire(t.Context(), task)
-				if mode == Enforce {
-					wantReason(t, err, DeadlineExceeded)
-				} else if n := l.Stats().WouldRejectFor(DeadlineExceeded); err != nil || n != 1 {
+				if mode == decision.Enforce {
+					wantReason(t, err, decision.DeadlineExceeded)
+				} else if n := l.Stats().WouldRejectFor(decision.DeadlineExceeded); err != nil || n != 1 {
 					t.Errorf("Q17: a task without a free slot: %v, %d counted", err, n)
 				}
 				for _, p := range []Permit{first, second, third, fourth} {
@@ -202,30 +202,30 @@ func TestStale(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := mustNew(t, Config{Initial: fixed(1)})
-				decisionState := func() DecisionState {
+				decisionState := func() decision.DecisionState {
 					p := must(l.TryAcquire(Task{}))(t)
 					defer p.Release()
 					return p.Explain().DecisionState
 				}
-				if got := decisionState(); got != Initial {
+				if got := decisionState(); got != decision.Initial {
 					t.Errorf("Q13: before any decision: %s", got)
 				}
 				d := decision.ControlDecision{Seq: 2, TargetConcurrency: 5, ValidFor: valid, Stale: c.stale}
 				l.Apply(d)
 				sleep(valid)
-				if got := decisionState(); got != Applied || l.Stats().Target != 5 {
+				if got := decisionState(); got != decision.Applied || l.Stats().Target != 5 {
 					t.Errorf("Q13: while it is valid: %s, target %d", got, l.Stats().Target)
 				}
 				sleep(1)
-				if got := decisionState(); got != Stale || l.Stats().Target != c.target {
+				if got := decisionState(); got != decision.Stale || l.Stats().Target != c.target {
 					t.Errorf("Q13: afterwards: %s, target %d", got, l.Stats().Target)
 				}
 				sleep(time.Hour)
-				if got := decisionState(); got != Stale || l.Stats().Target != c.target {
+				if got := decisionState(); got != decision.Stale || l.Stats().Target != c.target {
 					t.Errorf("Q13: much later: %s, target %d", got, l.Stats().Target)
 				}
 				l.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 50})
-				if decisionState() != Stale {
+				if decisionState() != decision.Stale {
 					t.Error("Q13: an older decision renewed it")
 				}
 				d.Seq = 3
@@ -233,7 +233,7 @@ func TestStale(t *testing.T) {
 				sleep(valid / 2)
 				l.Apply(d) // renewed: the first timer must not end it
 				sleep(valid)
-				if got := decisionState(); got != Applied || l.Stats().Target != 5 {
+				if got := decisionState(); got != decision.Applied || l.Stats().Target != 5 {
 					t.Errorf("Q13: renewed: %s, target %d", got, l.Stats().Target)
 				}
 			})
@@ -245,7 +245,7 @@ func TestStale(t *testing.T) {
 			l.expiry.Stop()
 			time.Sleep(valid + 1)
 			_, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)})
-			if r := wantReason(t, err, PressureHigh); r.Explain().DecisionState != Stale {
+			if r := wantReason(t, err, decision.PressureHigh); r.Explain().DecisionState != decision.Stale {
 				t.Errorf("Q13: %v", r)
 			}
 		})
@@ -277,6 +277,6 @@ func TestASlotThatComesTooLateGoesOn(t *testing.T) {
 		if got := q.drain(p); len(got) != 1 || got[0] != "next" {
 			t.Errorf("Q9: %v started, want next", got)
 		}
-		q.wantRejected("late", Canceled)
+		q.wantRejected("late", decision.Canceled)
 	})
 }

@@ -27,7 +27,7 @@ type Config struct {
 	// never an oversight.
 	Initial decision.ControlDecision
 	// Mode is the initial mode; see [Limiter.SetMode].
-	Mode Mode
+	Mode decision.Mode
 	// StarvationEvery prevents starvation of low priorities. For a value N, one in N grants from the queue goes to the task
 	// that has waited longest, whatever its priority, and one in N tasks that would be rejected for their low priority enters
 	// the queue and keeps its place there. 0: off.
@@ -36,7 +36,7 @@ type Config struct {
 	// 0: 128 of each.
 	Recent int
 	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other number
-	// costs each start a clock reading and the copy of its explanation, some 300 bytes, under a lock.
+	// costs each start a clock reading and the copy of its explanation, some 400 bytes, under a lock.
 	RecentStarts int
 	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws decide which tasks of
 	// the boundary priority are shed.
@@ -53,9 +53,9 @@ type Limiter struct {
 	epoch      time.Time
 	observer   Observer
 	draw       func() float64
-	rejections *queue.Recent[Explanation]
-	delayed    *queue.Recent[Explanation] // tasks that started after waiting, kept apart so that they do not push rejections out
-	prompt     *queue.Recent[Explanation] // tasks that did not wait; nil: they are not kept
+	rejections *queue.Recent[decision.Explanation]
+	delayed    *queue.Recent[decision.Explanation] // tasks that started after waiting, kept apart so that they do not push rejections out
+	prompt     *queue.Recent[decision.Explanation] // tasks that did not wait; nil: they are not kept
 	waiters    queue.Pool[outcome]
 
 	mu      sync.Mutex // guards all below; no foreign code runs while it is held
@@ -91,11 +91,11 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	l := &Limiter{
 		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand,
-		rejections: queue.NewRecent[Explanation](cfg.Recent), delayed: queue.NewRecent[Explanation](cfg.Recent),
+		rejections: queue.NewRecent[decision.Explanation](cfg.Recent), delayed: queue.NewRecent[decision.Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
 	if cfg.RecentStarts > 0 {
-		l.prompt = queue.NewRecent[Explanation](cfg.RecentStarts)
+		l.prompt = queue.NewRecent[decision.Explanation](cfg.RecentStarts)
 	}
 	l.queue.Left = l.drop
 	l.begun(initial.Sanitized(), cfg.Mode)
@@ -103,12 +103,12 @@ func New(cfg Config) (*Limiter, error) {
 }
 
 // begun puts the first decision and the first mode in force.
-func (l *Limiter) begun(d decision.ControlDecision, m Mode) {
+func (l *Limiter) begun(d decision.ControlDecision, m decision.Mode) {
 	l.mu.Lock()
-	l.adopt(d, Initial, m)
+	l.adopt(d, decision.Initial, m)
 	l.enter(m)
 	l.mu.Unlock()
-	if m != Enforce {
+	if m != decision.Enforce {
 		l.observeMode()
 	}
 }
@@ -119,7 +119,7 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	switch {
 	case cfg.MaxQueue < 0:
 		return cfg.Initial, invalidField("Config.MaxQueue", cfg.MaxQueue, "0 (nobody waits) or more")
-	case cfg.Mode >= modes:
+	case cfg.Mode > decision.Bypass:
 		return cfg.Initial, invalidField("Config.Mode", uint8(cfg.Mode), validModes)
 	case cfg.StarvationEvery < 0:
 		return cfg.Initial, invalidField("Config.StarvationEvery", cfg.StarvationEvery, orMore)
@@ -159,17 +159,17 @@ type Stats struct {
 	Target int
 	// DecisionState is the kind of decision in force. Stale means that control has been silent for longer than its last decision
 	// was valid.
-	DecisionState DecisionState
+	DecisionState decision.DecisionState
 	// Mode is the mode in force.
-	Mode Mode
+	Mode decision.Mode
 	// ObserverPanics counts recovered panics of the Observer or of a context. It never falls.
 	ObserverPanics uint64
 
 	classes [classes]Tally
 }
 
-// Of returns the Tally of the tasks in p's class: see [Priority.Class]. The four classes add up to the total.
-func (s Stats) Of(p Priority) Tally { return s.classes[p.class()] }
+// Of returns the Tally of the tasks in p's class: see [decision.Priority.Class]. The four classes add up to the total.
+func (s Stats) Of(p decision.Priority) Tally { return s.classes[class(p)] }
 
 // Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. Submitted, Executed, Rejected, Canceled
 // and RejectedFor never fall.
@@ -184,24 +184,21 @@ type Tally struct {
 	// or Running, not as Rejected. It never falls.
 	WouldReject uint64
 
-	byReason, wouldReject [reasons]uint64
+	byReason, wouldReject [queue.Rejections]uint64
 }
 
+// Reasons returns all reasons that a limiter rejects for, in a fixed order. It allocates the slice.
+func Reasons() []decision.RejectionReason { return queue.Reasons() }
+
 // RejectedFor returns the number of tasks rejected for this reason.
-func (t Tally) RejectedFor(r Reason) uint64 {
-	if r >= reasons {
-		return 0
-	}
-	return t.byReason[r]
+func (t Tally) RejectedFor(r decision.RejectionReason) uint64 {
+	return t.byReason[queue.RejectedFor(r)]
 }
 
 // WouldRejectFor returns the number of tasks that a dry run started although Enforce would have rejected them for this
 // reason.
-func (t Tally) WouldRejectFor(r Reason) uint64 {
-	if r >= reasons {
-		return 0
-	}
-	return t.wouldReject[r]
+func (t Tally) WouldRejectFor(r decision.RejectionReason) uint64 {
+	return t.wouldReject[queue.RejectedFor(r)]
 }
 
 func (t Tally) plus(o Tally) Tally {
@@ -258,7 +255,7 @@ func (l *Limiter) SetMaxQueue(n int) error {
 // Recent returns the explanations of the last rejected tasks and of the last tasks that started after waiting, oldest first,
 // at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates
 // the copy.
-func (l *Limiter) Recent() []Explanation {
+func (l *Limiter) Recent() []decision.Explanation {
 	if !l.made() {
 		return nil
 	}
@@ -266,6 +263,6 @@ func (l *Limiter) Recent() []Explanation {
 	if l.prompt != nil {
 		all = append(all, l.prompt.All()...)
 	}
-	slices.SortStableFunc(all, func(a, b Explanation) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b decision.Explanation) int { return a.At.Compare(b.At) })
 	return all
 }

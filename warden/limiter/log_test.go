@@ -30,7 +30,7 @@ func wantParts(t *testing.T, line string, parts ...string) {
 
 func TestLogValues(t *testing.T) {
 	l := mustNew(t, Config{Name: "prices", Initial: decision.ControlDecision{Seq: 3, TargetConcurrency: 1, Expected: time.Second}})
-	p, _ := l.TryAcquire(Task{Name: "a", Priority: High})
+	p, _ := l.TryAcquire(Task{Name: "a", Priority: decision.High})
 	started := logged("e", p.Explain())
 	wantParts(t, started, "e.limiter=prices", "e.outcome=started", "e.grant=slot_free", "e.task.name=a", "e.task.priority=high",
 		"e.waited=0s", "e.in_flight=1", "e.queued=0", "e.decision_state=initial", "e.decision.seq=3", "e.decision.target=1")
@@ -41,22 +41,22 @@ func TestLogValues(t *testing.T) {
 	}
 
 	_, err := l.TryAcquire(Task{Name: "b", Deadline: time.Now().Add(time.Hour)})
-	why := wantReason(t, err, NoSlot)
+	why := wantReason(t, err, decision.NoSlot)
 	wantParts(t, logged("err", err), "err.outcome=rejected", "err.reason=no_slot", "err.task.name=b", "err.in_flight=1",
 		"err.decision.seq=3", "err.retry_after=1s")
 	if !strings.Contains(logged("err", err), "err.task.deadline=") {
 		t.Error("the deadline is not logged")
 	}
-	shed := why.Explain()
-	shed.ShedBelow, shed.Decision = High, nil
+	shed := why.Explanation
+	shed.ShedBelow, shed.Decision = decision.High, nil
 	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.shed_below=high") || strings.Contains(line, "decision") {
 		t.Errorf("an event: %s", line)
 	}
-	withdrawn := Explanation{Outcome: OutcomeCanceled, Reason: Canceled, ShedBelow: lowest}
+	withdrawn := decision.Explanation{Outcome: decision.OutcomeCanceled, Reason: decision.Canceled, ShedBelow: lowest}
 	if line := withdrawn.String(); !strings.HasPrefix(line, "canceled: priority") {
 		t.Errorf("a task that was withdrawn: %s", line)
 	}
-	if line := logged("e", Explanation{}) + (Explanation{}).String(); !strings.Contains(line, "e.outcome=none e.task") || strings.Contains(line, "shed") {
+	if line := logged("e", decision.Explanation{}) + (decision.Explanation{}).String(); !strings.Contains(line, "e.outcome=\"\" e.task") || strings.Contains(line, "shed") {
 		t.Errorf("the zero explanation: %s", line)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
 // setup is a shape of limiter.
@@ -32,7 +33,7 @@ type machine struct {
 	draw   float64
 	tasks  []*taskRun
 	seq    uint64
-	events [ModeChanged + 1]atomic.Int64 // counted by the observer
+	events map[decision.Outcome]*atomic.Int64 // counted by the observer
 }
 
 // taskRun is a task at the limiter, beside the model's.
@@ -48,7 +49,10 @@ type taskRun struct {
 func (x *machine) Observe(e Event) { x.events[e.Outcome].Add(1) }
 
 func newMachine(s setup, fatalf func(string, ...any)) *machine {
-	x := &machine{fatalf: fatalf}
+	x := &machine{fatalf: fatalf, events: map[decision.Outcome]*atomic.Int64{}}
+	for _, o := range []decision.Outcome{decision.Started, decision.Executed, decision.Rejected, decision.OutcomeCanceled, decision.ModeChanged} {
+		x.events[o] = new(atomic.Int64)
+	}
 	first := decision.ControlDecision{Seq: 1, TargetConcurrency: s.target}
 	cfg := Config{
 		Name: "m", MaxQueue: s.maxQueue, Initial: first, StarvationEvery: s.every,
@@ -56,7 +60,7 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	}
 	x.m = &model{
 		maxQueue: s.maxQueue, every: s.every,
-		d: first, seq: 1, decisionState: Initial, staleAt: never, empty: map[Priority]time.Duration{},
+		d: first, seq: 1, decisionState: decision.Initial, staleAt: never, empty: map[decision.Priority]time.Duration{},
 	}
 	l, err := New(cfg)
 	if err != nil {
@@ -66,7 +70,7 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	return x
 }
 
-var priorities = []Priority{-128, Background, Normal, 1, High, Critical}
+var priorities = []decision.Priority{-128, decision.Background, decision.Normal, 1, decision.High, decision.Critical}
 
 // kindNames are the kinds of work of a machine; of the last one no decision knows anything.
 var kindNames = []string{"", "quick", "slow", "unknown"}
@@ -95,7 +99,7 @@ func (x *machine) submit(a, b int, try bool) {
 	if b%11 == 10 {
 		x.draw = 0.99
 	}
-	run := &taskRun{is: &taskModel{id: len(x.tasks), name: t.Name, trial: x.draw == 0.99, priority: t.Priority, due: due, patient: t.Patient || t.Priority == Critical}, cancel: cancel}
+	run := &taskRun{is: &taskModel{id: len(x.tasks), name: t.Name, trial: x.draw == 0.99, priority: t.Priority, due: due, patient: t.Patient || t.Priority == decision.Critical}, cancel: cancel}
 	x.tasks = append(x.tasks, run)
 	go func() {
 		if try {
@@ -197,13 +201,13 @@ func (x *machine) step(s move) {
 	case 9:
 		x.crowd(s.a, s.b)
 	case 10:
-		x.setMode(Mode(s.a % int(modes)))
+		x.setMode(decision.Mode(s.a % int(decision.Bypass+1)))
 	}
 	synctest.Wait()
 	x.check()
 }
 
-func (x *machine) setMode(mode Mode) {
+func (x *machine) setMode(mode decision.Mode) {
 	if err := x.l.SetMode(mode); err != nil {
 		x.fatalf("SetMode(%s): %v", mode, err)
 	}
@@ -235,9 +239,9 @@ func (x *machine) check() {
 		x.checkTask(run)
 		for _, tally := range []*Tally{&want.Tally, &want.classes[classOf(run.is.priority)]} {
 			tally.Submitted++
-			if run.is.would != 0 {
+			if run.is.would != "" {
 				tally.WouldReject++
-				tally.wouldReject[run.is.would]++
+				tally.wouldReject[queue.RejectedFor(run.is.would)]++
 			}
 			switch run.is.state {
 			case waits:
@@ -247,8 +251,8 @@ func (x *machine) check() {
 			case ended:
 				tally.Executed++
 			case rejected:
-				tally.byReason[run.is.reason]++
-				if run.is.reason == Canceled {
+				tally.byReason[queue.RejectedFor(run.is.reason)]++
+				if run.is.reason == decision.Canceled {
 					tally.Canceled++
 				} else {
 					tally.Rejected++
@@ -256,15 +260,15 @@ func (x *machine) check() {
 			}
 		}
 	}
-	events := map[Outcome]uint64{
-		Started: uint64(want.Running) + want.Executed, Executed: want.Executed, Rejected: want.Rejected, OutcomeCanceled: want.Canceled,
-		ModeChanged: x.m.changes,
+	events := map[decision.Outcome]uint64{
+		decision.Started: uint64(want.Running) + want.Executed, decision.Executed: want.Executed, decision.Rejected: want.Rejected,
+		decision.OutcomeCanceled: want.Canceled, decision.ModeChanged: x.m.changes,
 	}
 	want.Target, want.DecisionState, want.Mode = x.m.d.TargetConcurrency, x.m.decisionState, x.m.mode
 	switch got := x.l.Stats(); {
 	case got.Queued > x.m.maxQueue:
 		x.fatalf("Q3: %d wait, at most %d may", got.Queued, x.m.maxQueue)
-	case got.Mode == Enforce && got.Queued > 0 && got.Running < got.Target && x.m.canStart():
+	case got.Mode == decision.Enforce && got.Queued > 0 && got.Running < got.Target && x.m.canStart():
 		x.fatalf("Q9: %d wait, %d run, the target is %d", got.Queued, got.Running, got.Target)
 	case got.Mode != want.Mode:
 		x.fatalf("Q18: the mode is %s, want %s", got.Mode, want.Mode)
@@ -281,8 +285,8 @@ func (x *machine) check() {
 }
 
 // classOf is the slot of a priority among the four classes.
-func classOf(p Priority) (class int) {
-	for i, least := range []Priority{lowest, Normal, High, Critical} {
+func classOf(p decision.Priority) (class int) {
+	for i, least := range []decision.Priority{lowest, decision.Normal, decision.High, decision.Critical} {
 		if p >= least {
 			class = i
 		}
@@ -296,43 +300,43 @@ func (x *machine) checkTask(run *taskRun) {
 		return
 	}
 	run.settled = t.state == rejected
-	var e Explanation
-	var r *Rejection
+	var e decision.Explanation
+	var r *decision.Rejection
 	switch {
 	case !run.returned:
 		if t.state != waits {
-			x.fatalf("%s: task %d waits; want %+v", about(t, waits, 0), t.id, *t)
+			x.fatalf("%s: task %d waits; want %+v", about(t, waits, ""), t.id, *t)
 		}
 		return
 	case run.err == nil:
 		if t.state == ended {
-			if (run.permit.Explain() != Explanation{}) {
+			if (run.permit.Explain() != decision.Explanation{}) {
 				x.fatalf("Q7: task %d: a released permit explains %v", t.id, run.permit.Explain())
 			}
 			return
 		}
 		e = run.permit.Explain()
-	case !errors.As(run.err, &r) || !errors.Is(run.err, ErrRejected):
+	case !errors.As(run.err, &r) || !errors.Is(run.err, decision.ErrRejected):
 		x.fatalf("Q7: task %d: %v", t.id, run.err)
 	default:
 		e = r.Explain()
-		if errors.Is(r, context.Canceled) != (r.Reason == Canceled) || errors.Is(r, context.DeadlineExceeded) != (r.Reason == DeadlineExceeded) {
+		if errors.Is(r, context.Canceled) != (r.Reason == decision.Canceled) || errors.Is(r, context.DeadlineExceeded) != (r.Reason == decision.DeadlineExceeded) {
 			x.fatalf("Q7: task %d: %v wraps %v", t.id, r, r.Unwrap())
 		}
 	}
-	state := map[Outcome]taskState{Started: runs, Rejected: rejected, OutcomeCanceled: rejected}[e.Outcome]
-	if t.reason == DeadlineExceeded || t.reason == MaxWaitExceeded {
+	state := map[decision.Outcome]taskState{decision.Started: runs, decision.Rejected: rejected, decision.OutcomeCanceled: rejected}[e.Outcome]
+	if t.reason == decision.DeadlineExceeded || t.reason == decision.MaxWaitExceeded {
 		e.QueueLen = t.queueLen // several may leave at one instant, in any order
 	}
 	wrong := ""
 	switch {
 	case e.WouldReject != t.would || e.Mode != t.mode:
 		wrong = "Q17"
-	case t.mode == Enforce && state == runs && t.state != runs && x.l.Stats().Running > e.Decision.TargetConcurrency:
+	case t.mode == decision.Enforce && state == runs && t.state != runs && x.l.Stats().Running > e.Decision.TargetConcurrency:
 		wrong = "Q1"
 	case state != t.state || e.Reason != t.reason:
 		wrong = about(t, state, e.Reason)
-	case e.Grant != t.grant && (e.Grant == StarvationTurn || t.grant == StarvationTurn):
+	case e.Grant != t.grant && (e.Grant == decision.StarvationTurn || t.grant == decision.StarvationTurn):
 		wrong = "Q14"
 	case e.Grant != t.grant:
 		wrong = "Q4"
@@ -351,31 +355,31 @@ func (x *machine) checkTask(run *taskRun) {
 }
 
 // about is the number that speaks of how a task should have fared, where it has fared in another way.
-func about(want *taskModel, got taskState, reason Reason) string {
+func about(want *taskModel, got taskState, reason decision.RejectionReason) string {
 	switch {
 	case want.state == rejected:
 		reason = want.reason
 	case got != rejected:
-		reason = 0
+		reason = ""
 	}
 	switch {
-	case reason == Canceled:
+	case reason == decision.Canceled:
 		return "Q12"
-	case reason == DeadlineExceeded:
+	case reason == decision.DeadlineExceeded:
 		return "Q5"
-	case reason == MaxWaitExceeded:
+	case reason == decision.MaxWaitExceeded:
 		return "Q16"
-	case reason == PressureHigh || reason == ProbabilisticShedding:
+	case reason == decision.PressureHigh || reason == decision.ProbabilisticShedding:
 		return "Q10"
-	case reason == NoSlot || want.reason == NoSlot:
+	case reason == decision.NoSlot || want.reason == decision.NoSlot:
 		return "Q20"
-	case reason == QueueOverflow || reason == PriorityDrop:
+	case reason == decision.QueueOverflow || reason == decision.PriorityDrop:
 		return "Q11"
-	case reason == Closed:
+	case reason == decision.Closed:
 		return "Q9"
-	case want.state == runs && want.grant == SlotFree:
+	case want.state == runs && want.grant == decision.SlotFree:
 		return "Q2"
-	case want.grant == StarvationTurn:
+	case want.grant == decision.StarvationTurn:
 		return "Q14"
 	case got == runs || want.state == runs:
 		return "Q4" // somebody else's turn

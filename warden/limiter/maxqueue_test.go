@@ -36,7 +36,7 @@ func TestPropertyMaxQueueChanges(t *testing.T) {
 					mu.Lock()
 					held = append(held, p)
 					mu.Unlock()
-				case !errors.Is(err, limiter.ErrRejected):
+				case !errors.Is(err, decision.ErrRejected):
 					t.Error(err)
 				}
 			}

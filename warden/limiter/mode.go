@@ -3,56 +3,23 @@
 package limiter
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Mode says whether a limiter enforces its decisions. Config.Mode sets it first, and [Limiter.SetMode] changes it.
-type Mode uint8 //nolint:recvcheck // UnmarshalText alone changes it
-
-// The modes. In DryRun and Bypass every task starts at once, unless its context has ended or the limiter is closed.
-const (
-	Enforce Mode = iota // tasks start, wait and are rejected as the decision says
-	DryRun              // every task starts; Explanation.WouldReject says which ones Enforce would reject (Q17)
-	Bypass              // every task starts, without evaluation (Q18)
-	modes
-)
-
 const validModes = "Enforce, DryRun or Bypass"
-
-// String returns the code: "enforce", "dry_run" or "bypass".
-func (m Mode) String() string { return nameOf("Mode", uint8(m), "enforce", "dry_run", "bypass") }
-
-// MarshalText returns the mode's code. The error is an [*InvalidError].
-func (m Mode) MarshalText() ([]byte, error) {
-	if m >= modes {
-		return nil, invalidField("Mode", uint8(m), validModes)
-	}
-	return []byte(m.String()), nil
-}
-
-// UnmarshalText accepts exactly the codes that String returns. The error is an [*InvalidError]; the mode is unchanged then.
-func (m *Mode) UnmarshalText(text []byte) error {
-	for is := range modes {
-		if string(text) == is.String() {
-			*m = is
-			return nil
-		}
-	}
-	return invalidField("Mode", fmt.Sprintf("%.40q", text), "enforce, dry_run or bypass")
-}
 
 // SetMode changes the mode for later tasks. Tasks that wait when the limiter stops enforcing start at once. After a change
 // back to Enforce, more tasks may be in flight than the limit: nothing is interrupted, and no task starts until enough have
 // ended. The observer receives an event of Outcome ModeChanged. The error, an [*InvalidError], is for an unknown mode, or a
 // nil or zero Limiter. SetMode does not block; it allocates.
-func (l *Limiter) SetMode(m Mode) error {
+func (l *Limiter) SetMode(m decision.Mode) error {
 	switch {
 	case !l.made():
 		return notMade()
-	case m >= modes:
+	case m > decision.Bypass:
 		return invalidField("mode", uint8(m), validModes)
 	}
 	if l.change(m) {
@@ -61,7 +28,7 @@ func (l *Limiter) SetMode(m Mode) error {
 	return nil
 }
 
-func (l *Limiter) change(m Mode) (changed bool) {
+func (l *Limiter) change(m decision.Mode) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rule.mode == m {
@@ -73,9 +40,9 @@ func (l *Limiter) change(m Mode) (changed bool) {
 }
 
 // Mode returns the mode in force; Enforce for a nil or zero Limiter. It does not block.
-func (l *Limiter) Mode() Mode {
+func (l *Limiter) Mode() decision.Mode {
 	if !l.made() {
-		return Enforce
+		return decision.Enforce
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,9 +50,9 @@ func (l *Limiter) Mode() Mode {
 }
 
 // enter puts a mode in force. The caller holds mu, as for all functions below, and calls serve afterwards.
-func (l *Limiter) enter(m Mode) {
+func (l *Limiter) enter(m decision.Mode) {
 	l.rule = newRule(l.rule.decision, l.rule.decisionState, m, l.rule.until)
-	l.direct = !l.closed && m != DryRun
+	l.direct = !l.closed && m != decision.DryRun
 	l.lastFree = l.clock()
 }
 
@@ -97,9 +64,9 @@ func (l *Limiter) startDryRun(t Task, due, now time.Duration, mayWait bool, draw
 	o.queued, o.would = int32(queued), why
 	if why != 0 {
 		cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
-		o.cut = Priority(cut)
+		o.cut = decision.Priority(cut)
 		l.unwanted++
-		c := &l.classes[t.Priority.class()]
+		c := &l.classes[class(t.Priority)]
 		c.WouldReject++
 		c.wouldReject[why]++
 	}
@@ -108,33 +75,33 @@ func (l *Limiter) startDryRun(t Task, due, now time.Duration, mayWait bool, draw
 
 // evaluate estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
 // would have accepted fill the slots of the limit, the rest of them are the queue, and Little's law gives the queue wait.
-func (l *Limiter) evaluate(t Task, due, now time.Duration, mayWait bool, draw float64) Reason {
+func (l *Limiter) evaluate(t Task, due, now time.Duration, mayWait bool, draw float64) queue.Result {
 	d, accepted := l.rule.decision, l.running-l.unwanted
 	queued := accepted - d.TargetConcurrency
 	switch {
 	case queue.Missed(due, now, 0):
-		return DeadlineExceeded
+		return queue.Late
 	case queued < 0:
 		l.lastFree = now
 		return 0
 	case d.TargetConcurrency == 0:
-		return PressureHigh
+		return queue.Shed
 	case !mayWait:
-		return NoSlot
+		return queue.NoSlot
 	case l.queue.Limit == 0:
-		return QueueOverflow
+		return queue.Full
 	case !trial(draw) && queue.Missed(due, now, d.Needs[t.Name]):
-		return DeadlineExceeded
+		return queue.Late
 	}
 	if v := l.queue.Evaluate(int8(t.Priority), queued, now, l.rule.queue(), draw); v != queue.Waits {
-		return reasonOf(v)
+		return v
 	}
 	wait := float64(d.Expected) * float64(queued+1) / float64(d.TargetConcurrency)
 	switch {
 	case queue.Missed(due, now, time.Duration(min(float64(d.Expected)+wait, float64(queue.Never/2)))):
-		return DeadlineExceeded
-	case due == queue.Never && !t.Patient && t.Priority != Critical && l.overstays(wait, now):
-		return MaxWaitExceeded
+		return queue.Late
+	case due == queue.Never && !t.Patient && t.Priority != decision.Critical && l.overstays(wait, now):
+		return queue.Overstayed
 	}
 	return 0
 }

@@ -2,9 +2,13 @@
 
 package limiter
 
-import "time"
+import (
+	"time"
 
-func (m *model) setMode(mode Mode) {
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+func (m *model) setMode(mode decision.Mode) {
 	if mode == m.mode {
 		return
 	}
@@ -18,49 +22,49 @@ func (m *model) setMode(mode Mode) {
 func (m *model) startDryRun(t *taskModel, try bool, draw float64) {
 	accepted := 0
 	for _, o := range m.all {
-		if o.state == runs && o.would == 0 {
+		if o.state == runs && o.would == "" {
 			accepted++
 		}
 	}
 	waiting := max(0, accepted-m.d.TargetConcurrency)
 	t.would = m.judge(t, accepted, waiting, try, draw)
-	m.start(t, SlotFree)
+	m.start(t, decision.SlotFree)
 	t.queueLen = waiting
-	if t.would != 0 {
+	if t.would != "" {
 		t.cut = m.cut()
 	}
 }
 
-func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float64) Reason {
+func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float64) decision.RejectionReason {
 	left := t.due - m.now
 	switch {
 	case t.due != never && left <= 0:
-		return DeadlineExceeded
+		return decision.DeadlineExceeded
 	case accepted < m.d.TargetConcurrency:
 		m.lastFree = m.now
-		return 0
+		return ""
 	case m.d.TargetConcurrency == 0:
-		return PressureHigh
+		return decision.PressureHigh
 	case try:
-		return NoSlot
+		return decision.NoSlot
 	case m.maxQueue == 0:
-		return QueueOverflow
+		return decision.QueueOverflow
 	case t.due != never && !t.trial && left < m.d.Needs[t.name]:
-		return DeadlineExceeded
+		return decision.DeadlineExceeded
 	}
-	if why := m.shed(t.priority, waiting, draw); why != 0 {
+	if why := m.shed(t.priority, waiting, draw); why != "" {
 		return why
 	}
 	if waiting >= m.maxQueue {
-		return QueueOverflow
+		return decision.QueueOverflow
 	}
 	wait := m.d.Expected * time.Duration(waiting+1) / time.Duration(m.d.TargetConcurrency)
 	if t.due != never && left < m.d.Expected+wait {
-		return DeadlineExceeded
+		return decision.DeadlineExceeded
 	}
 	stood := m.now - m.lastFree
 	if t.due == never && !t.patient && m.d.MaxWait > 0 && stood > max(m.burst(), m.d.Expected) && wait > m.bound(stood, m.d.Expected) {
-		return MaxWaitExceeded
+		return decision.MaxWaitExceeded
 	}
-	return 0
+	return ""
 }

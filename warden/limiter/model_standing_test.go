@@ -9,7 +9,7 @@ import (
 )
 
 // stands is whether the oldest of a priority has waited too long for a burst.
-func (m *model) stands(p Priority) bool {
+func (m *model) stands(p decision.Priority) bool {
 	all := m.of(p)
 	return len(all) > 0 && m.now-all[0].since > max(m.burst(), m.expected())
 }
@@ -22,7 +22,7 @@ func (m *model) burst() time.Duration {
 }
 
 // maxWait is how long one who comes while a queue stands may wait there: less, the longer somebody has waited in it without a break.
-func (m *model) maxWait(p Priority) time.Duration {
+func (m *model) maxWait(p decision.Priority) time.Duration {
 	if m.d.MaxWait == 0 {
 		return 0
 	}

@@ -16,7 +16,7 @@ type taskModel struct {
 	id       int
 	name     string
 	trial    bool // nothing counts as known of its kind
-	priority Priority
+	priority decision.Priority
 	due      time.Duration // never: none
 	patient  bool
 	maxWait  time.Duration // 0: nothing bounds its wait
@@ -25,24 +25,24 @@ type taskModel struct {
 	spared   bool
 
 	state         taskState
-	grant         Grant
-	reason        Reason
-	would         Reason
-	mode          Mode
+	grant         decision.Grant
+	reason        decision.RejectionReason
+	would         decision.RejectionReason
+	mode          decision.Mode
 	waited        time.Duration
 	decision      decision.ControlDecision
-	decisionState DecisionState
+	decisionState decision.DecisionState
 	inFlight      int
 	queueLen      int
-	cut           Priority
+	cut           decision.Priority
 }
 
 // late is why it leaves, at its deadline or after the longest wait.
-func (t *taskModel) late() Reason {
+func (t *taskModel) late() decision.RejectionReason {
 	if t.maxWait > 0 {
-		return MaxWaitExceeded
+		return decision.MaxWaitExceeded
 	}
-	return DeadlineExceeded
+	return decision.DeadlineExceeded
 }
 
 // over is whether it may not wait any more: less is left than it needs, or it has waited for as long as it may.
@@ -65,16 +65,16 @@ type model struct {
 	now           time.Duration
 	seq           uint64
 	d             decision.ControlDecision
-	decisionState DecisionState
+	decisionState decision.DecisionState
 	staleAt       time.Duration // never: it holds
 	closed        bool
-	mode          Mode
+	mode          decision.Mode
 	changes       uint64 // of the mode
 	running       int
-	waiting       []*taskModel               // in order of arrival
-	mix           []mixModel                 // of all that had to wait
-	empty         map[Priority]time.Duration // when nobody of it waited last
-	lastFree      time.Duration              // when a task last found a slot free in a dry run, or the mode changed
+	waiting       []*taskModel                        // in order of arrival
+	mix           []mixModel                          // of all that had to wait
+	empty         map[decision.Priority]time.Duration // when nobody of it waited last
+	lastFree      time.Duration                       // when a task last found a slot free in a dry run, or the mode changed
 	turns         int
 	denied        int
 	all           []*taskModel
@@ -82,7 +82,7 @@ type model struct {
 
 // need is what of its deadline a task that waits must have left, as far as that is known.
 func (m *model) need(t *taskModel) time.Duration {
-	if m.mode == Enforce && !t.trial {
+	if m.mode == decision.Enforce && !t.trial {
 		return m.d.Needs[t.name]
 	}
 	return 0
@@ -90,14 +90,14 @@ func (m *model) need(t *taskModel) time.Duration {
 
 // expected is how long work takes, as far as it matters.
 func (m *model) expected() time.Duration {
-	if m.mode != Enforce {
+	if m.mode != decision.Enforce {
 		return 0
 	}
 	return m.d.Expected
 }
 
 func (m *model) canStart() bool {
-	return !m.closed && (m.mode != Enforce || m.running < m.d.TargetConcurrency)
+	return !m.closed && (m.mode != decision.Enforce || m.running < m.d.TargetConcurrency)
 }
 
 // stamp notes how things stand.
@@ -107,28 +107,28 @@ func (m *model) stamp(t *taskModel) {
 	t.cut = m.cut()
 }
 
-func (m *model) start(t *taskModel, how Grant) {
+func (m *model) start(t *taskModel, how decision.Grant) {
 	m.running++
 	t.state, t.grant, t.waited = runs, how, m.now-t.since
 	m.stamp(t)
-	if how == SlotFree {
+	if how == decision.SlotFree {
 		t.cut = -128
 	}
 }
 
-func (m *model) reject(t *taskModel, why Reason) {
+func (m *model) reject(t *taskModel, why decision.RejectionReason) {
 	t.state, t.reason, t.waited = rejected, why, m.now-t.since
 	m.stamp(t)
 }
 
 // A mixModel is a task that had to wait. It counts half after each ten seconds on the clock.
 type mixModel struct {
-	priority Priority
+	priority decision.Priority
 	at       time.Duration
 }
 
 // mixed is how much of the mix has a priority of which ok says so.
-func (m *model) mixed(ok func(Priority) bool) (sum float64) {
+func (m *model) mixed(ok func(decision.Priority) bool) (sum float64) {
 	for _, e := range m.mix {
 		if ok(e.priority) {
 			sum += math.Ldexp(1, int(e.at/(10*time.Second))-int(m.now/(10*time.Second)))
@@ -138,33 +138,33 @@ func (m *model) mixed(ok func(Priority) bool) (sum float64) {
 }
 
 // cut is the lowest priority that is not wholly in the share to be shed.
-func (m *model) cut() Priority {
-	share := m.d.ShedProbability * m.mixed(func(Priority) bool { return true })
+func (m *model) cut() decision.Priority {
+	share := m.d.ShedProbability * m.mixed(func(decision.Priority) bool { return true })
 	if share == 0 {
 		return -128
 	}
 	for _, p := range priorities { // all that there are in a machine, lowest first
-		if m.mixed(func(q Priority) bool { return q <= p }) > share {
+		if m.mixed(func(q decision.Priority) bool { return q <= p }) > share {
 			return p
 		}
 	}
-	return Critical
+	return decision.Critical
 }
 
-func (m *model) shed(p Priority, waiting int, draw float64) Reason {
+func (m *model) shed(p decision.Priority, waiting int, draw float64) decision.RejectionReason {
 	m.mix = append(m.mix, mixModel{p, m.now})
-	below := m.mixed(func(q Priority) bool { return q < p })
-	same := m.mixed(func(q Priority) bool { return q == p })
-	share := m.d.ShedProbability * m.mixed(func(Priority) bool { return true })
+	below := m.mixed(func(q decision.Priority) bool { return q < p })
+	same := m.mixed(func(q decision.Priority) bool { return q == p })
+	share := m.d.ShedProbability * m.mixed(func(decision.Priority) bool { return true })
 	switch {
 	case below+same <= share:
-		return PressureHigh
-	case waiting == 0 || p == Critical && !m.stands(p):
-		return 0
+		return decision.PressureHigh
+	case waiting == 0 || p == decision.Critical && !m.stands(p):
+		return ""
 	case below < share && draw < (share-below)/same:
-		return ProbabilisticShedding
+		return decision.ProbabilisticShedding
 	}
-	return 0
+	return ""
 }
 
 func (m *model) mercy() bool {
@@ -199,49 +199,49 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 	t.since, t.state = m.now, waits
 	m.all = append(m.all, t)
 	switch {
-	case m.mode == DryRun && !m.closed:
+	case m.mode == decision.DryRun && !m.closed:
 		m.startDryRun(t, try, draw)
 		return
-	case m.mode == Bypass && !m.closed:
-		m.start(t, SlotFree)
+	case m.mode == decision.Bypass && !m.closed:
+		m.start(t, decision.SlotFree)
 		return
-	case m.mode == Enforce && t.due <= m.now:
-		m.reject(t, DeadlineExceeded)
+	case m.mode == decision.Enforce && t.due <= m.now:
+		m.reject(t, decision.DeadlineExceeded)
 		return
 	case len(m.waiting) == 0 && m.canStart():
-		m.start(t, SlotFree)
+		m.start(t, decision.SlotFree)
 		return
 	case m.closed:
-		m.reject(t, Closed)
+		m.reject(t, decision.Closed)
 		return
 	case (try || m.maxQueue == 0) && m.d.TargetConcurrency == 0:
-		m.reject(t, PressureHigh)
+		m.reject(t, decision.PressureHigh)
 		return
 	case try:
-		m.reject(t, NoSlot)
+		m.reject(t, decision.NoSlot)
 		return
 	case m.maxQueue == 0:
-		m.reject(t, QueueOverflow)
+		m.reject(t, decision.QueueOverflow)
 		return
 	case t.due != never && t.due-m.now < m.need(t): // nothing is free, and it could not wait for long
-		m.reject(t, DeadlineExceeded)
+		m.reject(t, decision.DeadlineExceeded)
 		return
 	}
-	if why := m.shed(t.priority, len(m.waiting), draw); why != 0 {
+	if why := m.shed(t.priority, len(m.waiting), draw); why != "" {
 		t.spared = m.mercy()
 		v := m.victim()
 		switch {
 		case t.spared:
-		case why == ProbabilisticShedding && v != nil && v.priority < t.priority:
+		case why == decision.ProbabilisticShedding && v != nil && v.priority < t.priority:
 			m.leave(v)
-			m.reject(v, PressureHigh)
+			m.reject(v, decision.PressureHigh)
 		default:
 			m.reject(t, why)
 			return
 		}
 	}
 	if len(m.waiting) == m.maxQueue && !m.makeRoom(t) {
-		m.reject(t, QueueOverflow)
+		m.reject(t, decision.QueueOverflow)
 		return
 	}
 	if t.due == never && !t.patient && m.stands(t.priority) {
@@ -259,7 +259,7 @@ func (m *model) makeRoom(t *taskModel) bool {
 	less := v != nil && v.priority < t.priority
 	if same := m.of(t.priority); !t.spared && !less && m.stands(t.priority) && !same[0].spared {
 		m.leave(same[0])
-		m.reject(same[0], QueueOverflow)
+		m.reject(same[0], decision.QueueOverflow)
 		return true
 	}
 	if !t.spared && m.every > 0 && m.mercy() {
@@ -275,7 +275,7 @@ func (m *model) makeRoom(t *taskModel) bool {
 		return false
 	}
 	m.leave(v)
-	m.reject(v, PriorityDrop)
+	m.reject(v, decision.PriorityDrop)
 	return true
 }
 
@@ -305,16 +305,16 @@ func (m *model) serve() {
 			continue
 		}
 		m.turns++
-		if how == StarvationTurn {
+		if how == decision.StarvationTurn {
 			m.turns = 0
 		}
 		m.start(t, how)
 	}
 }
 
-func (m *model) next() (*taskModel, Grant) {
+func (m *model) next() (*taskModel, decision.Grant) {
 	if m.every > 0 && m.turns+1 == m.every {
-		return m.waiting[0], StarvationTurn
+		return m.waiting[0], decision.StarvationTurn
 	}
 	var first, last *taskModel
 	for _, w := range m.waiting {
@@ -326,13 +326,13 @@ func (m *model) next() (*taskModel, Grant) {
 		}
 	}
 	if m.stands(first.priority) {
-		return last, QueueNewest
+		return last, decision.QueueNewest
 	}
-	return first, QueueOldest
+	return first, decision.QueueOldest
 }
 
 // of lists those who wait with a priority, oldest first.
-func (m *model) of(p Priority) (all []*taskModel) {
+func (m *model) of(p decision.Priority) (all []*taskModel) {
 	for _, w := range m.waiting {
 		if w.priority == p {
 			all = append(all, w)
@@ -356,14 +356,14 @@ func (m *model) cancel(t *taskModel) {
 		return
 	}
 	m.leave(t)
-	m.reject(t, Canceled)
+	m.reject(t, decision.Canceled)
 }
 
 func (m *model) apply(d decision.ControlDecision) {
 	if d.Seq < m.seq {
 		return
 	}
-	m.seq, m.d, m.decisionState, m.staleAt = d.Seq, d, Applied, never
+	m.seq, m.d, m.decisionState, m.staleAt = d.Seq, d, decision.Applied, never
 	if d.ValidFor > 0 {
 		m.staleAt = m.now + d.ValidFor + 1
 	}
@@ -375,7 +375,7 @@ func (m *model) close() {
 	for len(m.waiting) > 0 {
 		t := m.waiting[0]
 		m.leave(t)
-		m.reject(t, Closed)
+		m.reject(t, decision.Closed)
 	}
 }
 
@@ -396,7 +396,7 @@ func (m *model) advance(d time.Duration) {
 		m.now = at
 		switch {
 		case who == nil:
-			m.staleAt, m.decisionState = never, Stale
+			m.staleAt, m.decisionState = never, decision.Stale
 			if s := m.d.Stale; s != nil {
 				s := *s
 				s.TargetConcurrency = min(s.TargetConcurrency, m.d.TargetConcurrency)

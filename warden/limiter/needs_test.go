@@ -51,8 +51,8 @@ func TestPropertyEachKindByItsOwnNeed(t *testing.T) {
 				all.Go(func() {
 					began := time.Now()
 					_, err := l.Acquire(context.Background(), Task{Name: a.kind, Deadline: began.Add(a.left)})
-					var r *Rejection
-					if !errors.As(err, &r) || r.Reason != DeadlineExceeded {
+					var r *decision.Rejection
+					if !errors.As(err, &r) || r.Reason != decision.DeadlineExceeded {
 						t.Errorf("Q19: %+v: %v", *a, err)
 					}
 					a.waited = time.Since(began)

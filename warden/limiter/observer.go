@@ -5,6 +5,8 @@ package limiter
 import (
 	"context"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Observer receives every outcome. The task's goroutine (or the one that released its permit) calls Observe synchronously
@@ -19,7 +21,7 @@ type Observer interface {
 // At, Decision and DecisionState are set, to the current values. Each Started event is followed by an Executed one when the permit
 // is released, and At is then the time of the release.
 type Event struct {
-	Explanation
+	decision.Explanation
 
 	// Took is the time that an executed task held its slot, from its start to the release of its permit; else 0.
 	Took time.Duration
@@ -55,13 +57,13 @@ func (l *Limiter) observeMode() {
 	l.mu.Lock()
 	r := l.rule
 	l.mu.Unlock()
-	l.observe(Explanation{
-		Limiter: l.name, Outcome: ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, DecisionState: r.decisionState, ShedBelow: lowest,
+	l.observe(decision.Explanation{
+		Limiter: l.name, Outcome: decision.ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, DecisionState: r.decisionState, ShedBelow: lowest,
 	}, 0)
 }
 
 // observe calls the observer and recovers its panic.
-func (l *Limiter) observe(e Explanation, took time.Duration) {
+func (l *Limiter) observe(e decision.Explanation, took time.Duration) {
 	defer l.contain()
 	l.observer.Observe(Event{e, took})
 }

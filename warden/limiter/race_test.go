@@ -32,7 +32,7 @@ type account struct {
 
 // spend asks for a slot, in one of all ways, and uses it; it returns false if the limiter is closed.
 func (a *account) spend(t *testing.T, l *Limiter, rng *rand.Rand, most int64) bool {
-	task := Task{Priority: Priority(rng.IntN(256) - 128)}
+	task := Task{Priority: decision.Priority(rng.IntN(256) - 128)}
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	switch rng.IntN(6) {
 	case 0:
@@ -48,7 +48,7 @@ func (a *account) spend(t *testing.T, l *Limiter, rng *rand.Rand, most int64) bo
 		if n := a.inside.Add(1); n > most {
 			t.Errorf("%d inside, target %d at most", n, most)
 		}
-		if e := p.Explain(); e.Task != task || e.Grant == 0 || e.Decision == nil {
+		if e := p.Explain(); e.Task != task || e.Grant == "" || e.Decision == nil {
 			t.Errorf("explained as %+v", e)
 		}
 		a.inside.Add(-1)
@@ -70,15 +70,15 @@ func (a *account) spend(t *testing.T, l *Limiter, rng *rand.Rand, most int64) bo
 	} else {
 		p, err = l.Acquire(ctx, task)
 	}
-	var r *Rejection
+	var r *decision.Rejection
 	switch {
 	case err == nil:
 		use(p)
 	case !errors.As(err, &r):
 		t.Error(err)
-	case r.Reason == Canceled:
+	case r.Reason == decision.Canceled:
 		a.canceled.Add(1)
-	case r.Reason == Closed:
+	case r.Reason == decision.Closed:
 		a.rejected.Add(1)
 		return false
 	default:
@@ -174,12 +174,12 @@ func TestRaceGrantMeetsCancel(t *testing.T) {
 		go first.Release()
 		a.executed.Add(1)
 		p, err := l.Acquire(ctx, Task{})
-		var r *Rejection
+		var r *decision.Rejection
 		switch {
 		case err == nil:
 			a.executed.Add(1)
 			p.Release()
-		case errors.As(err, &r) && r.Reason == Canceled && errors.Is(err, context.Canceled):
+		case errors.As(err, &r) && r.Reason == decision.Canceled && errors.Is(err, context.Canceled):
 			a.canceled.Add(1)
 		default:
 			t.Fatal("Q12: ", err)

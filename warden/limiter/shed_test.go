@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // TestFullQueue lets higher arrivals evict the youngest of the lowest, and nobody else.
@@ -13,20 +15,20 @@ func TestFullQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 4})
 		q := newLine(t, l)
-		q.join(Task{Name: "b1", Priority: Background})
-		q.join(Task{Name: "b2", Priority: Background})
+		q.join(Task{Name: "b1", Priority: decision.Background})
+		q.join(Task{Name: "b2", Priority: decision.Background})
 		q.join(Task{Name: "n1"})
 		q.join(Task{Name: "n2"})
-		q.join(Task{Name: "b3", Priority: Background})
-		q.wantRejected("b3", QueueOverflow)
+		q.join(Task{Name: "b3", Priority: decision.Background})
+		q.wantRejected("b3", decision.QueueOverflow)
 		q.join(Task{Name: "n3"})
-		q.wantRejected("b2", PriorityDrop)
-		q.join(Task{Name: "h1", Priority: High})
-		q.wantRejected("b1", PriorityDrop)
-		q.join(Task{Name: "h2", Priority: High})
-		q.wantRejected("n3", PriorityDrop)
+		q.wantRejected("b2", decision.PriorityDrop)
+		q.join(Task{Name: "h1", Priority: decision.High})
+		q.wantRejected("b1", decision.PriorityDrop)
+		q.join(Task{Name: "h2", Priority: decision.High})
+		q.wantRejected("n3", decision.PriorityDrop)
 		q.join(Task{Name: "n4"})
-		q.wantRejected("n4", QueueOverflow)
+		q.wantRejected("n4", decision.QueueOverflow)
 		q.wantOrder(p, "h1", "h2", "n1", "n2")
 	})
 }
@@ -38,9 +40,9 @@ func TestNoStarvation(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			l, p := occupied(t, Config{MaxQueue: 50, StarvationEvery: every, Initial: decisionState(1, time.Hour)})
 			q := newLine(t, l)
-			q.join(Task{Name: "background", Priority: Background})
+			q.join(Task{Name: "background", Priority: decision.Background})
 			for i := range 20 {
-				q.join(named(i, High))
+				q.join(named(i, decision.High))
 			}
 			order := append([]string{""}, q.drain(p)...)
 			if every == 0 {
@@ -59,8 +61,8 @@ func TestNoStarvation(t *testing.T) {
 			l, p := occupied(t, Config{MaxQueue: queue, StarvationEvery: every, Initial: d, Rand: func() float64 { return 0.5 }})
 			q := newLine(t, l)
 			for i := range n {
-				q.join(named(2*i, High))
-				q.join(named(2*i+1, Background))
+				q.join(named(2*i, decision.High))
+				q.join(named(2*i+1, decision.Background))
 			}
 			if s := l.Stats(); s.Queued != queue {
 				t.Errorf("Q14: %d wait", s.Queued)

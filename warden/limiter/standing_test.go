@@ -91,7 +91,7 @@ func TestNobodyIsRejectedForWaiting(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 20})
 		q := newLine(t, l)
 		for i := range 20 {
-			q.join(named(i, Normal))
+			q.join(named(i, decision.Normal))
 			sleep(10 * time.Second)
 		}
 		if s := l.Stats(); s.Queued != 20 || s.Rejected != 0 {
@@ -109,16 +109,16 @@ func TestAFullQueueThatStands(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{MaxQueue: 3})
 		q := newLine(t, l)
-		q.join(Task{Name: "high", Priority: High})
+		q.join(Task{Name: "high", Priority: decision.High})
 		q.join(Task{Name: "old"})
 		q.join(Task{Name: "older than new"})
 		q.join(Task{Name: "too early"})
-		q.wantRejected("too early", QueueOverflow)
+		q.wantRejected("too early", decision.QueueOverflow)
 		sleep(26 * time.Millisecond)
-		q.join(Task{Name: "background", Priority: Background})
-		q.wantRejected("background", QueueOverflow)
+		q.join(Task{Name: "background", Priority: decision.Background})
+		q.wantRejected("background", decision.QueueOverflow)
 		q.join(Task{Name: "new"})
-		if r := q.wantRejected("old", QueueOverflow); r.Waited != 26*time.Millisecond || r.QueueLen != 2 {
+		if r := q.wantRejected("old", decision.QueueOverflow); r.Waited != 26*time.Millisecond || r.QueueLen != 2 {
 			t.Errorf("Q11: %v", r)
 		}
 		q.wantOrder(p, "high", "new", "older than new")

@@ -79,11 +79,11 @@ type line struct {
 	mu       sync.Mutex
 	started  []string
 	permits  map[string]Permit
-	rejected map[string]*Rejection
+	rejected map[string]*decision.Rejection
 }
 
 func newLine(t *testing.T, l *Limiter) *line {
-	return &line{t: t, l: l, permits: map[string]Permit{}, rejected: map[string]*Rejection{}}
+	return &line{t: t, l: l, permits: map[string]Permit{}, rejected: map[string]*decision.Rejection{}}
 }
 
 // join submits a task and lets it come to rest.
@@ -94,7 +94,7 @@ func (q *line) joinCtx(ctx context.Context, task Task) {
 		p, err := q.l.Acquire(ctx, task)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		var r *Rejection
+		var r *decision.Rejection
 		switch {
 		case err == nil:
 			q.started = append(q.started, task.Name)
@@ -132,14 +132,14 @@ func (q *line) wantOrder(p Permit, want ...string) {
 	}
 }
 
-func (q *line) rejection(name string) *Rejection {
+func (q *line) rejection(name string) *decision.Rejection {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.rejected[name]
 }
 
 // wantRejected checks why a task was rejected.
-func (q *line) wantRejected(name string, why Reason) *Rejection {
+func (q *line) wantRejected(name string, why decision.RejectionReason) *decision.Rejection {
 	q.t.Helper()
 	r := q.rejection(name)
 	if r == nil {
@@ -150,17 +150,17 @@ func (q *line) wantRejected(name string, why Reason) *Rejection {
 }
 
 // wantReason checks that a rejection says why, and that all ways of explaining it agree.
-func wantReason(t testing.TB, err error, why Reason) *Rejection {
+func wantReason(t testing.TB, err error, why decision.RejectionReason) *decision.Rejection {
 	t.Helper()
-	var r *Rejection
-	if !errors.Is(err, ErrRejected) || !errors.As(err, &r) {
+	var r *decision.Rejection
+	if !errors.Is(err, decision.ErrRejected) || !errors.As(err, &r) {
 		t.Fatalf("%v, want a rejection as %s", err, why)
 	}
 	if r.Reason != why || r.Decision == nil {
 		t.Fatalf("%+v, want %s", r, why)
 	}
 	e := r.Explain()
-	if e.Reason != why || e.Decision != r.Decision || e.Task != r.Task || e.DecisionState == 0 || e.At.IsZero() {
+	if e.Reason != why || e.Decision != r.Decision || e.Task != r.Task || e.DecisionState == "" || e.At.IsZero() {
 		t.Errorf("explanation %+v of %+v", e, r)
 	}
 	return r
@@ -172,7 +172,7 @@ func sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-func named(n int, p Priority) Task { return Task{Name: fmt.Sprint(n), Priority: p} }
+func named(n int, p decision.Priority) Task { return Task{Name: fmt.Sprint(n), Priority: p} }
 
 // recording is an Observer that keeps everything.
 type recording struct {

@@ -1,92 +1,38 @@
-// A task: the description of one execution, with its priority and its deadline.
+// A task's deadline and class.
 
 package limiter
 
 import (
 	"context"
-	"strconv"
+	"math"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Task describes one execution to be admitted. The zero Task has normal priority and no deadline.
-type Task struct {
-	// Name is the kind of work, such as a route: it appears in explanations, and the decision's Needs are by it. It may be empty.
-	Name string
-	// ID identifies one request in explanations, where it is called request_id; it may be empty. Explanations keep it after
-	// the task has ended, so truncate an ID that a client chose.
-	ID string
-	// Priority decides which task starts first and which is rejected first.
-	Priority Priority
-	// Deadline is the instant after which the result is useless; the zero time means none. The context's deadline counts as
-	// well: the earlier of the two applies. A deadline only prevents a start; running tasks are not interrupted.
-	Deadline time.Time
-	// Patient is for work that nobody waits for impatiently, such as jobs: without a deadline it waits for its turn however long
-	// that takes. The decision's MaxWait does not apply to it, nor to [Critical] tasks.
-	Patient bool
-}
+// Task describes one execution to be admitted.
+type Task = decision.Task
 
-// Priority orders tasks, higher first. Every int8 value is valid.
-type Priority int8
+// lowest is the lowest priority.
+const lowest decision.Priority = math.MinInt8
 
-// Common priorities. Values between them are valid too.
-const (
-	Background Priority = -64 // no user is waiting for the result
-	Normal     Priority = 0
-	High       Priority = 64
-	Critical   Priority = 127 // the highest value
-
-	lowest Priority = -128
-)
-
-// String returns the name of a common priority, else the number.
-func (p Priority) String() string {
-	switch p {
-	case Background:
-		return "background"
-	case Normal:
-		return "normal"
-	case High:
-		return "high"
-	case Critical:
-		return "critical"
-	}
-	return strconv.Itoa(int(p))
-}
-
-// classes is the number of priority classes.
+// classes is the number of priority classes, and class the index of that of p: -64, 0, 64 and 127 become 0 to 3.
 const classes = 4
 
-// Class returns the common priority that stands for p in metrics and other places with few labels: the highest of the four
-// that is not above p. Every priority below Normal counts as Background.
-func (p Priority) Class() Priority {
-	return [classes]Priority{Background, Normal, High, Critical}[p.class()]
-}
-
-func (p Priority) class() int {
-	switch {
-	case p < Normal:
-		return 0
-	case p < High:
-		return 1
-	case p < Critical:
-		return 2
-	}
-	return 3
-}
+func class(p decision.Priority) int { return (int(p.Class()) + 65) >> 6 }
 
 // A deadline is the earlier of a task's own and its context's.
 type deadline struct {
-	at   time.Time
-	from DeadlineSource
-	due  time.Duration // by the limiter's clock; queue.Never: no deadline
+	at          time.Time
+	fromContext bool
+	due         time.Duration // by the limiter's clock; queue.Never: no deadline
 }
 
-func (t Task) deadline(ctx context.Context, now time.Duration) deadline {
-	d := deadline{t.Deadline, FromTask, queue.Never}
+func deadlineOf(ctx context.Context, t Task, now time.Duration) deadline {
+	d := deadline{at: t.Deadline}
 	if at, ok := ctx.Deadline(); ok && (t.Deadline.IsZero() || !t.Deadline.Before(at)) {
-		d.at, d.from = at, FromContext
+		d.at, d.fromContext = at, true
 	}
 	if d.at.IsZero() {
 		return deadline{due: queue.Never}
@@ -94,4 +40,14 @@ func (t Task) deadline(ctx context.Context, now time.Duration) deadline {
 	// Not at.Sub(epoch): a deadline may have no monotonic reading, and the wall clock may have been set since.
 	d.due = min(time.Until(d.at), queue.Never-1-now) + now
 	return d
+}
+
+func (d deadline) source() decision.DeadlineSource {
+	switch {
+	case d.at.IsZero():
+		return ""
+	case d.fromContext:
+		return decision.FromContext
+	}
+	return decision.FromTask
 }

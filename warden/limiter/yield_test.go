@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // oneCore gives Go one processor for the length of the test.
@@ -32,18 +34,18 @@ func surface(t *testing.T, yields int) (before, throughQueue int) {
 	d := fixed(1)
 	d.Yields, d.Burst = yields, time.Hour
 	l := mustNew(t, Config{MaxQueue: 100, Initial: d})
-	var order []Grant // the slot is held while it is written
+	var order []decision.Grant // the slot is held while it is written
 	var sink atomic.Uint64
 	var wg sync.WaitGroup
 	for i := range 20 {
-		task := Task{Priority: Background}
+		task := Task{Priority: decision.Background}
 		if i == 10 {
-			task.Priority = Critical
+			task.Priority = decision.Critical
 		}
 		wg.Go(func() {
 			_, err := Do(context.Background(), l, task, func(context.Context) (int, error) {
-				order = append(order, 0)
-				if task.Priority == Critical {
+				order = append(order, "")
+				if task.Priority == decision.Critical {
 					before = len(order) - 1
 				}
 				sink.Add(work())
@@ -56,7 +58,7 @@ func surface(t *testing.T, yields int) (before, throughQueue int) {
 	}
 	wg.Wait()
 	for _, e := range l.Recent() {
-		if e.Grant == QueueOldest {
+		if e.Grant == decision.QueueOldest {
 			throughQueue++
 		}
 	}

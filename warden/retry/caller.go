@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Caller decides for all calls of a client, for each dependency by itself. Its methods are safe for concurrent use, never
@@ -46,7 +46,7 @@ type Target struct {
 	// differs from call to call, such as IDs. Of each dependency and priority the last 32 paths of the last minute count.
 	Path string
 	// Priority is the call's: rejections are counted per priority.
-	Priority limiter.Priority
+	Priority decision.Priority
 }
 
 // Stats is a consistent snapshot of a Caller's counters. None ever falls.
@@ -107,7 +107,7 @@ func (c *Caller) Begin(t Target) (Call, error) {
 
 // Ended reports the outcome of an attempt, with the priority it was sent with. An attempt counts when it has ended, so that
 // slow calls in flight do not look like rejected ones. Outcomes other than those above count as Unknown.
-func (k *Call) Ended(p limiter.Priority, o Outcome) {
+func (k *Call) Ended(p decision.Priority, o Outcome) {
 	c := k.caller
 	if c == nil || o == Unknown || o > Failed {
 		return
@@ -161,7 +161,7 @@ func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duratio
 
 // Hedge asks for another attempt beside the running one, and returns the priority to send it with: one class lower, so that
 // an overloaded server sheds it before first attempts of the same class. It counts against the budget like a retry.
-func (k *Call) Hedge() (limiter.Priority, bool) {
+func (k *Call) Hedge() (decision.Priority, bool) {
 	c := k.caller
 	if c == nil || k.attempts >= c.cfg.Attempts {
 		return 0, false
@@ -178,8 +178,8 @@ func (k *Call) Hedge() (limiter.Priority, bool) {
 }
 
 // lower returns the next common priority below p; below Background, the lowest priority.
-func lower(p limiter.Priority) limiter.Priority {
-	for _, q := range []limiter.Priority{limiter.High, limiter.Normal, limiter.Background} {
+func lower(p decision.Priority) decision.Priority {
+	for _, q := range []decision.Priority{decision.High, decision.Normal, decision.Background} {
 		if q < p {
 			return q
 		}
@@ -199,7 +199,7 @@ func (c *Caller) Stats() Stats {
 
 // spendRetry takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
 // does not count as a request, because only this package wanted it.
-func (c *Caller) spendRetry(dependency string, p limiter.Priority) bool {
+func (c *Caller) spendRetry(dependency string, p decision.Priority) bool {
 	if c.throttles(c.window(dependency, int16(p)).recent(fewest).probability()) {
 		return false
 	}

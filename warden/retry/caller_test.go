@@ -19,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -53,7 +52,7 @@ type model struct {
 	cfg             retry.Config
 	began           time.Time
 	firsts, retries []time.Time
-	requests        map[limiter.Priority][]request
+	requests        map[decision.Priority][]request
 }
 
 type request struct {
@@ -89,7 +88,7 @@ func (m *model) extra(t tb, granted bool) {
 }
 
 // probability is the SRE book's, between its bounds: over the slices that reach back by a second, or as far within ten as it takes to see ten requests.
-func (m *model) probability(p limiter.Priority) (of float64, requests, accepted int64) {
+func (m *model) probability(p decision.Priority) (of float64, requests, accepted int64) {
 	number := func(at time.Time) int64 { return int64(at.Sub(m.began) / slice) }
 	now := number(time.Now())
 	for back := int64(0); back <= 50 && (back <= 5 || requests < 10); back++ {
@@ -108,14 +107,14 @@ func (m *model) probability(p limiter.Priority) (of float64, requests, accepted 
 	return min(0.8, max(0, float64(requests-2*accepted)/float64(requests+1))), requests, accepted
 }
 
-func (m *model) request(p limiter.Priority, accepted bool) {
+func (m *model) request(p decision.Priority, accepted bool) {
 	m.requests[p] = append(m.requests[p], request{time.Now(), accepted})
 }
 
 // burst is some calls at one instant.
 type burst struct {
 	pause           time.Duration
-	priority        limiter.Priority
+	priority        decision.Priority
 	draw            float64
 	calls, accepted int // of five
 	hedge           bool
@@ -135,7 +134,7 @@ func TestPropertyMachine(t *testing.T) {
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) burst {
 			return burst{
 				pause:    rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 150 * time.Millisecond, 990 * time.Millisecond, second, 3 * second, 9 * second, 40 * second}).Draw(rt, "pause"),
-				priority: rapid.SampledFrom([]limiter.Priority{limiter.Normal, limiter.Critical}).Draw(rt, "priority"),
+				priority: rapid.SampledFrom([]decision.Priority{decision.Normal, decision.Critical}).Draw(rt, "priority"),
 				draw:     rapid.SampledFrom([]float64{0, 0.3, 0.79999, 0.8, 0.99, math.NaN(), -1, 2}).Draw(rt, "draw"),
 				calls:    rapid.IntRange(1, 30).Draw(rt, "calls"),
 				accepted: rapid.IntRange(0, 4).Draw(rt, "accepted"),
@@ -150,7 +149,7 @@ func TestPropertyMachine(t *testing.T) {
 			var draw float64
 			cfg.Rand = func() float64 { return draw }
 			c := mustNew(failure(""), cfg)
-			m := &model{cfg: cfg, began: time.Now(), requests: map[limiter.Priority][]request{}}
+			m := &model{cfg: cfg, began: time.Now(), requests: map[decision.Priority][]request{}}
 			for _, b := range script {
 				time.Sleep(b.pause)
 				draw = b.draw
@@ -176,7 +175,7 @@ func TestPropertyMachine(t *testing.T) {
 	}
 }
 
-func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, accepted, hedge bool, after, left time.Duration) {
+func (m *model) call(t tb, c *retry.Caller, p decision.Priority, draw float64, accepted, hedge bool, after, left time.Duration) {
 	used := min(1, max(0, draw))
 	if math.IsNaN(draw) {
 		used = 0
@@ -249,14 +248,14 @@ func (m *model) call(t tb, c *retry.Caller, p limiter.Priority, draw float64, ac
 	}
 }
 
-func (m *model) rejects(p limiter.Priority, draw float64) bool {
+func (m *model) rejects(p decision.Priority, draw float64) bool {
 	probability, _, _ := m.probability(p)
 	return probability > 0 && draw < probability
 }
 
 // hedge is one attempt more, or none.
-func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p limiter.Priority, draw float64, accepted bool) int {
-	lower := map[limiter.Priority]limiter.Priority{limiter.Normal: limiter.Background, limiter.Critical: limiter.High}[p]
+func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p decision.Priority, draw float64, accepted bool) int {
+	lower := map[decision.Priority]decision.Priority{decision.Normal: decision.Background, decision.Critical: decision.High}[p]
 	before, throttled := c.Stats(), m.rejects(lower, draw)
 	with, granted := call.Hedge()
 	stats := c.Stats()
@@ -288,7 +287,7 @@ func TestBudgetUnderConcurrency(t *testing.T) {
 			for range 8 {
 				all.Go(func() {
 					for i := range 40 {
-						call, err := c.Begin(retry.Target{Priority: limiter.Priority(i % 7)})
+						call, err := c.Begin(retry.Target{Priority: decision.Priority(i % 7)})
 						if err != nil {
 							continue
 						}
@@ -327,7 +326,7 @@ func TestTenSecondsAreTen(t *testing.T) {
 				caller := mustNew(t, retry.Config{})
 				time.Sleep(phase)
 				for _, want := range []bool{true, c.want} {
-					call, err := caller.Begin(retry.Target{Priority: limiter.Normal})
+					call, err := caller.Begin(retry.Target{Priority: decision.Normal})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -349,7 +348,7 @@ func TestFirstAttemptsEarnForTenSeconds(t *testing.T) {
 				caller := mustNew(t, retry.Config{})
 				time.Sleep(phase)
 				begin := func() retry.Call {
-					call, err := caller.Begin(retry.Target{Priority: limiter.Normal})
+					call, err := caller.Begin(retry.Target{Priority: decision.Normal})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -388,16 +387,16 @@ func TestTotalRejection(t *testing.T) {
 			}
 			for range calls {
 				time.Sleep(gap)
-				call, err := c.Begin(retry.Target{Priority: limiter.Normal})
+				call, err := c.Begin(retry.Target{Priority: decision.Normal})
 				if err != nil {
 					continue
 				}
-				call.Ended(limiter.Normal, retry.Rejected)
+				call.Ended(decision.Normal, retry.Rejected)
 				for {
 					if _, ok := call.Retry(0, time.Time{}); !ok {
 						break
 					}
-					call.Ended(limiter.Normal, retry.Rejected)
+					call.Ended(decision.Normal, retry.Rejected)
 				}
 			}
 			s := c.Stats()
@@ -420,22 +419,22 @@ func TestEachPriorityByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
 		for range 100 {
-			if call, err := c.Begin(retry.Target{Priority: limiter.Background}); err == nil {
-				call.Ended(limiter.Background, retry.Rejected)
+			if call, err := c.Begin(retry.Target{Priority: decision.Background}); err == nil {
+				call.Ended(decision.Background, retry.Rejected)
 			}
 		}
 		for i := range 100 {
-			call, err := c.Begin(retry.Target{Priority: limiter.Critical})
+			call, err := c.Begin(retry.Target{Priority: decision.Critical})
 			if err != nil {
 				t.Fatal(err)
 			}
-			call.Ended(limiter.Critical, retry.Outcome(1+i%2))
+			call.Ended(decision.Critical, retry.Outcome(1+i%2))
 		}
 		s := c.Stats()
 		if s.Throttled != 90 || s.Calls != 110 {
 			t.Errorf("R4: %+v", s)
 		}
-		_, err := c.Begin(retry.Target{Priority: limiter.Background})
+		_, err := c.Begin(retry.Target{Priority: decision.Background})
 		if want := "retry: throttled: of the last 100 requests of priority background, 0 were accepted; 80 % are not sent"; err == nil || err.Error() != want {
 			t.Errorf("R4: %v", err)
 		}
@@ -447,12 +446,12 @@ func TestUnknownAndUnfinishedCountNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
 		for i := range 100 {
-			call, err := c.Begin(retry.Target{Priority: limiter.Normal})
+			call, err := c.Begin(retry.Target{Priority: decision.Normal})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if i%2 == 0 {
-				call.Ended(limiter.Normal, retry.Unknown)
+				call.Ended(decision.Normal, retry.Unknown)
 			}
 		}
 		if s := c.Stats(); s != (retry.Stats{Calls: 100}) {
@@ -474,7 +473,7 @@ func TestInvalid(t *testing.T) {
 	}
 	var none *retry.Caller
 	for _, c := range []*retry.Caller{none, {}} {
-		if _, err := c.Begin(retry.Target{Priority: limiter.Normal}); !errors.Is(err, decision.ErrInvalid) {
+		if _, err := c.Begin(retry.Target{Priority: decision.Normal}); !errors.Is(err, decision.ErrInvalid) {
 			t.Error(err)
 		}
 		if s := c.Stats(); s != (retry.Stats{}) {
@@ -482,7 +481,7 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 	var call retry.Call
-	call.Ended(limiter.Normal, retry.Accepted)
+	call.Ended(decision.Normal, retry.Accepted)
 	if _, ok := call.Retry(0, time.Time{}); ok {
 		t.Error("a call of nobody was granted a retry")
 	}
@@ -494,8 +493,8 @@ func TestInvalid(t *testing.T) {
 func TestNothingAllocates(t *testing.T) {
 	c := mustNew(t, retry.Config{})
 	if n := testing.AllocsPerRun(1000, func() {
-		call, _ := c.Begin(retry.Target{Dependency: "payments", Path: "/charge", Priority: limiter.Normal})
-		call.Ended(limiter.Normal, retry.Accepted)
+		call, _ := c.Begin(retry.Target{Dependency: "payments", Path: "/charge", Priority: decision.Normal})
+		call.Ended(decision.Normal, retry.Accepted)
 		call.Retry(0, time.Time{})
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Config describes a [Caller]. The zero value is suitable for production.
@@ -77,7 +76,7 @@ var (
 // throttledError rejects a call. It has the numbers of the decision.
 type throttledError struct {
 	dependency  string
-	priority    limiter.Priority
+	priority    decision.Priority
 	counts      sums    // of the last second, or of as much of the last ten as it took to see ten requests
 	probability float64 // with which the call was rejected
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -26,7 +26,7 @@ func ExampleCaller() {
 		return nil
 	}
 
-	call, err := caller.Begin(retry.Target{Dependency: "payments", Path: "/charge", Priority: limiter.Normal})
+	call, err := caller.Begin(retry.Target{Dependency: "payments", Path: "/charge", Priority: decision.Normal})
 	if err != nil {
 		fmt.Println("not sent:", err) // the dependency rejects most calls: errors.Is(err, retry.ErrThrottled)
 		return
@@ -34,10 +34,10 @@ func ExampleCaller() {
 	deadline := time.Now().Add(time.Second)
 	for {
 		if err = send(); err == nil {
-			call.Ended(limiter.Normal, retry.Accepted)
+			call.Ended(decision.Normal, retry.Accepted)
 			break
 		}
-		call.Ended(limiter.Normal, retry.Rejected)
+		call.Ended(decision.Normal, retry.Rejected)
 		wait, again := call.Retry(0, deadline) // 0: the dependency did not say when
 		if !again {
 			break
@@ -59,13 +59,13 @@ func ExampleCaller_outage() {
 	}
 	attempts := 0
 	for range 100 {
-		call, err := caller.Begin(retry.Target{Priority: limiter.Normal})
+		call, err := caller.Begin(retry.Target{Priority: decision.Normal})
 		if err != nil {
 			panic(err)
 		}
 		for again := true; again; _, again = call.Retry(0, time.Now().Add(time.Second)) {
 			attempts++
-			call.Ended(limiter.Normal, retry.Rejected)
+			call.Ended(decision.Normal, retry.Rejected)
 		}
 	}
 	fmt.Println(attempts, "attempts of 100 calls;", caller.Stats().NoBudget, "without budget for another")

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -31,7 +31,7 @@ func TestPropertyAnAttemptCountsOnceItHasEnded(t *testing.T) {
 				outcomes = outcomes[len(some):]
 				var calls []retry.Call
 				for range some {
-					call, _ := c.Begin(retry.Target{Priority: limiter.Normal})
+					call, _ := c.Begin(retry.Target{Priority: decision.Normal})
 					calls = append(calls, call)
 					if probability := (whole - 2*float64(s.Accepted)) / (whole + 1); whole >= 10 && drawn < min(probability, 0.8) {
 						s.Throttled++
@@ -45,7 +45,7 @@ func TestPropertyAnAttemptCountsOnceItHasEnded(t *testing.T) {
 					if some[i] < 0 {
 						continue
 					}
-					calls[i].Ended(limiter.Normal, retry.Outcome(some[i]))
+					calls[i].Ended(decision.Normal, retry.Outcome(some[i]))
 					switch o := retry.Outcome(some[i]); {
 					case calls[i] == retry.Call{} || o == retry.Unknown:
 					case o == retry.Accepted:

@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -119,7 +119,7 @@ func TestPropertyOnePathsFailuresThrottleNoOther(t *testing.T) {
 					if !counted && slices.ContainsFunc(all, func(a answer) bool { return a.outcome == retry.Failed }) {
 						forgiven++
 					}
-					call.Ended(limiter.Normal, retry.Outcome(s.outcome))
+					call.Ended(decision.Normal, retry.Outcome(s.outcome))
 					all = append(all, answer{now, s.path, retry.Outcome(s.outcome), false, false})
 				}
 			}
@@ -140,7 +140,7 @@ func TestEachDependencyByItself(t *testing.T) {
 		for range 100 {
 			if call, err := c.Begin(retry.Target{Dependency: "down"}); err == nil {
 				call.Retry(0, time.Time{})
-				call.Ended(limiter.Normal, retry.Rejected)
+				call.Ended(decision.Normal, retry.Rejected)
 			}
 		}
 		_, err := c.Begin(retry.Target{Dependency: "down"})
@@ -177,8 +177,8 @@ func TestDependenciesAreBounded(t *testing.T) {
 			if i%5000 == 0 {
 				host += string(make([]byte, 1<<20))
 			}
-			if call, err := c.Begin(retry.Target{Dependency: host, Path: host, Priority: limiter.Priority(i % 256)}); err == nil {
-				call.Ended(limiter.Priority(i%256), retry.Accepted)
+			if call, err := c.Begin(retry.Target{Dependency: host, Path: host, Priority: decision.Priority(i % 256)}); err == nil {
+				call.Ended(decision.Priority(i%256), retry.Accepted)
 			}
 		}
 		if grown := int64(heap()) - int64(before); grown > 8<<20 {
@@ -187,7 +187,7 @@ func TestDependenciesAreBounded(t *testing.T) {
 		begin := func(host string) error {
 			call, err := c.Begin(retry.Target{Dependency: host})
 			if err == nil {
-				call.Ended(limiter.Normal, retry.Rejected)
+				call.Ended(decision.Normal, retry.Rejected)
 			}
 			return err
 		}

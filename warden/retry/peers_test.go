@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -18,7 +18,7 @@ func TestPeer_EnvoyBudgetForgetsRetriesInBackoff(t *testing.T) {
 		c := mustNew(t, retry.Config{Ratio: 0.1, MinRetries: 1, Backoff: 5 * time.Second, Rand: func() float64 { return 1 }})
 		var all []retry.Call
 		for range calls {
-			call, err := c.Begin(retry.Target{Priority: limiter.Normal})
+			call, err := c.Begin(retry.Target{Priority: decision.Normal})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -26,7 +26,7 @@ func TestPeer_EnvoyBudgetForgetsRetriesInBackoff(t *testing.T) {
 		}
 		granted := 0
 		for i := range all { // nobody's retry has begun while the others ask
-			all[i].Ended(limiter.Normal, retry.Unknown)
+			all[i].Ended(decision.Normal, retry.Unknown)
 			if _, ok := all[i].Retry(0, time.Time{}); ok {
 				granted++
 			}

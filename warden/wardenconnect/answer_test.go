@@ -323,7 +323,7 @@ func TestOnTheClientsSide(t *testing.T) {
 	echo := connect.NewClient[text, text](&http.Client{Transport: transport}, s.URL+"/echo.Echo/Say")
 	_, err = echo.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
 	var why *warden.Rejection
-	if !errors.As(err, &why) || why.Reason != limiter.Closed || sent != 0 {
+	if !errors.As(err, &why) || why.Reason != decision.Closed || sent != 0 {
 		t.Errorf("%v, %d sent", err, sent)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenconnect"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
@@ -75,7 +75,7 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 
 // A handler's own tenant is told apart as well.
 func TestATenantsRejectionSaysSo(t *testing.T) {
-	r := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.QueueOverflow, Bound: limiter.BoundTenant}}
+	r := &decision.Rejection{Explanation: decision.Explanation{Reason: decision.QueueOverflow, Bound: bulkhead.BoundTenant}}
 	if got := scope(t, wardenconnect.Convert(r)); got != "tenant" {
 		t.Errorf("R8: the scope is %q", got)
 	}

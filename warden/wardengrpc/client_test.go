@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
@@ -36,7 +36,7 @@ func TestClientDoesNotSendWhatIsRejected(t *testing.T) {
 	_, both := client.FullDuplexCall(ctx)
 	for kind, err := range map[string]error{"unary": unary, "server stream": out, "client stream": in, "both": both} {
 		var rejection *warden.Rejection
-		if !errors.As(err, &rejection) || rejection.Reason != limiter.Closed || rejection.Task.Priority != warden.Normal {
+		if !errors.As(err, &rejection) || rejection.Reason != decision.Closed || rejection.Task.Priority != warden.Normal {
 			t.Errorf("%s: %v", kind, err)
 			continue
 		}

@@ -266,7 +266,7 @@ func TestRejectedIsTold(t *testing.T) {
 	wantRejected(t, err, codes.Unavailable, "CLOSED")
 	why := await(t, "word", told)
 	var rejection *warden.Rejection
-	if !errors.Is(why, warden.ErrRejected) || !errors.As(why, &rejection) || rejection.Reason != limiter.Closed || status.Code(why) != codes.Unavailable {
+	if !errors.Is(why, warden.ErrRejected) || !errors.As(why, &rejection) || rejection.Reason != decision.Closed || status.Code(why) != codes.Unavailable {
 		t.Errorf("told %v", why)
 	}
 	if !strings.HasPrefix(why.Error(), `wardengrpc: Unavailable: limiter: "warden": rejected: closed`) || len(told) != 0 {

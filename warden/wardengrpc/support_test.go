@@ -57,10 +57,10 @@ func (g *guard) Observe(e limiter.Event) {
 	task := e.Task
 	g.tasks.Store(&task)
 	switch e.Outcome {
-	case limiter.Started:
+	case decision.Started:
 		g.starts.Add(1)
 		g.started <- struct{}{}
-	case limiter.Executed:
+	case decision.Executed:
 		g.ends.Add(1)
 		g.ended <- struct{}{}
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
@@ -105,8 +105,8 @@ func TestATenantsFullQueue(t *testing.T) {
 // A handler's own tenant is told apart as well.
 func TestATenantsRejectionSaysSo(t *testing.T) {
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return nil }})
-	for bound, want := range map[limiter.Bound]string{limiter.BoundTenant: "tenant", limiter.BoundSlots: "compartment", limiter.BoundTotal: ""} {
-		r := &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.TimeoutQueued, Bound: bound}}
+	for bound, want := range map[decision.Bound]string{bulkhead.BoundTenant: "tenant", bulkhead.BoundSlots: "compartment", bulkhead.BoundTotal: ""} {
+		r := &warden.Rejection{Explanation: decision.Explanation{Reason: bulkhead.TimeoutQueued, Bound: bound}}
 		for _, err := range []error{r, &bulkhead.TimeoutError{Rejection: r}} {
 			info, _ := details(t, i.Convert(err))
 			if got := info.GetMetadata()["scope"]; got != want {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
@@ -193,7 +193,7 @@ func TestReentry(t *testing.T) {
 	wantRejected(t, drain(stream, err), codes.Internal, "REENTRY")
 	await(t, "end", g.ended)
 	for _, err := range inside {
-		var reentry *limiter.ReentryError
+		var reentry *decision.ReentryError
 		if !errors.As(err, &reentry) || !errors.Is(err, warden.ErrReentry) {
 			t.Errorf("inside: %v", err)
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -61,7 +60,7 @@ type problem struct {
 
 // canceled is the answer to a request whose client left.
 func canceled() problem {
-	return problem{status: statusClientClosed, reason: limiter.Canceled.String()}
+	return problem{status: statusClientClosed, reason: string(decision.Canceled)}
 }
 
 // statusClientClosed is nginx's status for a client that disconnected. Only logs see it.
@@ -95,7 +94,7 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 		}
 		return p, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		p := problem{status: http.StatusServiceUnavailable, reason: limiter.BreakerOpen.String()}
+		p := problem{status: http.StatusServiceUnavailable, reason: string(bulkhead.BreakerOpen)}
 		if errors.As(err, &open) {
 			p.requestID = open.RequestID
 		}
@@ -110,14 +109,14 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 }
 
 func rejectionProblem(c *bulkhead.Compartment, r *warden.Rejection) problem {
-	return problem{statusOf(r.Reason, rpcstatus.OfTenant(c, r)), r.Reason.String(), r.Decision, r.RetryAfter, r.Task.ID}
+	return problem{statusOf(r.Reason, rpcstatus.OfTenant(c, r)), string(r.Reason), r.Decision, r.RetryAfter, r.Task.ID}
 }
 
-func statusOf(r limiter.Reason, tenant bool) int {
+func statusOf(r decision.RejectionReason, tenant bool) int {
 	switch {
-	case r == limiter.DeadlineExceeded, r == limiter.TimeoutQueued:
+	case r == decision.DeadlineExceeded, r == bulkhead.TimeoutQueued:
 		return http.StatusGatewayTimeout
-	case r == limiter.Canceled:
+	case r == decision.Canceled:
 		return statusClientClosed
 	case tenant: // the others still have slots, or places to wait
 		return http.StatusTooManyRequests

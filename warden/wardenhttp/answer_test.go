@@ -18,7 +18,6 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -36,17 +35,17 @@ func tenant(t testing.TB) *bulkhead.Compartment {
 	return c
 }
 
-func rejected(r limiter.Reason) error {
-	return &warden.Rejection{Explanation: limiter.Explanation{
+func rejected(r decision.RejectionReason) error {
+	return &warden.Rejection{Explanation: decision.Explanation{
 		Reason: r, Decision: &decision.ControlDecision{Seq: 42, TargetConcurrency: 1717}, InFlight: 1818, QueueLen: 1919,
 		Task: warden.Task{Name: "secret"},
 	}}
 }
 
 // spent is the rejection of a tenant that has all slots that it may have.
-func spent(r limiter.Reason) error {
+func spent(r decision.RejectionReason) error {
 	err := rejected(r)
-	err.(*warden.Rejection).Bound = limiter.BoundTenant
+	err.(*warden.Rejection).Bound = bulkhead.BoundTenant
 	return err
 }
 
@@ -62,25 +61,25 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		retryAfter string
 		decision   bool
 	}{
-		{rejected(limiter.PressureHigh), nil, 503, full, "pressure_high", "1", true},
-		{rejected(limiter.QueueOverflow), nil, 503, full, "queue_overflow", "1", true},
-		{rejected(limiter.ProbabilisticShedding), nil, 503, full, "probabilistic_shedding", "1", true},
-		{rejected(limiter.NoSlot), nil, 503, full, "no_slot", "1", true},
-		{rejected(limiter.PriorityDrop), nil, 503, full, "priority_drop", "1", true},
-		{rejected(limiter.DeadlineExceeded), nil, 504, "Gateway Timeout", "deadline_exceeded", "", true},
-		{rejected(limiter.Canceled), nil, 499, "Client Closed Request", "canceled", "", true},
-		{rejected(limiter.Closed), nil, 503, full, "closed", "1", true},
-		{rejected(limiter.QueueOverflow), acme, 429, "Too Many Requests", "queue_overflow", "1", true},
-		{spent(limiter.PressureHigh), acme, 429, "Too Many Requests", "pressure_high", "1", true},
-		{spent(limiter.ProbabilisticShedding), nil, 429, "Too Many Requests", "probabilistic_shedding", "1", true},
-		{rejected(limiter.PressureHigh), acme, 503, full, "pressure_high", "1", true}, // the others' calls are shed too
-		{rejected(limiter.MaxWaitExceeded), acme, 503, full, "max_wait_exceeded", "1", true},
-		{rejected(limiter.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
-		{rejected(limiter.Canceled), acme, 499, "Client Closed Request", "canceled", "", true},
-		{rejected(limiter.Closed), acme, 503, full, "closed", "1", true},
-		{spent(limiter.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
-		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(limiter.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
-		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: spent(limiter.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
+		{rejected(decision.PressureHigh), nil, 503, full, "pressure_high", "1", true},
+		{rejected(decision.QueueOverflow), nil, 503, full, "queue_overflow", "1", true},
+		{rejected(decision.ProbabilisticShedding), nil, 503, full, "probabilistic_shedding", "1", true},
+		{rejected(decision.NoSlot), nil, 503, full, "no_slot", "1", true},
+		{rejected(decision.PriorityDrop), nil, 503, full, "priority_drop", "1", true},
+		{rejected(decision.DeadlineExceeded), nil, 504, "Gateway Timeout", "deadline_exceeded", "", true},
+		{rejected(decision.Canceled), nil, 499, "Client Closed Request", "canceled", "", true},
+		{rejected(decision.Closed), nil, 503, full, "closed", "1", true},
+		{rejected(decision.QueueOverflow), acme, 429, "Too Many Requests", "queue_overflow", "1", true},
+		{spent(decision.PressureHigh), acme, 429, "Too Many Requests", "pressure_high", "1", true},
+		{spent(decision.ProbabilisticShedding), nil, 429, "Too Many Requests", "probabilistic_shedding", "1", true},
+		{rejected(decision.PressureHigh), acme, 503, full, "pressure_high", "1", true}, // the others' calls are shed too
+		{rejected(decision.MaxWaitExceeded), acme, 503, full, "max_wait_exceeded", "1", true},
+		{rejected(decision.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
+		{rejected(decision.Canceled), acme, 499, "Client Closed Request", "canceled", "", true},
+		{rejected(decision.Closed), acme, 503, full, "closed", "1", true},
+		{spent(decision.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
+		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(bulkhead.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
+		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: spent(bulkhead.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
 		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
 		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
 		{retry.ErrThrottled, nil, 503, full, "throttled", "1", false},
@@ -116,7 +115,7 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 				}
 				scope := ""
 				switch {
-				case c.status == 429 || r != nil && r.Bound == limiter.BoundTenant:
+				case c.status == 429 || r != nil && r.Bound == bulkhead.BoundTenant:
 					scope = "tenant"
 				case c.reason == "breaker_open":
 					scope = "compartment"
@@ -145,7 +144,7 @@ func TestHeadersOfOtherContentGo(t *testing.T) {
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control", "Content-Type", "X-Trace"} {
 		rec.Header().Set(name, "7")
 	}
-	if !wardenhttp.WriteError(rec, nil, rejected(limiter.PressureHigh)) {
+	if !wardenhttp.WriteError(rec, nil, rejected(decision.PressureHigh)) {
 		t.Fatal("H5: not ours")
 	}
 	if h := rec.Header(); len(h) != 4 || h.Get("X-Trace") != "7" || h.Get("Content-Type") != "application/problem+json" {
@@ -166,7 +165,7 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	} {
 		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 { return c.draw }})
 		rec := httptest.NewRecorder()
-		m.WriteError(rec, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}, RetryAfter: c.known})
+		m.WriteError(rec, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: c.known})
 		if got := rec.Header().Get("Retry-After"); got != c.want {
 			t.Errorf("H5: %+v: %q", c, got)
 		}
@@ -174,7 +173,7 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	seen := map[string]bool{}
 	for range 200 {
 		rec := httptest.NewRecorder()
-		wardenhttp.WriteError(rec, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}})
+		wardenhttp.WriteError(rec, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}})
 		seen[rec.Header().Get("Retry-After")] = true
 	}
 	if len(seen) != 2 || !seen["1"] || !seen["2"] {
@@ -230,7 +229,7 @@ func TestZeroMiddlewareAnswers500(t *testing.T) {
 	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
-	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(limiter.PressureHigh)) || rec.Code != 503 {
+	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(decision.PressureHigh)) || rec.Code != 503 {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }

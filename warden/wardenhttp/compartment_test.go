@@ -22,7 +22,6 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -285,7 +284,7 @@ func TestSentInACompartment(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rejection *warden.Rejection
-	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &rejection) || rejection.Reason != limiter.QueueOverflow {
+	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &rejection) || rejection.Reason != decision.QueueOverflow {
 		t.Errorf("H8: while the body is unread: %v", err)
 	}
 	resp.Body.Close()

@@ -44,7 +44,7 @@ func TestSlotAllocatesLittle(t *testing.T) {
 // The values of all headers lie side by side, and nobody must notice.
 func TestHeadersAreApart(t *testing.T) {
 	w := &discarding{header: http.Header{}}
-	wardenhttp.WriteError(w, nil, &warden.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh}, RetryAfter: time.Hour})
+	wardenhttp.WriteError(w, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: time.Hour})
 	for name, values := range w.header {
 		if len(values) != 1 {
 			t.Errorf("H5: %s: %q", name, values)

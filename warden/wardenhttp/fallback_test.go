@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -95,7 +95,7 @@ func TestFallbackAnswers(t *testing.T) {
 				}
 				close(stay)
 				fill(t, c, 2)
-				if got := post(); got != "cached" || len(causes) != 2 || !errors.Is(causes[1], limiter.ErrRejected) {
+				if got := post(); got != "cached" || len(causes) != 2 || !errors.Is(causes[1], decision.ErrRejected) {
 					t.Errorf("B9: %s, buffered %t: %q, %v", of, buffered, got, causes)
 				}
 				if diff := cmp.Diff(degraded{Degraded: 2}, fallbacksOf(c)); diff != "" {

@@ -26,7 +26,7 @@ import (
 // The request's context ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's (see
 // Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends
 // through the transport of [NewTransport]. It also marks the slot as held: to acquire another slot of the same warden from inside is a
-// [*limiter.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing
+// [*decision.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing
 // and calls its next.
 //
 // A client that keeps next waiting is cut off, see [Config].Grace. A request whose context's deadline passes while next runs

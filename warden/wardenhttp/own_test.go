@@ -15,7 +15,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -140,7 +140,7 @@ func undecided(t *testing.T) error {
 	defer busy.Release(nil)
 	_, _, err = set.Acquire(t.Context())
 	var rejection *warden.Rejection
-	if !errors.As(err, &rejection) || rejection.Decision == nil || rejection.Decision.Seq != 0 || rejection.Reason != limiter.QueueOverflow {
+	if !errors.As(err, &rejection) || rejection.Decision == nil || rejection.Decision.Seq != 0 || rejection.Reason != decision.QueueOverflow {
 		t.Fatalf("%v", err)
 	}
 	return err

@@ -170,8 +170,8 @@ func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 // whatever else is behind them; and nothing of that is in the answer.
 func TestPropertyTheCauseAlone(t *testing.T) {
 	acme := tenant(t)
-	reasons := []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.ProbabilisticShedding, limiter.PriorityDrop, limiter.DeadlineExceeded,
-		limiter.Canceled, limiter.Closed, limiter.MaxWaitExceeded}
+	reasons := []decision.RejectionReason{decision.PressureHigh, decision.QueueOverflow, decision.ProbabilisticShedding, decision.PriorityDrop, decision.DeadlineExceeded,
+		decision.Canceled, decision.Closed, decision.MaxWaitExceeded}
 	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
 	rapid.Check(t, func(rt *rapid.T) {
 		why := rapid.SampledFrom(reasons).Draw(rt, "reason")
@@ -180,19 +180,19 @@ func TestPropertyTheCauseAlone(t *testing.T) {
 		status, wait := http.StatusServiceUnavailable, strconv.Itoa(max(1, int(math.Ceil(estimate.Seconds()))))
 		var of *bulkhead.Compartment
 		if rapid.Bool().Draw(rt, "a tenant's") {
-			if of = acme; why == limiter.QueueOverflow {
+			if of = acme; why == decision.QueueOverflow {
 				status = http.StatusTooManyRequests
 			}
 		}
 		switch why {
-		case limiter.DeadlineExceeded:
+		case decision.DeadlineExceeded:
 			status, wait = http.StatusGatewayTimeout, ""
-		case limiter.Canceled:
+		case decision.Canceled:
 			status, wait = 499, ""
 		}
 		var answers []string
 		for range 2 {
-			inside := limiter.Explanation{
+			inside := decision.Explanation{
 				Reason: why, InFlight: rapid.IntRange(1e6, 9e6).Draw(rt, "in flight"), QueueLen: rapid.IntRange(1e6, 9e6).Draw(rt, "queued"),
 				Waited:   time.Duration(rapid.IntRange(1e6, 9e6).Draw(rt, "waited")) * time.Hour,
 				Decision: &decision.ControlDecision{Seq: seq, TargetConcurrency: rapid.IntRange(1e6, 9e6).Draw(rt, "target")},

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -75,7 +75,7 @@ func TestPropertyAnyNesting(t *testing.T) {
 			default:
 				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) { return 0, onward(ctx) })
 			}
-			var reentry *limiter.ReentryError
+			var reentry *decision.ReentryError
 			if errors.As(err, &reentry) != again || again && !errors.Is(err, bulkhead.ErrReentry) {
 				rt.Fatalf("H13: %v: %v, again %v", rest, err, again)
 			}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -108,7 +108,7 @@ func TestDeadlineThatPassesInTheQueueIs504(t *testing.T) {
 		g, _ := occupied(t, 1)
 		s := serve(newMiddleware(t, g, wardenhttp.Config{Timeout: time.Millisecond}).Handler(nil))
 		wantStatus(t, s, http.StatusGatewayTimeout)
-		if got := g.Limiter().Stats().RejectedFor(limiter.DeadlineExceeded); got != 1 {
+		if got := g.Limiter().Stats().RejectedFor(decision.DeadlineExceeded); got != 1 {
 			t.Errorf("H5: %d for their deadline", got)
 		}
 	})
@@ -179,7 +179,7 @@ func TestAnswerOfOnesOwn(t *testing.T) {
 			return false
 		}
 		w.WriteHeader(http.StatusTeapot)
-		_, _ = io.WriteString(w, why.Reason.String())
+		_, _ = io.WriteString(w, string(why.Reason))
 		return true
 	}}))(t)
 	for path, want := range map[string]string{"/page": "418 closed", "/other": "503 {"} {

@@ -38,16 +38,16 @@ func (o *told) add(where, id string) {
 	o.ids[where] = append(o.ids[where], id)
 }
 
-func (o *told) recent(all []limiter.Explanation) {
+func (o *told) recent(all []decision.Explanation) {
 	for _, e := range all {
-		if e.Outcome == limiter.Rejected {
+		if e.Outcome == decision.Rejected {
 			o.add("recent", e.Task.ID)
 		}
 	}
 }
 
 func (o *told) Observe(e limiter.Event) {
-	if e.Outcome == limiter.Rejected {
+	if e.Outcome == decision.Rejected {
 		o.add("event", e.Task.ID)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -512,10 +512,10 @@ func TestNilArgumentsAreRejected(t *testing.T) {
 	if rec.Code != http.StatusInternalServerError {
 		t.Errorf("no Middleware: %d", rec.Code)
 	}
-	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(limiter.PressureHigh)) || rec.Code != http.StatusServiceUnavailable {
+	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(decision.PressureHigh)) || rec.Code != http.StatusServiceUnavailable {
 		t.Errorf("no Middleware: %d", rec.Code)
 	}
-	if wardenhttp.WriteError(nil, nil, rejected(limiter.PressureHigh)) {
+	if wardenhttp.WriteError(nil, nil, rejected(decision.PressureHigh)) {
 		t.Error("nobody was told")
 	}
 	if rec = httptest.NewRecorder(); wardenhttp.WriteError(rec, nil, nil) || rec.Body.Len() > 0 {

@@ -41,14 +41,14 @@ func (c *tally) Observe(e limiter.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch e.Outcome {
-	case limiter.Started:
+	case decision.Started:
 		c.started++
-	case limiter.Executed:
+	case decision.Executed:
 		c.executed++
 	default:
 		c.rejected++
 	}
-	if e.Outcome != limiter.Executed {
+	if e.Outcome != decision.Executed {
 		c.tasks = append(c.tasks, e.Task)
 	}
 	close(c.changed)

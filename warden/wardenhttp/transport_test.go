@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -66,7 +66,7 @@ func TestRejectedRequestIsNotSent(t *testing.T) {
 			if !errors.Is(err, warden.ErrRejected) || !errors.As(err, &rejected) || !errors.As(err, &outer) {
 				t.Fatalf("H8: error %v", err)
 			}
-			if rejected.Reason != limiter.PressureHigh || rejected.Task.Name != req.URL.Host {
+			if rejected.Reason != decision.PressureHigh || rejected.Task.Name != req.URL.Host {
 				t.Errorf("H8: %v", rejected)
 			}
 			if got := sent.closes.Load(); got != 1 {

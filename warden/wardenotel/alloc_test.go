@@ -33,7 +33,7 @@ func TestAllocations(t *testing.T) {
 	ctx := t.Context()
 	unsampled, span := trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())).Tracer("test").Start(ctx, "request")
 	defer span.End()
-	why := error(&limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.Closed}})
+	why := error(&decision.Rejection{Explanation: decision.Explanation{Reason: decision.Closed}})
 	call := bulkhead.Event{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded, Took: time.Millisecond}
 	for _, c := range []struct {
 		name string

@@ -256,13 +256,13 @@ func TestAPanickingMeterIsContained(t *testing.T) {
 func TestTimesGoWhereTheyBelong(t *testing.T) {
 	mp, reader := provider(t)
 	l := must(wardenotel.NewLimiterTimes(wardenotel.TimesConfig{Name: "l", MeterProvider: mp}))(t)
-	observe := func(o limiter.Outcome, waited, took time.Duration) {
-		l.Observe(limiter.Event{Explanation: limiter.Explanation{Outcome: o, Waited: waited}, Took: took})
+	observe := func(o decision.Outcome, waited, took time.Duration) {
+		l.Observe(limiter.Event{Explanation: decision.Explanation{Outcome: o, Waited: waited}, Took: took})
 	}
-	observe(limiter.Started, 2*time.Second, 0)
-	observe(limiter.Executed, 2*time.Second, 4*time.Second)
-	observe(limiter.Rejected, 8*time.Second, 0)
-	observe(limiter.OutcomeCanceled, 16*time.Second, 0)
+	observe(decision.Started, 2*time.Second, 0)
+	observe(decision.Executed, 2*time.Second, 4*time.Second)
+	observe(decision.Rejected, 8*time.Second, 0)
+	observe(decision.OutcomeCanceled, 16*time.Second, 0)
 	c := must(wardenotel.NewCompartmentTimes(wardenotel.TimesConfig{Name: "s", MeterProvider: mp}))(t)
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // eventRejected is the name of the event that [RecordRejection] adds.
@@ -73,7 +73,7 @@ const (
 
 // explain is what there is to say of a rejection; nil: err is none.
 func explain(err error) []attribute.KeyValue {
-	var rejection *limiter.Rejection
+	var rejection *decision.Rejection
 	var timeout *bulkhead.TimeoutError
 	var open *bulkhead.BreakerOpenError
 	var reentry *bulkhead.ReentryError
@@ -89,11 +89,11 @@ func explain(err error) []attribute.KeyValue {
 		}
 		return request(attrs, timeout.RequestID)
 	case errors.As(err, &open):
-		return request([]attribute.KeyValue{reasonKey.String(limiter.BreakerOpen.String()), compartment(open.Compartment)}, open.RequestID)
+		return request([]attribute.KeyValue{reasonKey.String(string(bulkhead.BreakerOpen)), compartment(open.Compartment)}, open.RequestID)
 	case errors.As(err, &reentry):
-		return []attribute.KeyValue{reasonKey.String(limiter.Reentry.String()), keyOf("limiter").String(short(reentry.Limiter))}
+		return []attribute.KeyValue{reasonKey.String(string(decision.Reentry)), keyOf("limiter").String(short(reentry.Limiter))}
 	case errors.As(err, &rejection):
-		return append([]attribute.KeyValue{reasonKey.String(rejection.Reason.String())}, explained(rejection)...)
+		return append([]attribute.KeyValue{reasonKey.String(string(rejection.Reason))}, explained(rejection)...)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func request(attrs []attribute.KeyValue, id string) []attribute.KeyValue {
 }
 
 // explained is an explanation but for its reason.
-func explained(r *limiter.Rejection) []attribute.KeyValue {
+func explained(r *decision.Rejection) []attribute.KeyValue {
 	e := r.Explain()
 	attrs := []attribute.KeyValue{
 		keyOf("limiter").String(short(e.Limiter)),
@@ -130,7 +130,7 @@ func explained(r *limiter.Rejection) []attribute.KeyValue {
 		}
 		attrs = append(attrs,
 			decisionKey.Int64(int64(d.Seq)),
-			attribute.String("stopbank.decision.state", e.DecisionState.String()),
+			attribute.String("stopbank.decision.state", string(e.DecisionState)),
 			attribute.Int("stopbank.decision.target", d.TargetConcurrency),
 			attribute.Float64("stopbank.decision.shed", d.ShedProbability),
 			attribute.StringSlice("stopbank.decision.reasons", reasons),

@@ -72,7 +72,7 @@ func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 		Seq: 9, TargetConcurrency: 1, Expected: time.Second, ShedProbability: .25, Reasons: []decision.Reason{decision.NewReason("queueing", "lag_seconds", .5, decision.Tighten)},
 	}}))(t)
 	must(l.TryAcquire(limiter.Task{}))(t)
-	_, err := l.TryAcquire(limiter.Task{Name: "quote\xff" + strings.Repeat("x", 1000), ID: "4bf92f", Priority: limiter.High})
+	_, err := l.TryAcquire(limiter.Task{Name: "quote\xff" + strings.Repeat("x", 1000), ID: "4bf92f", Priority: decision.High})
 	attrs := told(t, fmt.Errorf("no price: %w", err))
 	for key, want := range map[attribute.Key]any{
 		"stopbank.reason": "no_slot", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64), "stopbank.wait.duration": 0.,
@@ -92,14 +92,14 @@ func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 	if _, there := attrs["stopbank.shed_below"]; there {
 		t.Error("there was no cut")
 	}
-	shed := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.PressureHigh, ShedBelow: limiter.High}}
+	shed := &decision.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh, ShedBelow: decision.High}}
 	if attrs := told(t, shed); attrs["stopbank.shed_below"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
 		t.Errorf("%v", attrs)
 	}
 }
 
 func TestOtherRejections(t *testing.T) {
-	queued := &limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.DeadlineExceeded, Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
+	queued := &decision.Rejection{Explanation: decision.Explanation{Reason: decision.DeadlineExceeded, Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
 	for reason, err := range map[string]error{
 		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second, RequestID: "4bf92f"},
 		"timeout_queued":  &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Queued, Rejection: queued},
@@ -135,7 +135,7 @@ func (brokenSpan) IsRecording() bool                     { return true }
 func (brokenSpan) AddEvent(string, ...trace.EventOption) { panic("on purpose") }
 
 func TestABrokenSpanIsContained(t *testing.T) {
-	why := error(&limiter.Rejection{Explanation: limiter.Explanation{Reason: limiter.Closed}})
+	why := error(&decision.Rejection{Explanation: decision.Explanation{Reason: decision.Closed}})
 	if err := wardenotel.RecordRejection(trace.ContextWithSpan(t.Context(), brokenSpan{}), why); err != why {
 		t.Error(err)
 	}

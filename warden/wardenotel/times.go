@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
@@ -68,8 +69,8 @@ type LimiterTimes struct {
 
 // waited are the attributes of the queue wait.
 type waited struct {
-	outcome limiter.Outcome
-	class   limiter.Priority
+	outcome decision.Outcome
+	class   decision.Priority
 }
 
 // NewLimiterTimes returns histograms for limiter.Config.Observer: stopbank.limiter.wait.duration, by stopbank.outcome and
@@ -82,8 +83,8 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 	name := keyOf("limiter").String(cfg.Name)
 	t := &LimiterTimes{map[waited]recorder{}, newRecorder(execution, name)}
 	for _, class := range facts.Classes() {
-		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.OutcomeCanceled} {
-			t.waited[waited{o, class}] = newRecorder(wait, name, keyOf("outcome").String(o.String()), keyOf("priority").String(class.String()))
+		for _, o := range []decision.Outcome{decision.Started, decision.Rejected, decision.OutcomeCanceled} {
+			t.waited[waited{o, class}] = newRecorder(wait, name, keyOf("outcome").String(string(o)), keyOf("priority").String(class.String()))
 		}
 	}
 	return t, nil
@@ -91,7 +92,7 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 
 // Observe implements limiter.Observer.
 func (t *LimiterTimes) Observe(e limiter.Event) {
-	if e.Outcome == limiter.Executed {
+	if e.Outcome == decision.Executed {
 		t.executed.record(e.Took.Seconds())
 	} else if r, ok := t.waited[waited{e.Outcome, e.Task.Priority.Class()}]; ok {
 		r.record(e.Waited.Seconds())

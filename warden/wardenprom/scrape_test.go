@@ -59,17 +59,17 @@ func everything(t testing.TB) *prometheus.Registry {
 	must(l.TryAcquire(limiter.Task{}))(t)
 
 	rehearsal := newLimiter(t, 0, nil)
-	if err := rehearsal.SetMode(limiter.DryRun); err != nil {
+	if err := rehearsal.SetMode(decision.DryRun); err != nil {
 		t.Fatal(err)
 	}
 	must(rehearsal.TryAcquire(limiter.Task{}))(t).Release()
 
 	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "shop"}))(t)
 	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: calls, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "checkout", Guaranteed: 4, Lendable: 1, MaxQueue: 3, Max: 5, Criticality: limiter.Critical},
+		{Name: "checkout", Guaranteed: 4, Lendable: 1, MaxQueue: 3, Max: 5, Criticality: decision.Critical},
 		{Name: "api", Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
 		{Name: "slow", Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond},
-		{Name: "rehearsal", Guaranteed: 1, Mode: limiter.DryRun},
+		{Name: "rehearsal", Guaranteed: 1, Mode: decision.DryRun},
 	}}))(t)
 	for range 3 {
 		_, _ = bulkhead.Do(t.Context(), set.Compartment("checkout"), func(context.Context) (int, error) { return 1, nil })

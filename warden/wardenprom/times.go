@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
@@ -64,8 +65,8 @@ type LimiterTimes struct {
 
 // waited are the labels of the queue wait.
 type waited struct {
-	outcome limiter.Outcome
-	class   limiter.Priority
+	outcome decision.Outcome
+	class   decision.Priority
 }
 
 // NewLimiterTimes returns histograms for limiter.Config.Observer. The error is an [*InvalidError].
@@ -80,8 +81,8 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 		execution: histogram(limiterExecution, helpLimiterExecution, "limiter", cfg.Name, buckets),
 	}
 	for _, class := range facts.Classes() {
-		for _, o := range []limiter.Outcome{limiter.Started, limiter.Rejected, limiter.OutcomeCanceled} {
-			t.waited[waited{o, class}] = t.wait.WithLabelValues(o.String(), class.String())
+		for _, o := range []decision.Outcome{decision.Started, decision.Rejected, decision.OutcomeCanceled} {
+			t.waited[waited{o, class}] = t.wait.WithLabelValues(string(o), class.String())
 		}
 	}
 	t.executed = t.execution.WithLabelValues()
@@ -90,7 +91,7 @@ func NewLimiterTimes(cfg TimesConfig) (*LimiterTimes, error) {
 
 // Observe implements limiter.Observer.
 func (t *LimiterTimes) Observe(e limiter.Event) {
-	if e.Outcome == limiter.Executed {
+	if e.Outcome == decision.Executed {
 		t.executed.Observe(e.Took.Seconds())
 	} else if h, ok := t.waited[waited{e.Outcome, e.Task.Priority.Class()}]; ok {
 		h.Observe(e.Waited.Seconds())

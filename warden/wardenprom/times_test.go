@@ -10,20 +10,21 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
-func event(o limiter.Outcome, waited, took time.Duration) limiter.Event {
-	return limiter.Event{Explanation: limiter.Explanation{Outcome: o, Waited: waited}, Took: took}
+func event(o decision.Outcome, waited, took time.Duration) limiter.Event {
+	return limiter.Event{Explanation: decision.Explanation{Outcome: o, Waited: waited}, Took: took}
 }
 
 func TestTimesGoWhereTheyBelong(t *testing.T) {
 	l := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "l", Buckets: []float64{1, 10}}))(t)
-	l.Observe(event(limiter.Started, 2*time.Second, 0))
-	l.Observe(event(limiter.Executed, 2*time.Second, 4*time.Second))
-	l.Observe(event(limiter.Rejected, 8*time.Second, 0))
-	l.Observe(event(limiter.OutcomeCanceled, 16*time.Second, 0))
+	l.Observe(event(decision.Started, 2*time.Second, 0))
+	l.Observe(event(decision.Executed, 2*time.Second, 4*time.Second))
+	l.Observe(event(decision.Rejected, 8*time.Second, 0))
+	l.Observe(event(decision.OutcomeCanceled, 16*time.Second, 0))
 	c := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "s"}))(t)
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
@@ -55,7 +56,7 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 func TestNativeHistogramsAreBounded(t *testing.T) {
 	l := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "l"}))(t)
 	for range 20_000 {
-		l.Observe(event(limiter.Executed, 0, time.Duration(rand.Int64()>>rand.IntN(63))))
+		l.Observe(event(decision.Executed, 0, time.Duration(rand.Int64()>>rand.IntN(63))))
 	}
 	families := must(registered(t, l).Gather())(t)
 	for _, f := range families {
@@ -76,7 +77,7 @@ func TestNativeHistogramsAreBounded(t *testing.T) {
 
 func BenchmarkLimiterTimes(b *testing.B) {
 	times := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "observed"}))(b)
-	e := event(limiter.Executed, 0, time.Millisecond)
+	e := event(decision.Executed, 0, time.Millisecond)
 	for b.Loop() {
 		times.Observe(e)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // Bulkhead returns the observer for one set (bulkhead.Config.Observer). Tenants are logged as their compartment. Observe does
@@ -53,7 +52,7 @@ func (o *setLog) Observe(e bulkhead.Event) {
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 	p := o.compartments.of(e.Compartment, func() *episodes { p := o.log.episodes(); return &p })
 	switch {
-	case e.Outcome == bulkhead.Rejected && e.Reason == limiter.Canceled: // the caller canceled; nothing was rejected
+	case e.Outcome == bulkhead.Rejected && e.Reason == decision.Canceled: // the caller canceled; nothing was rejected
 	case e.Outcome == bulkhead.Rejected:
 		level := severity(e.Criticality)
 		switch p.rejected.reject(now, e.Reason, level) {
@@ -64,7 +63,7 @@ func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 			o.log.sample(o.sampleLine(enforced+msgRejected, e))
 		}
 	default:
-		if e.WouldReject != 0 {
+		if e.WouldReject != "" {
 			switch p.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
 			case begins:
 				o.log.change(now, begun(dryRun, slog.LevelInfo, e))
@@ -119,14 +118,14 @@ func about(e bulkhead.Event) []slog.Attr {
 	if e.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
 	}
-	if e.Reason != 0 {
-		attrs = append(attrs, slog.String("reason", e.Reason.String()))
+	if e.Reason != "" {
+		attrs = append(attrs, slog.String("reason", string(e.Reason)))
 	}
-	if e.WouldReject != 0 {
-		attrs = append(attrs, slog.String("would_reject", e.WouldReject.String()))
+	if e.WouldReject != "" {
+		attrs = append(attrs, slog.String("would_reject", string(e.WouldReject)))
 	}
 	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
-	var rejection *limiter.Rejection
+	var rejection *decision.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
 		said := *rejection

@@ -5,11 +5,12 @@ package wardenslog
 import (
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // The messages about an episode, and how those of a dry run begin. Values are in attributes, so that lines can be grouped by message.
@@ -24,11 +25,11 @@ const (
 )
 
 // severity is the level of rejecting work of this priority: background work is there to be rejected first.
-func severity(p limiter.Priority) slog.Level {
+func severity(p decision.Priority) slog.Level {
 	switch p.Class() {
-	case limiter.Background:
+	case decision.Background:
 		return slog.LevelInfo
-	case limiter.Critical:
+	case decision.Critical:
 		return slog.LevelError
 	}
 	return slog.LevelWarn
@@ -79,13 +80,15 @@ func (p *episodes) end(at time.Time, now time.Duration, kind, name string) {
 
 // episode counts the rejections of one limiter or compartment.
 type episode struct {
-	log      *Logger
-	of       string        // enforced or dryRun
-	since    atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: nothing is rejected
-	worst    atomic.Int64  // the highest severity in it, and 1; 0: none
-	last     atomic.Int64  // when something was rejected last
-	seen     atomic.Uint64 // rejections that began none
-	rejected [limiter.Reentry + 1]atomic.Uint64
+	log   *Logger
+	of    string        // enforced or dryRun
+	since atomic.Int64  // when it began, in nanoseconds from the logger's epoch; 0: nothing is rejected
+	worst atomic.Int64  // the highest severity in it, and 1; 0: none
+	last  atomic.Int64  // when something was rejected last
+	seen  atomic.Uint64 // rejections that began none
+
+	mu       sync.Mutex // guards rejected
+	rejected map[decision.RejectionReason]uint64
 }
 
 // The turns that an episode takes with a rejection.
@@ -99,12 +102,9 @@ const (
 )
 
 // reject counts a rejection and returns how to log it. The line of a sampled one has been paid for.
-func (p *episode) reject(now time.Duration, reason limiter.Reason, level slog.Level) turn {
+func (p *episode) reject(now time.Duration, reason decision.RejectionReason, level slog.Level) turn {
 	p.last.Store(int64(now))
-	if reason > limiter.Reentry { // of an event that somebody made
-		reason = 0
-	}
-	p.rejected[reason].Add(1)
+	p.count(reason)
 	first, worse := p.since.Load() == 0 && p.since.CompareAndSwap(0, int64(now)), p.raise(int64(level)+1)
 	switch {
 	case first:
@@ -116,6 +116,15 @@ func (p *episode) reject(now time.Duration, reason limiter.Reason, level slog.Le
 		return silent
 	}
 	return sampled
+}
+
+func (p *episode) count(reason decision.RejectionReason) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rejected == nil {
+		p.rejected = map[decision.RejectionReason]uint64{}
+	}
+	p.rejected[reason]++
 }
 
 // raise records a severity, and reports whether it is the highest so far.
@@ -145,11 +154,12 @@ func (p *episode) tryEnd(now time.Duration) (lasted time.Duration, ended bool) {
 // endLine returns the line about the end, and resets the counts.
 func (p *episode) endLine(at time.Time, of slog.Attr, lasted time.Duration) line {
 	var counts []any
-	for reason := range p.rejected {
-		if n := p.rejected[reason].Swap(0); n > 0 {
-			counts = append(counts, slog.Uint64(limiter.Reason(reason).String(), n)) //nolint:gosec // there are few
-		}
+	p.mu.Lock()
+	for _, reason := range slices.Sorted(maps.Keys(p.rejected)) {
+		counts = append(counts, slog.Uint64(string(reason), p.rejected[reason]))
 	}
+	p.rejected = nil
+	p.mu.Unlock()
 	return line{at: at, level: slog.LevelInfo, text: p.of + msgEnded, attrs: func() []slog.Attr {
 		return []slog.Attr{of, slog.Duration("lasted", lasted), slog.Group("rejected", counts...), slog.Uint64("left_out", p.log.leftOut.Swap(0))}
 	}}

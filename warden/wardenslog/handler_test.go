@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
@@ -43,7 +44,7 @@ func TestABrokenHandlerCostsItsLine(t *testing.T) {
 				return nil
 			}))
 			for range 10 {
-				log.Observe(event(limiter.Rejected, limiter.Closed))
+				log.Observe(event(decision.Rejected, decision.Closed))
 			}
 			if err := log.Flush(t.Context()); err != nil || calls != 10 || log.Stats() != (wardenslog.Stats{Written: 5, Failed: 5}) {
 				t.Errorf("%v after %d calls: %+v", err, calls, log.Stats())

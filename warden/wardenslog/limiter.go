@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -17,7 +18,7 @@ type limiterLog struct {
 	log *Logger
 	episodes
 
-	decisionState atomic.Uint32 // of the decision that ruled last
+	stale atomic.Bool // the last decision is
 }
 
 // Observe logs an event of a limiter, or counts it: a Logger is the observer of any number of limiters (limiter.Config.Observer).
@@ -30,7 +31,7 @@ func (l *Logger) Observe(e limiter.Event) {
 func (o *limiterLog) observe(e limiter.Event) {
 	now := o.log.sinceEpoch(e.At)
 	switch e.Outcome {
-	case limiter.Rejected:
+	case decision.Rejected:
 		o.rule(e, now)
 		level := severity(e.Task.Priority)
 		switch o.rejected.reject(now, e.Reason, level) {
@@ -41,9 +42,9 @@ func (o *limiterLog) observe(e limiter.Event) {
 		case sampled:
 			o.log.sample(o.log.rejectedBy(enforced, e))
 		}
-	case limiter.Started:
+	case decision.Started:
 		o.rule(e, now)
-		if e.WouldReject != 0 {
+		if e.WouldReject != "" {
 			switch o.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
 			case begins:
 				o.log.change(now, rejecting(dryRun+msgStarted, slog.LevelInfo, e))
@@ -53,19 +54,18 @@ func (o *limiterLog) observe(e limiter.Event) {
 			}
 		}
 		o.end(e.At, now, "limiter", e.Limiter)
-	case limiter.Executed: // it tells of the decision under which it started
+	case decision.Executed: // it tells of the decision under which it started
 		o.end(e.At, now, "limiter", e.Limiter)
-	case limiter.ModeChanged:
+	case decision.ModeChanged:
 		o.log.valve(e.At, e.Mode, "limiter", e.Limiter)
-	case limiter.OutcomeCanceled: // the caller canceled; nothing was rejected
+	case decision.OutcomeCanceled: // the caller canceled; nothing was rejected
 	}
 }
 
 // rule logs that decisions have become stale, or fresh again.
 func (o *limiterLog) rule(e limiter.Event, now time.Duration) {
-	was, is := limiter.DecisionState(o.decisionState.Load()), e.DecisionState
-	if was != is && o.decisionState.CompareAndSwap(uint32(was), uint32(is)) && (was == limiter.Stale || is == limiter.Stale) {
-		o.log.change(now, staleLine(e.At, e.DecisionState == limiter.Stale, slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision)))
+	if stale := e.DecisionState == decision.Stale; o.stale.Load() != stale && o.stale.CompareAndSwap(!stale, stale) {
+		o.log.change(now, staleLine(e.At, stale, slog.String("limiter", e.Limiter), slog.Any("decision", e.Decision)))
 	}
 }
 
@@ -98,11 +98,11 @@ func (l *Logger) rejectedBy(of string, e limiter.Event) line {
 
 // valve logs a change of the mode, one that leaves the service without protection or one that brings it back, whatever else was
 // logged in this second.
-func (l *Logger) valve(at time.Time, mode limiter.Mode, kind, name string) {
+func (l *Logger) valve(at time.Time, mode decision.Mode, kind, name string) {
 	n := line{at: at, level: slog.LevelWarn, text: "stopbank: not enforcing", attrs: func() []slog.Attr {
 		return []slog.Attr{slog.String(kind, name), slog.String("mode", mode.String())}
 	}}
-	if mode == limiter.Enforce {
+	if mode == decision.Enforce {
 		n.level, n.text = slog.LevelInfo, "stopbank: enforcing"
 	}
 	l.put(n)
@@ -111,7 +111,7 @@ func (l *Logger) valve(at time.Time, mode limiter.Mode, kind, name string) {
 // why is a rejection with what lines are grouped by in front.
 func why(e limiter.Event) []slog.Attr {
 	return request(e.Task.ID,
-		slog.String("limiter", e.Limiter), slog.String("reason", cmp.Or(e.Reason, e.WouldReject).String()), slog.String("priority", e.Task.Priority.Class().String()),
+		slog.String("limiter", e.Limiter), slog.String("reason", string(cmp.Or(e.Reason, e.WouldReject))), slog.String("priority", e.Task.Priority.Class().String()),
 		slog.Any("why", bounded(e.Explanation)),
 	)
 }
@@ -120,7 +120,7 @@ func why(e limiter.Event) []slog.Attr {
 const longest = 256
 
 // bounded has no ID: the line has it.
-func bounded(e limiter.Explanation) limiter.Explanation {
+func bounded(e decision.Explanation) decision.Explanation {
 	e.Task.Name, e.Task.ID = short(e.Task.Name), ""
 	return e
 }

@@ -27,13 +27,13 @@ func TestAStormIsAFewLines(t *testing.T) {
 		const storm = 100_000
 		for range 4 { // 4 seconds of it
 			for range storm / 4 {
-				log.Observe(event(limiter.Rejected, limiter.PressureHigh))
+				log.Observe(event(decision.Rejected, decision.PressureHigh))
 			}
 			synctest.Wait()
 			time.Sleep(time.Second)
 		}
 		time.Sleep(10 * time.Second)
-		log.Observe(event(limiter.Executed, 0))
+		log.Observe(event(decision.Executed, ""))
 		synctest.Wait()
 
 		lines := b.lines(t)
@@ -68,7 +68,7 @@ func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Every: 3, PerSecond: 1000})
 		for range 1 + 7 {
-			log.Observe(event(limiter.Rejected, limiter.QueueOverflow))
+			log.Observe(event(decision.Rejected, decision.QueueOverflow))
 			synctest.Wait()
 		}
 		var left []uint64
@@ -96,28 +96,28 @@ func TestChanges(t *testing.T) {
 				t.Errorf("logged %q, want %q", got, want)
 			}
 		}
-		decisionState := func(o limiter.Outcome, s limiter.DecisionState) limiter.Event {
-			e := event(o, 0)
+		decisionState := func(o decision.Outcome, s decision.DecisionState) limiter.Event {
+			e := event(o, "")
 			e.DecisionState = s
 			return e
 		}
-		step(one, decisionState(limiter.Started, limiter.Initial))
-		step(one, decisionState(limiter.Started, limiter.Applied))
-		step(one, decisionState(limiter.Started, limiter.Stale), "control decisions are stale")
-		step(one, decisionState(limiter.Executed, limiter.Applied)) // it started before
-		step(one, decisionState(limiter.Started, limiter.Stale))
-		step(one, decisionState(limiter.Started, limiter.Applied), "control decisions are fresh again")
-		step(one, event(limiter.OutcomeCanceled, limiter.Canceled))
+		step(one, decisionState(decision.Started, decision.Initial))
+		step(one, decisionState(decision.Started, decision.Applied))
+		step(one, decisionState(decision.Started, decision.Stale), "control decisions are stale")
+		step(one, decisionState(decision.Executed, decision.Applied)) // it started before
+		step(one, decisionState(decision.Started, decision.Stale))
+		step(one, decisionState(decision.Started, decision.Applied), "control decisions are fresh again")
+		step(one, event(decision.OutcomeCanceled, decision.Canceled))
 
-		step(one, event(limiter.Rejected, limiter.PriorityDrop), "rejecting started")
-		step(other, event(limiter.Rejected, limiter.PriorityDrop), "rejecting started")
-		step(one, event(limiter.Rejected, limiter.DeadlineExceeded), "rejected")
+		step(one, event(decision.Rejected, decision.PriorityDrop), "rejecting started")
+		step(other, event(decision.Rejected, decision.PriorityDrop), "rejecting started")
+		step(one, event(decision.Rejected, decision.DeadlineExceeded), "rejected")
 		time.Sleep(1999 * time.Millisecond)
-		step(one, event(limiter.Executed, 0))
+		step(one, event(decision.Executed, ""))
 		time.Sleep(time.Millisecond)
-		step(one, event(limiter.Started, 0), "rejecting ended")
-		step(one, event(limiter.Executed, 0))
-		step(one, event(limiter.Rejected, limiter.Closed), "rejecting started")
+		step(one, event(decision.Started, ""), "rejecting ended")
+		step(one, event(decision.Executed, ""))
+		step(one, event(decision.Rejected, decision.Closed), "rejecting started")
 		if got := b.lines(t)[5].Rejected; len(got) != 2 || got["priority_drop"] != 1 || got["deadline_exceeded"] != 1 {
 			t.Errorf("rejected %v", got)
 		}
@@ -132,9 +132,9 @@ func TestLevelsFollowPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{Samples: slog.LevelDebug})
 		var want []string
-		step := func(p limiter.Priority, lines ...string) {
+		step := func(p decision.Priority, lines ...string) {
 			t.Helper()
-			e := event(limiter.Rejected, limiter.QueueOverflow)
+			e := event(decision.Rejected, decision.QueueOverflow)
 			e.Task.Priority = p
 			log.Observe(e)
 			synctest.Wait()
@@ -148,20 +148,20 @@ func TestLevelsFollowPriorities(t *testing.T) {
 			}
 		}
 		const started, worse = " stopbank: rejecting started ", " stopbank: rejecting reached a higher priority "
-		step(limiter.Background, "INFO"+started+"background")
+		step(decision.Background, "INFO"+started+"background")
 		step(-1)
-		step(limiter.Normal, "WARN"+worse+"normal")
-		step(limiter.High)
-		step(limiter.Background)
-		step(limiter.Critical, "ERROR"+worse+"critical")
-		step(limiter.Critical)
-		step(limiter.Normal)
+		step(decision.Normal, "WARN"+worse+"normal")
+		step(decision.High)
+		step(decision.Background)
+		step(decision.Critical, "ERROR"+worse+"critical")
+		step(decision.Critical)
+		step(decision.Normal)
 		time.Sleep(10 * time.Second)
-		log.Observe(event(limiter.Started, 0))
-		step(limiter.Critical, "INFO stopbank: rejecting ended ", "ERROR"+started+"critical")
+		log.Observe(event(decision.Started, ""))
+		step(decision.Critical, "INFO stopbank: rejecting ended ", "ERROR"+started+"critical")
 		time.Sleep(10 * time.Second)
-		log.Observe(event(limiter.Started, 0))
-		step(limiter.High, "INFO stopbank: rejecting ended ", "WARN"+started+"high")
+		log.Observe(event(decision.Started, ""))
+		step(decision.High, "INFO stopbank: rejecting ended ", "WARN"+started+"high")
 	})
 }
 
@@ -170,8 +170,8 @@ func TestFlappingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open(t, wardenslog.Config{PerSecond: 3})
 		for i := range 1000 {
-			e := event(limiter.Started, 0)
-			e.DecisionState = limiter.Applied + limiter.DecisionState(i%2)
+			e := event(decision.Started, "")
+			e.DecisionState = []decision.DecisionState{decision.Applied, decision.Stale}[i%2]
 			log.Observe(e)
 			synctest.Wait()
 		}
@@ -188,11 +188,11 @@ func TestLevels(t *testing.T) {
 		level.Set(slog.LevelError)
 		log, b := open(t, wardenslog.Config{Samples: &level})
 		for range 2 {
-			log.Observe(event(limiter.Rejected, limiter.Closed))
+			log.Observe(event(decision.Rejected, decision.Closed))
 		}
 		synctest.Wait()
 		level.Set(slog.LevelDebug)
-		log.Observe(event(limiter.Rejected, limiter.Closed))
+		log.Observe(event(decision.Rejected, decision.Closed))
 		synctest.Wait()
 		if lines := b.lines(t); len(lines) != 2 || lines[0].Level != "WARN" || lines[1].Level != "ERROR" || log.Stats().Written != 3 {
 			t.Errorf("%+v", lines)
@@ -204,7 +204,7 @@ func TestLevels(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	log, b := open(t, wardenslog.Config{})
 	for _, name := range []string{"a\n{\"msg\":\"forged\"}", "\xff\xfe", strings.Repeat("ü", 1<<20)} {
-		e := event(limiter.Rejected, limiter.Closed)
+		e := event(decision.Rejected, decision.Closed)
 		e.Task.Name = name
 		log.Observe(e)
 	}
@@ -279,17 +279,17 @@ func TestValves(t *testing.T) {
 		}
 		ask() // a change of its own
 		for range 2 {
-			for _, mode := range []limiter.Mode{limiter.Bypass, limiter.DryRun, limiter.Enforce} {
+			for _, mode := range []decision.Mode{decision.Bypass, decision.DryRun, decision.Enforce} {
 				noError(t, l.SetMode(mode))
 				synctest.Wait()
 			}
 		}
-		noError(t, l.SetMode(limiter.DryRun))
+		noError(t, l.SetMode(decision.DryRun))
 		time.Sleep(10 * time.Second)
 		ask()
 		time.Sleep(time.Second)
 		ask()
-		noError(t, l.SetMode(limiter.Bypass))
+		noError(t, l.SetMode(decision.Bypass))
 		time.Sleep(2 * time.Second)
 		ask()
 		var got []string

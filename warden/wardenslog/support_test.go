@@ -97,9 +97,9 @@ func open(t testing.TB, cfg wardenslog.Config) (*wardenslog.Logger, *book) {
 	return mustNew(t, cfg), b
 }
 
-func event(o limiter.Outcome, r limiter.Reason) limiter.Event {
-	return limiter.Event{Explanation: limiter.Explanation{
-		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: limiter.Applied, Decision: &decision.ControlDecision{Seq: 4},
+func event(o decision.Outcome, r decision.RejectionReason) limiter.Event {
+	return limiter.Event{Explanation: decision.Explanation{
+		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: decision.Applied, Decision: &decision.ControlDecision{Seq: 4},
 	}}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -64,7 +64,7 @@ func home(c *bulkhead.Compartment, url string) http.HandlerFunc {
 
 func run(addr string) error {
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "payments", Guaranteed: 15, MaxQueue: 50, Timeout: time.Second, Criticality: limiter.Critical},
+		{Name: "payments", Guaranteed: 15, MaxQueue: 50, Timeout: time.Second, Criticality: decision.Critical},
 		{Name: "recommendations", Guaranteed: 5, Timeout: 300 * time.Millisecond},
 	}})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -15,9 +16,9 @@ import (
 func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 	s := l.Stats()
 	p("stopbank_limiter_target", float64(s.Target), name)
-	p("stopbank_limiter_decision_stale", truth(s.DecisionState == limiter.Stale), name)
+	p("stopbank_limiter_decision_stale", truth(s.DecisionState == decision.Stale), name)
 	p("stopbank_limiter_observer_panics_total", float64(s.ObserverPanics), name)
-	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+	for m := decision.Enforce; m <= decision.Bypass; m++ {
 		p("stopbank_limiter_mode", truth(s.Mode == m), name, m.String())
 	}
 	for _, class := range Classes() {
@@ -27,25 +28,25 @@ func ReadLimiter(p Put, name string, l *limiter.Limiter) {
 		p("stopbank_limiter_submitted_total", float64(t.Submitted), name, priority)
 		p("stopbank_limiter_executed_total", float64(t.Executed), name, priority)
 		p("stopbank_limiter_canceled_total", float64(t.Canceled), name, priority)
-		for r := limiter.PressureHigh; r <= limiter.Closed; r++ {
-			if r != limiter.Canceled {
-				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), name, r.String(), priority)
+		for _, r := range limiter.Reasons() {
+			if r != decision.Canceled {
+				p("stopbank_limiter_rejected_total", float64(t.RejectedFor(r)), name, string(r), priority)
 			}
 		}
 		for _, r := range judgements() {
-			p("stopbank_limiter_would_reject_total", float64(t.WouldRejectFor(r)), name, r.String(), priority)
+			p("stopbank_limiter_would_reject_total", float64(t.WouldRejectFor(r)), name, string(r), priority)
 		}
 	}
 }
 
 // judgements are the reasons of a dry run: those that are known when a task comes.
-func judgements() []limiter.Reason {
-	return []limiter.Reason{limiter.PressureHigh, limiter.QueueOverflow, limiter.NoSlot, limiter.ProbabilisticShedding, limiter.DeadlineExceeded}
+func judgements() []decision.RejectionReason {
+	return []decision.RejectionReason{decision.PressureHigh, decision.QueueOverflow, decision.NoSlot, decision.ProbabilisticShedding, decision.DeadlineExceeded}
 }
 
 // Classes are those of priorities, whose names are the values of the label priority.
-func Classes() []limiter.Priority {
-	return []limiter.Priority{limiter.Background, limiter.Normal, limiter.High, limiter.Critical}
+func Classes() []decision.Priority {
+	return []decision.Priority{decision.Background, decision.Normal, decision.High, decision.Critical}
 }
 
 // ReadWarden says what a warden and its limiter has counted.
@@ -161,19 +162,19 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	for o := bulkhead.Succeeded; o < bulkhead.Rejected; o++ {
 		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
 	}
-	for r := limiter.PressureHigh; r <= limiter.Reentry; r++ { // those that have not occurred as well: an increase needs something to begin from
-		reason := r.String()
+	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) { // those that have not occurred as well: an increase needs something to begin from
+		reason := string(r)
 		show("rejected_total", float64(c.Rejected[reason]), reason)
 		show("left_total", float64(c.Left[reason]), reason)
 	}
-	for m := limiter.Enforce; m <= limiter.Bypass; m++ {
+	for m := decision.Enforce; m <= decision.Bypass; m++ {
 		show("mode", truth(c.Mode == m), m.String())
 	}
 	level("without_slot", c.WithoutSlot)
 	for _, r := range judgements() {
-		show("would_reject_total", float64(c.WouldReject[r.String()]), r.String())
+		show("would_reject_total", float64(c.WouldReject[string(r)]), string(r))
 	}
-	show("would_reject_total", float64(c.WouldReject[limiter.TimeoutQueued.String()]), limiter.TimeoutQueued.String())
+	show("would_reject_total", float64(c.WouldReject[string(bulkhead.TimeoutQueued)]), string(bulkhead.TimeoutQueued))
 	level("abandoned_running", c.Abandoned)
 	count("abandoned_total", c.AbandonedTotal)
 	count("late_panics_total", c.LatePanics)

@@ -8,29 +8,61 @@ package queue
 import (
 	"slices"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Never is the deadline of a task without one.
 const Never = time.Duration(1<<63 - 1)
 
-// Result says what happened to a task that could not start at once.
+// Result says what happened to a task: a queue gives all but Free, NoSlot and Closed, which are its owner's. It is what owners count by.
 type Result uint8
 
-// The results.
+// The results. Those from Shed to Closed reject the task, and those before Late for lack of a slot.
 const (
 	Waits       Result = iota // the task is in the queue
-	Oldest                    // granted a slot: the oldest task of the highest priority
-	Newest                    // granted a slot: the newest task of the highest priority, which has a standing queue
-	LongestWait               // granted a slot: the task that had waited longest of all
 	Shed                      // rejected: all of its priority is shed
 	ShedInPart                // rejected: a part of its priority is shed, at random
 	Full                      // rejected, or left: the queue is full of tasks no less important, or newer
+	NoSlot                    // rejected: no slot was free, and the task may not wait
 	Evicted                   // left: the queue was full, and a more important task arrived
-	Late                      // left: too little time until its deadline
 	Overstayed                // left: it waited as long as it may in a standing queue
-	Gone                      // left: its context was canceled
-	Results
+	Late                      // rejected, or left: too little time until its deadline
+	Gone                      // rejected, or left: its context was canceled
+	Closed                    // rejected, or left: nothing starts any more
+	Free                      // granted a slot without waiting
+	Oldest                    // granted a slot: the oldest task of the highest priority
+	Newest                    // granted a slot: the newest task of the highest priority, which has a standing queue
+	LongestWait               // granted a slot: the task that had waited longest of all
+
+	Rejections = Closed + 1 // how many there are, with Waits for none
 )
+
+// reasons and grants are the codes of the results.
+var (
+	reasons = [...]decision.RejectionReason{
+		Shed: decision.PressureHigh, ShedInPart: decision.ProbabilisticShedding, Full: decision.QueueOverflow, NoSlot: decision.NoSlot,
+		Evicted: decision.PriorityDrop, Overstayed: decision.MaxWaitExceeded, Late: decision.DeadlineExceeded, Gone: decision.Canceled,
+		Closed: decision.Closed, LongestWait: "",
+	}
+	grants = [...]decision.Grant{
+		Free: decision.SlotFree, Oldest: decision.QueueOldest, Newest: decision.QueueNewest, LongestWait: decision.StarvationTurn,
+	}
+)
+
+// Reason returns the code of a rejection, else "".
+func (r Result) Reason() decision.RejectionReason { return reasons[r] }
+
+// Reasons returns the codes of all rejections.
+func Reasons() []decision.RejectionReason { return slices.Clone(reasons[Waits+1 : Rejections]) }
+
+// Grant returns the code of a grant, else "".
+func (r Result) Grant() decision.Grant { return grants[r] }
+
+// RejectedFor returns the result of a code, Waits if there is none.
+func RejectedFor(code decision.RejectionReason) Result {
+	return Result(max(0, slices.Index(reasons[:Rejections], code))) //nolint:gosec // less than Rejections
+}
 
 // Queue holds the waiting tasks: one list per priority, oldest to newest.
 type Queue[T any] struct {

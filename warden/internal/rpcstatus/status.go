@@ -13,7 +13,6 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -59,7 +58,7 @@ func of(err error) (Status, bool) {
 	case errors.As(err, &timeout):
 		return Status{Code: deadlineExceeded, Reason: timeout.Reason(), RequestID: timeout.RequestID}, true
 	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		s := Status{Code: unavailable, Reason: limiter.BreakerOpen.String(), Again: true}
+		s := Status{Code: unavailable, Reason: string(bulkhead.BreakerOpen), Again: true}
 		if errors.As(err, &open) {
 			s.RequestID = open.RequestID
 		}
@@ -67,7 +66,7 @@ func of(err error) (Status, bool) {
 	case errors.Is(err, retry.ErrThrottled):
 		return Status{Code: unavailable, Reason: Throttled, Again: true}, true
 	case errors.Is(err, bulkhead.ErrReentry):
-		return Status{Code: internal, Reason: limiter.Reentry.String()}, true
+		return Status{Code: internal, Reason: string(decision.Reentry)}, true
 	case errors.Is(err, bulkhead.ErrUnknownCompartment):
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
 	case errors.As(err, &rejection):
@@ -79,19 +78,19 @@ func of(err error) (Status, bool) {
 }
 
 func ofRejection(r *warden.Rejection, err error) Status {
-	s := Status{Reason: r.Reason.String(), After: r.RetryAfter, RequestID: r.Task.ID}
+	s := Status{Reason: string(r.Reason), After: r.RetryAfter, RequestID: r.Task.ID}
 	if r.Decision != nil {
 		s.Decision = r.Decision.Seq
 	}
 	switch r.Reason {
-	case limiter.DeadlineExceeded, limiter.TimeoutQueued:
+	case decision.DeadlineExceeded, bulkhead.TimeoutQueued:
 		s.Code = deadlineExceeded
-	case limiter.Canceled:
+	case decision.Canceled:
 		s.Code = canceled
 		if errors.Is(err, context.DeadlineExceeded) {
 			s.Code = deadlineExceeded
 		}
-	case limiter.Closed:
+	case decision.Closed:
 		s.Code = unavailable
 	default:
 		s.Code, s.Again = resourceExhausted, true
@@ -143,7 +142,7 @@ func scopeOf(c *bulkhead.Compartment, r *warden.Rejection) string {
 		return ""
 	case OfTenant(c, r):
 		return Tenant
-	case r.Bound == limiter.BoundSlots, r.Bound == limiter.BoundBorrow:
+	case r.Bound == bulkhead.BoundSlots, r.Bound == bulkhead.BoundBorrow:
 		return Compartment
 	}
 	return ""
@@ -154,7 +153,7 @@ func scopeOf(c *bulkhead.Compartment, r *warden.Rejection) string {
 // c is nil if that is unknown; then only the first of the two shows.
 func OfTenant(c *bulkhead.Compartment, r *warden.Rejection) bool {
 	_, tenant := c.TenantKey()
-	return r.Bound == limiter.BoundTenant || tenant && r.Reason == limiter.QueueOverflow
+	return r.Bound == bulkhead.BoundTenant || tenant && r.Reason == decision.QueueOverflow
 }
 
 // Metadata is that of the ErrorInfo. unseen: no handler has seen the call.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Name is what a header is called: by net/http in its canonical form, in gRPC's metadata in lower case.
@@ -25,7 +25,7 @@ const Longest = 24 * time.Hour
 // Said is what a request says of itself.
 type Said struct {
 	Left     time.Duration // until nobody waits for the answer any more; 0: it does not say
-	Priority limiter.Priority
+	Priority decision.Priority
 	Ranked   bool // it says a priority
 }
 
@@ -138,29 +138,29 @@ func seconds(s string) (time.Duration, bool) {
 }
 
 // priority reads a priority. Its longest form is "background".
-func priority(s string) (limiter.Priority, bool) {
+func priority(s string) (decision.Priority, bool) {
 	switch s {
 	case "background":
-		return limiter.Background, true
+		return decision.Background, true
 	case "normal":
-		return limiter.Normal, true
+		return decision.Normal, true
 	case "high":
-		return limiter.High, true
+		return decision.High, true
 	case "critical":
-		return limiter.Critical, true
+		return decision.Critical, true
 	}
 	number, negative := strings.CutPrefix(s, "-")
 	n, ok := digits(number) // strconv's error would copy it
 	if negative {
 		n = -n
 	}
-	return limiter.Priority(n), ok && len(s) <= len("-128") && -128 <= n && n <= 127
+	return decision.Priority(n), ok && len(s) <= len("-128") && -128 <= n && n <= 127
 }
 
 // urgency reads a Priority of RFC 9218: u, 0 to 7, and perhaps i. Only 7, "background tasks such as delivery of software updates",
 // says something here. All others are a browser's opinion of the order in which one page's parts should come, u=0 for every document
 // and u=5 for every picture, and say nothing of one request beside another client's.
-func urgency(s string) (limiter.Priority, bool) {
+func urgency(s string) (decision.Priority, bool) {
 	u := byte(0)
 	for member := range strings.SplitSeq(s, ",") {
 		switch member = strings.Trim(member, " \t"); {
@@ -171,5 +171,5 @@ func urgency(s string) (limiter.Priority, bool) {
 			return 0, false
 		}
 	}
-	return limiter.Background, u == '7'
+	return decision.Background, u == '7'
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // headers are those of a request, by their names in gRPC.
@@ -54,8 +54,8 @@ func TestTimes(t *testing.T) {
 }
 
 func TestPriorities(t *testing.T) {
-	for value, want := range map[string]limiter.Priority{
-		"background": limiter.Background, "normal": 0, "high": limiter.High, "critical": limiter.Critical, "9": 9, "-128": -128, "127": 127, "007": 7, "-0": 0,
+	for value, want := range map[string]decision.Priority{
+		"background": decision.Background, "normal": 0, "high": decision.High, "critical": decision.Critical, "9": 9, "-128": -128, "127": 127, "007": 7, "-0": 0,
 	} {
 		if got := (headers{PriorityGRPC: {value}}).read(); got != (Said{Priority: want, Ranked: true}) {
 			t.Errorf("%q: %+v", value, got)
@@ -82,7 +82,7 @@ func TestBrowsersAreNotDemoted(t *testing.T) {
 	} {
 		want := Said{}
 		if background {
-			want = Said{Priority: limiter.Background, Ranked: true}
+			want = Said{Priority: decision.Background, Ranked: true}
 		}
 		if got := (headers{"priority": {value}}).read(); got != want {
 			t.Errorf("%q: %+v, want %+v", value, got, want)
@@ -110,7 +110,7 @@ func TestTheShortestAndTheLowestCount(t *testing.T) {
 		}
 	}
 	h[PriorityGRPC] = []string{"critical"}
-	if got := h.read(); got.Priority != limiter.Background {
+	if got := h.read(); got.Priority != decision.Background {
 		t.Errorf("%+v, want background", got)
 	}
 }
@@ -179,7 +179,7 @@ func FuzzUrgency(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		want := Said{}
 		if u := found.FindAllString(s, -1); form.MatchString(s) && len(u) == 1 && u[0] == "u=7" {
-			want = Said{Priority: limiter.Background, Ranked: true}
+			want = Said{Priority: decision.Background, Ranked: true}
 		}
 		if got := (headers{"priority": {s}}).read(); got != want {
 			t.Fatalf("%q: %+v, want %+v", s, got, want)
@@ -191,7 +191,7 @@ func FuzzPriority(f *testing.F) {
 	for _, s := range []string{"critical", "-128", "127", "+1", "128", "", "99999999999999999999", "٣"} {
 		f.Add(s)
 	}
-	names := map[string]limiter.Priority{"background": -64, "normal": 0, "high": 64, "critical": 127}
+	names := map[string]decision.Priority{"background": -64, "normal": 0, "high": 64, "critical": 127}
 	form := regexp.MustCompile(`\A(-?[0-9]{1,3}|[0-9]{4})\z`)
 	f.Fuzz(func(t *testing.T, s string) {
 		want := Said{}
@@ -200,7 +200,7 @@ func FuzzPriority(f *testing.F) {
 		} else if form.MatchString(s) {
 			var n int
 			if _, err := fmt.Sscanf(s, "%d", &n); err == nil && n >= -128 && n <= 127 {
-				want = Said{Priority: limiter.Priority(n), Ranked: true}
+				want = Said{Priority: decision.Priority(n), Ranked: true}
 			}
 		}
 		if got := (headers{PriorityGRPC: {s}}).read(); got != want {
