@@ -61,7 +61,7 @@ func (p Permit) release() bool {
 
 // Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release().
 // The returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A
-// task of priority [Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
+// task of priority [decision.Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
 // [WithRequestID].
 //
 // The error is a [*Rejection]; a [*decision.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
@@ -79,7 +79,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 		w.reentries.Add(1)
 		return ctx, Permit{}, &decision.ReentryError{Limiter: w.name}
 	}
-	if t.Priority == Normal {
+	if t.Priority == decision.Normal {
 		t.Priority = PriorityFrom(ctx)
 	}
 	if t.ID == "" {

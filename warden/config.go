@@ -14,22 +14,12 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Aliases of package limiter, so that most programs import this package alone.
+// Aliases of package decision, so that most programs import this package alone.
 type (
 	// Task describes one execution to be admitted: decision.Task.
 	Task = decision.Task
-	// Priority orders tasks, higher first: decision.Priority.
-	Priority = decision.Priority
 	// Rejection is the error of a task that was not started: decision.Rejection.
 	Rejection = decision.Rejection //nolint:errname // the name that the limiter gives it
-)
-
-// Common priorities, from package limiter.
-const (
-	Background = decision.Background
-	Normal     = decision.Normal
-	High       = decision.High
-	Critical   = decision.Critical
 )
 
 var (

@@ -6,20 +6,21 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
 // WithPriority returns a context with a priority. A task under it that leaves its priority Normal has this one, and so do the
-// requests that it sends through a transport or interceptor of this project. [Normal] removes an earlier priority.
+// requests that it sends through a transport or interceptor of this project. [decision.Normal] removes an earlier priority.
 // WithPriority allocates the context.
-func WithPriority(ctx context.Context, p Priority) context.Context {
+func WithPriority(ctx context.Context, p decision.Priority) context.Context {
 	return context.WithValue(ctx, priorityKey{}, p)
 }
 
 // PriorityFrom returns the priority of ctx: the one set by [WithPriority] or that of the running task, whichever is
-// innermost; [Normal] if there is none. It allocates nothing.
-func PriorityFrom(ctx context.Context) Priority {
-	p, _ := ctx.Value(priorityKey{}).(Priority)
+// innermost; [decision.Normal] if there is none. It allocates nothing.
+func PriorityFrom(ctx context.Context) decision.Priority {
+	p, _ := ctx.Value(priorityKey{}).(decision.Priority)
 	return p
 }
 
@@ -39,7 +40,7 @@ type mark struct {
 	context.Context // the caller's
 	warden          *Warden
 	id              string // of the request
-	priority        Priority
+	priority        decision.Priority
 	ended           atomic.Bool // the slot was released
 }
 

@@ -112,7 +112,7 @@ func TestTheMarkEndsWithTheSlot(t *testing.T) {
 // A task that says nothing matters as much as what it is part of.
 func TestPriorityOfTheContext(t *testing.T) {
 	w, other := newSingle(t, "w"), newSingle(t, "other")
-	asked := func(ctx context.Context, w *Warden, p Priority) (task, inside Priority) {
+	asked := func(ctx context.Context, w *Warden, p decision.Priority) (task, inside decision.Priority) {
 		ctx, permit, err := w.Acquire(ctx, Task{Priority: p})
 		if err != nil {
 			t.Fatal(err)
@@ -120,12 +120,12 @@ func TestPriorityOfTheContext(t *testing.T) {
 		defer permit.Release()
 		return permit.permit.Explain().Task.Priority, PriorityFrom(ctx)
 	}
-	if p := PriorityFrom(t.Context()); p != Normal {
+	if p := PriorityFrom(t.Context()); p != decision.Normal {
 		t.Errorf("nothing was said: %v", p)
 	}
-	for _, c := range []struct{ said, task, want Priority }{
-		{Normal, Normal, Normal}, {Critical, Normal, Critical}, {Background, Normal, Background}, {-128, Normal, -128},
-		{Critical, Background, Background}, {Background, Critical, Critical}, {Critical, 1, 1},
+	for _, c := range []struct{ said, task, want decision.Priority }{
+		{decision.Normal, decision.Normal, decision.Normal}, {decision.Critical, decision.Normal, decision.Critical}, {decision.Background, decision.Normal, decision.Background}, {-128, decision.Normal, -128},
+		{decision.Critical, decision.Background, decision.Background}, {decision.Background, decision.Critical, decision.Critical}, {decision.Critical, 1, 1},
 	} {
 		ctx := WithPriority(t.Context(), c.said)
 		if task, inside := asked(ctx, w, c.task); task != c.want || inside != c.want {
@@ -135,10 +135,10 @@ func TestPriorityOfTheContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if task, _ := asked(outer, other, Normal); task != c.want {
+		if task, _ := asked(outer, other, decision.Normal); task != c.want {
 			t.Errorf("one further inside: %v, want %v", task, c.want)
 		}
-		if task, _ := asked(WithPriority(outer, Normal), other, Normal); task != Normal {
+		if task, _ := asked(WithPriority(outer, decision.Normal), other, decision.Normal); task != decision.Normal {
 			t.Errorf("taken back: %v", task)
 		}
 		permit.Release()

@@ -67,7 +67,7 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 					var asked, answered atomic.Int64
 					every(time.Second/950, 10*time.Second, func() {
 						asked.Add(1)
-						task := Task{Name: "short", Priority: Critical, Deadline: time.Now().Add(50 * time.Millisecond)}
+						task := Task{Name: "short", Priority: decision.Critical, Deadline: time.Now().Add(50 * time.Millisecond)}
 						if _, err := Do(ctx, w, task, sleep(time.Millisecond)); err == nil {
 							answered.Add(1)
 						}
@@ -124,7 +124,7 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 func TestIdleSetUnderWarden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := must(bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{
-			{Name: "checkout", Guaranteed: 50, Lendable: 10, Max: 60, MaxQueue: 10, Criticality: Critical},
+			{Name: "checkout", Guaranteed: 50, Lendable: 10, Max: 60, MaxQueue: 10, Criticality: decision.Critical},
 			{Name: "browse", Guaranteed: 30}, {Name: "analytics", Guaranteed: 15, Max: 40}, {Name: "admin", Guaranteed: 5},
 		}}))(t)
 		alone := fmt.Sprint(effective(set))

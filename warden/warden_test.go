@@ -288,7 +288,7 @@ func TestAllocatesTheContext(t *testing.T) {
 	if size := unsafe.Sizeof(mark{}); size != 48 {
 		t.Errorf("the mark has %d bytes", size)
 	}
-	p := WithRequestID(WithPriority(ctx, High), "a")
+	p := WithRequestID(WithPriority(ctx, decision.High), "a")
 	if n := testing.AllocsPerRun(200, func() { PriorityFrom(p); RequestIDFrom(p); w.Holds(p) }); n != 0 {
 		t.Errorf("PriorityFrom, RequestIDFrom and Holds: %v allocations", n)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -52,7 +53,7 @@ func (s *service) saturate(t *testing.T, name string) (release func()) {
 	t.Helper()
 	var held []warden.Permit
 	for {
-		permit, err := s.warden.TryAcquire(warden.Task{Name: name, Priority: warden.High})
+		permit, err := s.warden.TryAcquire(warden.Task{Name: name, Priority: decision.High})
 		if errors.Is(err, warden.ErrRejected) {
 			break
 		}

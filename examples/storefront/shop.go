@@ -21,6 +21,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/pool"
@@ -181,7 +182,7 @@ func taskOf(req *http.Request) warden.Task {
 			return warden.Task{Name: r.String(), Priority: about[r].priority}
 		}
 	}
-	return warden.Task{Name: "unknown", Priority: warden.Background}
+	return warden.Task{Name: "unknown", Priority: decision.Background}
 }
 
 // deploy changes the query times of later requests.

@@ -80,7 +80,7 @@ func full(t *testing.T) *Console {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, task := range []warden.Task{{Name: "rejected", Priority: warden.High, Deadline: time.Now().Add(time.Second)}} {
+		for _, task := range []warden.Task{{Name: "rejected", Priority: decision.High, Deadline: time.Now().Add(time.Second)}} {
 			if _, err := w.TryAcquire(task); err == nil {
 				t.Fatal("a second slot")
 			}

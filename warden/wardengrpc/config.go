@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/unit"
@@ -104,7 +105,7 @@ func (i *Interceptors) classify(ctx context.Context, is *slot.Claim, fullMethod 
 	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // a client may have made it up, and explanations keep it alive
 		t.Name = strings.Clone(t.Name[:longestName])
 	}
-	if t.Priority == warden.Normal {
+	if t.Priority == decision.Normal {
 		t.Priority = warden.PriorityFrom(ctx)
 	}
 	if !served {
@@ -130,13 +131,13 @@ func (i *Interceptors) classify(ctx context.Context, is *slot.Claim, fullMethod 
 func outgoing(ctx context.Context) context.Context {
 	p := warden.PriorityFrom(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)
-	if p == warden.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {
+	if p == decision.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {
 		return ctx
 	}
 	if md == nil {
 		md = metadata.MD{}
 	}
-	if md.Delete(wire.PriorityGRPC); p != warden.Normal {
+	if md.Delete(wire.PriorityGRPC); p != decision.Normal {
 		md.Set(wire.PriorityGRPC, p.String())
 	}
 	return metadata.NewOutgoingContext(ctx, md)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
@@ -95,7 +96,7 @@ type reportedStream struct {
 	grpc.ClientStream
 	ctx      context.Context // of the call: the stream's own ends with the stream
 	call     retry.Call
-	priority warden.Priority
+	priority decision.Priority
 	reported bool // RecvMsg is called by one goroutine at a time
 }
 
@@ -120,7 +121,7 @@ func (s *reportedStream) RecvMsg(m any) error {
 // call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
 func (r *Retry) call(
 	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error),
-) (retry.Call, warden.Priority, error) {
+) (retry.Call, decision.Priority, error) {
 	if r.caller == nil {
 		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
 	}

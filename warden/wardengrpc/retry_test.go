@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
@@ -277,7 +278,7 @@ func TestPriorityOfACall(t *testing.T) {
 	}}
 	r, _ := newRetry(t, retry.Config{Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
-	low := warden.WithPriority(t.Context(), warden.Background)
+	low := warden.WithPriority(t.Context(), decision.Background)
 	for range 10 {
 		client.UnaryCall(low, &pb.SimpleRequest{})
 	}

@@ -169,7 +169,7 @@ func TestPriorities(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	cfg := wardengrpc.Config{
 		Task: func(_ context.Context, method string) warden.Task {
-			return warden.Task{Name: strings.Repeat(method, 100), Priority: warden.High}
+			return warden.Task{Name: strings.Repeat(method, 100), Priority: decision.High}
 		},
 		Trusted: func(ctx context.Context, _ string) bool {
 			return metadata.ValueFromIncomingContext(ctx, "trusted") != nil
@@ -178,19 +178,19 @@ func TestPriorities(t *testing.T) {
 	client := served(t, &service{}, mustNew(t, g.Warden, cfg))
 	for _, c := range []struct {
 		said         []string
-		plain, trust warden.Priority
+		plain, trust decision.Priority
 	}{
-		{nil, warden.High, warden.High},
-		{[]string{"background"}, warden.Background, warden.Background},
-		{[]string{"normal"}, warden.Normal, warden.Normal},
+		{nil, decision.High, decision.High},
+		{[]string{"background"}, decision.Background, decision.Background},
+		{[]string{"normal"}, decision.Normal, decision.Normal},
 		{[]string{"-128"}, -128, -128},
-		{[]string{"critical"}, warden.High, warden.Critical},
-		{[]string{"100"}, warden.High, 100},
-		{[]string{"128"}, warden.High, warden.High},
-		{[]string{"+1"}, warden.High, warden.High},
-		{[]string{""}, warden.High, warden.High},
-		{[]string{strings.Repeat("0", 5000)}, warden.High, warden.High},
-		{[]string{"background", "critical"}, warden.High, warden.High},
+		{[]string{"critical"}, decision.High, decision.Critical},
+		{[]string{"100"}, decision.High, 100},
+		{[]string{"128"}, decision.High, decision.High},
+		{[]string{"+1"}, decision.High, decision.High},
+		{[]string{""}, decision.High, decision.High},
+		{[]string{strings.Repeat("0", 5000)}, decision.High, decision.High},
+		{[]string{"background", "critical"}, decision.High, decision.High},
 	} {
 		for _, trusted := range []bool{false, true} {
 			md := metadata.MD{}

@@ -26,7 +26,7 @@ import (
 func TestThreeServices(t *testing.T) {
 	type arrival struct {
 		left     time.Duration // when it came; gRPC rounds that up, to a microsecond here
-		priority warden.Priority
+		priority decision.Priority
 	}
 	const working = 10 * time.Millisecond
 	for _, streams := range []bool{false, true} {
@@ -66,7 +66,7 @@ func TestThreeServices(t *testing.T) {
 			addr := serve(t, s, under(mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))...)
 			next = pb.NewTestServiceClient(dial(t, addr, through(mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))...))
 		}
-		ctx, cancel := context.WithTimeout(warden.WithPriority(t.Context(), warden.Background), time.Minute)
+		ctx, cancel := context.WithTimeout(warden.WithPriority(t.Context(), decision.Background), time.Minute)
 		defer cancel()
 		var err error
 		if streams {
@@ -80,7 +80,7 @@ func TestThreeServices(t *testing.T) {
 		}
 		most := time.Minute
 		for i, a := range arrivals {
-			if a.priority != warden.Background || a.left <= 0 || a.left > most {
+			if a.priority != decision.Background || a.left <= 0 || a.left > most {
 				t.Errorf("hop %d: %+v, want %v at most", i, a, most)
 			}
 			most = a.left - working + time.Millisecond
@@ -103,12 +103,12 @@ func TestWhatMetadataSays(t *testing.T) {
 		md       metadata.MD
 		own      time.Duration
 		want     time.Duration
-		priority warden.Priority
+		priority decision.Priority
 	}{
 		{metadata.Pairs(), 0, 0, 0},
 		{metadata.Pairs(), time.Minute, time.Minute, 0},
 		{metadata.Pairs("x-envoy-expected-rq-timeout-ms", "30000", "x-request-timeout", "40"), time.Minute, 30 * time.Second, 0},
-		{metadata.Pairs("warden-timeout", "20000", "priority", "u=7"), 0, 20 * time.Second, warden.Background},
+		{metadata.Pairs("warden-timeout", "20000", "priority", "u=7"), 0, 20 * time.Second, decision.Background},
 		{metadata.Pairs("warden-timeout", "90000", "priority", "u=0, i", "warden-priority", "critical"), time.Minute, time.Minute, 0},
 		{metadata.Pairs("warden-timeout", "1", "warden-timeout", "1", "warden-priority", "-1", "warden-priority", "-1"), 0, 0, 0},
 		{metadata.Pairs("warden-timeout", "-1", "x-request-timeout-ms", "99999999999999999999", "x-request-timeout", " 1", "warden-priority", "-129"), 0, 0, 0},
@@ -133,11 +133,11 @@ func TestWhatMetadataSays(t *testing.T) {
 func TestOutgoingPriority(t *testing.T) {
 	for _, c := range []struct {
 		there    []string
-		own, ctx warden.Priority
+		own, ctx decision.Priority
 		want     string
 	}{
-		{nil, 0, 0, ""}, {nil, 0, warden.High, "high"}, {nil, warden.Critical, warden.High, "critical"}, {nil, -5, 0, "-5"},
-		{[]string{"critical"}, 0, 0, ""}, {[]string{"critical", "critical"}, 0, warden.Background, "background"},
+		{nil, 0, 0, ""}, {nil, 0, decision.High, "high"}, {nil, decision.Critical, decision.High, "critical"}, {nil, -5, 0, "-5"},
+		{[]string{"critical"}, 0, 0, ""}, {[]string{"critical", "critical"}, 0, decision.Background, "background"},
 	} {
 		i := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{Task: func(context.Context, string) warden.Task { return warden.Task{Priority: c.own} }})
 		ctx := warden.WithPriority(t.Context(), c.ctx)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/wire"
@@ -23,7 +24,7 @@ func (c *Config) classify(answer http.Header, r *http.Request, is *slot.Claim, t
 	if is.Apart {
 		t.Priority = is.Compartment.Criticality()
 	}
-	if t.Priority == warden.Normal {
+	if t.Priority == decision.Normal {
 		t.Priority = warden.PriorityFrom(r.Context())
 	}
 	if timeout > 0 {

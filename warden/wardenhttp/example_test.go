@@ -39,7 +39,7 @@ func ExampleNew() {
 	mw, err := wardenhttp.New(w, wardenhttp.Config{
 		Task: func(r *http.Request) warden.Task {
 			if r.URL.Path == "/refund" {
-				return warden.Task{Name: "refund", Priority: warden.Critical}
+				return warden.Task{Name: "refund", Priority: decision.Critical}
 			}
 			return warden.Task{Name: "other"}
 		},

@@ -233,7 +233,7 @@ func TestOutcomeThatPanics(t *testing.T) {
 					return usual
 				},
 				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-					first := warden.PriorityFrom(r.Context()) == warden.Normal
+					first := warden.PriorityFrom(r.Context()) == decision.Normal
 					wait := 1500 * time.Millisecond
 					if !first {
 						wait = 100 * time.Millisecond

@@ -99,9 +99,9 @@ func TestPropertyNeverMoreThanTheTarget(t *testing.T) {
 
 // The model knows four words and whole numbers from -128 to 127, written once; of a stranger it takes the lower one.
 func TestPropertyPriorityByTrust(t *testing.T) {
-	words := map[string]warden.Priority{"background": warden.Background, "normal": 0, "high": warden.High, "critical": warden.Critical}
+	words := map[string]decision.Priority{"background": decision.Background, "normal": 0, "high": decision.High, "critical": decision.Critical}
 	rapid.Check(t, func(rt *rapid.T) {
-		ours := warden.Priority(rapid.Int8().Draw(rt, "ours"))
+		ours := decision.Priority(rapid.Int8().Draw(rt, "ours"))
 		values := rapid.SliceOfN(rapid.OneOf(
 			rapid.Map(rapid.IntRange(-300, 300), strconv.Itoa), rapid.SampledFrom([]string{"background", "normal", "high", "critical"}),
 			rapid.StringMatching(`[-+ x.,]?[0-9a-z]{0,4}[ .]?`)), 0, 2).Draw(rt, "values")
@@ -110,7 +110,7 @@ func TestPropertyPriorityByTrust(t *testing.T) {
 		if len(values) == 1 {
 			said, known := words[values[0]]
 			if n, err := strconv.Atoi(values[0]); regexp.MustCompile(`^(0|-?[1-9]\d*)$`).MatchString(values[0]) && err == nil && n >= -128 && n <= 127 {
-				said, known = warden.Priority(n), true
+				said, known = decision.Priority(n), true
 			}
 			if known && (trusted || said < ours) {
 				want = said
@@ -196,7 +196,7 @@ func TestPropertyTheCauseAlone(t *testing.T) {
 				Reason: why, InFlight: rapid.IntRange(1e6, 9e6).Draw(rt, "in flight"), QueueLen: rapid.IntRange(1e6, 9e6).Draw(rt, "queued"),
 				Waited:   time.Duration(rapid.IntRange(1e6, 9e6).Draw(rt, "waited")) * time.Hour,
 				Decision: &decision.ControlDecision{Seq: seq, TargetConcurrency: rapid.IntRange(1e6, 9e6).Draw(rt, "target")},
-				Task:     warden.Task{Name: rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"), Priority: warden.Priority(rapid.Int8().Draw(rt, "priority"))},
+				Task:     warden.Task{Name: rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"), Priority: decision.Priority(rapid.Int8().Draw(rt, "priority"))},
 			}
 			rec := httptest.NewRecorder()
 			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside, RetryAfter: estimate}) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
@@ -142,7 +143,7 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 // call is one request with all its attempts.
 type call struct {
 	retry.Call
-	priority   warden.Priority
+	priority   decision.Priority
 	rewindable bool // its body can be sent again
 	repeatable bool // rewindable, and may be processed twice
 }
@@ -188,7 +189,7 @@ func (t *retrier) attempt(req *http.Request, c *call) (*http.Response, result, e
 
 // report classifies the result of an attempt sent with priority p, and reports it to the Caller. It closes the response if
 // Outcome panics, because nobody gets it.
-func (t *retrier) report(ctx context.Context, c *call, p warden.Priority, resp *http.Response, err error) result {
+func (t *retrier) report(ctx context.Context, c *call, p decision.Priority, resp *http.Response, err error) result {
 	v := classifyAttempt(ctx, resp, err)
 	outcome := v.outcome
 	if t.cfg.Outcome != nil && err == nil && resp != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/retry"
 )
@@ -23,7 +24,7 @@ import (
 const idempotencyKey = "Idempotency-Key"
 
 // target returns where a request goes. Segments of its path that have a digit count as one: most are IDs.
-func target(r *http.Request, p warden.Priority) retry.Target {
+func target(r *http.Request, p decision.Priority) retry.Target {
 	if r.URL == nil { // the base rejects it
 		return retry.Target{Priority: p}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -112,7 +113,7 @@ func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context
 // contained sends and reports the hedge req of a request with context ctx, with a panic turned into an error: on this goroutine
 // it would end the program.
 func (t *retrier) contained(
-	ctx context.Context, req *http.Request, c *call, p warden.Priority, cancel context.CancelCauseFunc,
+	ctx context.Context, req *http.Request, c *call, p decision.Priority, cancel context.CancelCauseFunc,
 ) (resp *http.Response, v result, err error) {
 	defer func() {
 		if of := recover(); of != nil {

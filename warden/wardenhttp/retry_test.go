@@ -379,7 +379,7 @@ func TestHedgeWins(t *testing.T) {
 		}))
 		c := newCaller(t, generous)
 		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
-		req := must(http.NewRequestWithContext(warden.WithPriority(t.Context(), warden.High), http.MethodGet, s.URL, http.NoBody))(t)
+		req := must(http.NewRequestWithContext(warden.WithPriority(t.Context(), decision.High), http.MethodGet, s.URL, http.NoBody))(t)
 		resp, err := rt.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
@@ -28,17 +29,17 @@ func tell(ctx context.Context, req *http.Request) (*http.Request, error) {
 	p := warden.PriorityFrom(ctx)
 	due, bounded := ctx.Deadline()
 	_, ranked := req.Header[wire.PriorityHTTP]
-	if !bounded && !ranked && p == warden.Normal && ctx == req.Context() {
+	if !bounded && !ranked && p == decision.Normal && ctx == req.Context() {
 		return req, nil
 	}
 	out := req.WithContext(ctx)
-	if !bounded && !ranked && p == warden.Normal {
+	if !bounded && !ranked && p == decision.Normal {
 		return out, nil
 	}
 	if out.Header = req.Header.Clone(); out.Header == nil {
 		out.Header = make(http.Header, 2)
 	}
-	if delete(out.Header, wire.PriorityHTTP); p != warden.Normal {
+	if delete(out.Header, wire.PriorityHTTP); p != decision.Normal {
 		out.Header[wire.PriorityHTTP] = []string{p.String()}
 	}
 	if !bounded {

@@ -11,6 +11,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
@@ -137,7 +138,7 @@ func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, 
 		return p, nil, noRequest()
 	}
 	is := t.capacity.claim(req)
-	if is.Task = t.task(req); is.Task.Priority == warden.Normal {
+	if is.Task = t.task(req); is.Task.Priority == decision.Normal {
 		is.Task.Priority = warden.PriorityFrom(req.Context())
 	}
 	if p, err = is.Acquire(req.Context()); err != nil {

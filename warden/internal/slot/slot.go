@@ -8,6 +8,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
@@ -55,7 +56,7 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 			p.cancel()
 		}
 	}()
-	if said := warden.PriorityFrom(ctx); said != c.Task.Priority && (c.Apart || c.Task.Priority == warden.Normal) {
+	if said := warden.PriorityFrom(ctx); said != c.Task.Priority && (c.Apart || c.Task.Priority == decision.Normal) {
 		ctx = warden.WithPriority(ctx, c.Task.Priority) // no task of the warden will set it
 	}
 	if c.Apart {
