@@ -29,8 +29,8 @@ func (p Permit) Release() bool {
 	return true
 }
 
-// Abandon is Release for a task that its deadline or its client ended before it was done: its execution time is less than the work
-// takes, and the work may go on where nobody sees it. The monitor only counts it.
+// Abandon is Release for a task that its deadline or its client ended before it was done: its execution time is less than the
+// work takes, and the work may go on where nobody sees it. The monitor only counts it.
 func (p Permit) Abandon() bool {
 	if !p.release() {
 		return false
@@ -59,15 +59,15 @@ func (p Permit) release() bool {
 	return true
 }
 
-// Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release().
-// The returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A
-// task of priority [decision.Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
+// Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release(). The
+// returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A task of
+// priority [decision.Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
 // [WithRequestID].
 //
-// The error is a [*Rejection]; a [*decision.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
-// could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
-// blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it
-// first, which costs a few microseconds and a few allocations.
+// The error is a [*Rejection]; a [*decision.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and
+// so could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
+// blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it first,
+// which costs a few microseconds and a few allocations.
 func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, error) {
 	if err := w.watch(); err != nil {
 		return ctx, Permit{}, err
@@ -108,8 +108,8 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 
 // Do acquires a slot, runs fn with the context of [Warden.Acquire], and releases the slot when fn returns, panics or calls
 // runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
-// [*InvalidError] if fn is nil. If fn fails after ctx has ended, the task is abandoned ([Permit.Abandon]). Do blocks and allocates as
-// Acquire does.
+// [*InvalidError] if fn is nil. If fn fails after ctx has ended, the task is abandoned ([Permit.Abandon]). Do blocks and
+// allocates as Acquire does.
 //
 // Goroutines that fn starts with its context share fn's slot while fn runs, and are denied a second one. Work that outlives
 // fn, or needs a slot of its own, needs a context that does not derive from fn's.

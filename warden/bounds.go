@@ -12,7 +12,8 @@ import (
 
 // Bounds are what operators change in a running warden, see [Warden.Adjust].
 type Bounds struct {
-	// Min and Max bound the concurrency limit, in tasks: control.Config. Both are 0 with a controller that has no bounds to change.
+	// Min and Max bound the concurrency limit, in tasks: control.Config. Both are 0 with a controller that has no bounds to
+	// change.
 	Min, Max int
 	// MaxQueue is the maximum number of waiting tasks, 1 or more: limiter.Config.
 	MaxQueue int

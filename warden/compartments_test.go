@@ -1,5 +1,5 @@
-// The compartments of a set under a warden: one that becomes slow is lowered alone, and never the total (B14); what slows all of them
-// lowers all.
+// The compartments of a set under a warden: one that becomes slow is lowered alone, and never the total (B14); what slows all of
+// them lowers all.
 
 package warden
 
@@ -168,8 +168,8 @@ func (s *shop) String() string {
 	return strings.Join(all, "; ")
 }
 
-// One compartment becomes slower, hangs, or waits for connections that only it uses: whichever it is, and whoever its customers are, the
-// total stays, and nobody else is rejected who lends nothing.
+// One compartment becomes slower, hangs, or waits for connections that only it uses: whichever it is, and whoever its customers
+// are, the total stays, and nobody else is rejected who lends nothing.
 func TestPropertyASlowCompartmentIsLoweredAlone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(label string, of ...int) int { return rapid.SampledFrom(of).Draw(rt, label) }
@@ -212,8 +212,8 @@ func TestPropertyASlowCompartmentIsLoweredAlone(t *testing.T) {
 	})
 }
 
-// What all compartments wait for lowers them all, so that no more run than can be served, and as much is answered as there are connections
-// for. Whether the total falls or the compartments one by one, is chance.
+// What all compartments wait for lowers them all, so that no more run than can be served, and as much is answered as there are
+// connections for. Whether the total falls or the compartments one by one, is chance.
 func TestWhatAllCompartmentsShareLowersAll(t *testing.T) {
 	for _, lend := range []bool{false, true} {
 		for _, room := range []int{15, 30} {

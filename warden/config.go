@@ -43,8 +43,8 @@ type (
 // Config describes a warden. The zero value is suitable for production. Sampler, Controller and ApplyTo are never called
 // concurrently.
 type Config struct {
-	// Limiter configures the limiter. A MaxQueue of 0 means 1024 tasks here, which bounds memory, since deadlines and load shedding
-	// bound the queue wait; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
+	// Limiter configures the limiter. A MaxQueue of 0 means 1024 tasks here, which bounds memory, since deadlines and load
+	// shedding bound the queue wait; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
 	Limiter limiter.Config
 	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s; the
 	// decision in force before the first sample is valid for as long, with any Controller.

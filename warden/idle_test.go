@@ -21,7 +21,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// idle runs a warden of an idle machine, which measures what Do runs, for the length of f. It is called in a bubble of virtual time.
+// idle runs a warden of an idle machine, which measures what Do runs, for the length of f. It is called in a bubble of virtual
+// time.
 func idle(t *testing.T, cfg Config, f func(ctx context.Context, w *Warden)) {
 	t.Helper()
 	own := must(monitor.New(cfg.Pools...))(t)
@@ -82,7 +83,8 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 	}
 }
 
-// Holders take every slot and never end. What comes later is answered all the same, on a cold server and after 20 s of other work.
+// Holders take every slot and never end. What comes later is answered all the same, on a cold server and after 20 s of other
+// work.
 func TestWorkThatDoesNotEnd(t *testing.T) {
 	for _, warm := range []time.Duration{0, 20 * time.Second} {
 		for _, holders := range []int{16, 18, 64} {

@@ -33,8 +33,9 @@ type Warden struct {
 
 	adjusting sync.Mutex // held by Adjust, foreign code included; taken before mu and kept, and not by readers
 
-	mu      sync.Mutex // held for a whole turn (sample, decide, apply), foreign code included: it must not call back
-	kept    sync.Mutex // guards all below, written under mu as well; never held while foreign code runs, so readers need not wait for it
+	mu sync.Mutex // held for a whole turn (sample, decide, apply), foreign code included: it must not call back
+	// guards all below, written under mu as well; never held while foreign code runs, so readers need not wait for it
+	kept    sync.Mutex
 	stats   Stats
 	last    Reading
 	history ring

@@ -277,7 +277,8 @@ func TestKeepsSampling(t *testing.T) {
 	}
 }
 
-// TestAllocatesTheContext: where no sample is due, a task that may run at once costs the context that it runs with, and nothing else.
+// TestAllocatesTheContext: where no sample is due, a task that may run at once costs the context that it runs with, and nothing
+// else.
 func TestAllocatesTheContext(t *testing.T) {
 	w := mustNew(t, Config{Interval: 10 * time.Second})
 	fn := func(context.Context) (int, error) { return 1, nil }
@@ -370,8 +371,9 @@ func (h hanging) Sample() monitor.Sample {
 	return monitor.Sample{At: time.Now()}
 }
 
-// TestWhoNeverDecidesIsStale: a warden whose sampler or controller hangs or panics from the start is asked for work, and says so once its first
-// decision has held for long enough, whoever takes the samples; the work goes on. One that decides never does, however late it is asked.
+// TestWhoNeverDecidesIsStale: a warden whose sampler or controller hangs or panics from the start is asked for work, and says so
+// once its first decision has held for long enough, whoever takes the samples; the work goes on. One that decides never does,
+// however late it is asked.
 func TestWhoNeverDecidesIsStale(t *testing.T) {
 	broken := func() Config {
 		p := &parts{broken: "controller"}

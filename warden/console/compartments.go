@@ -33,46 +33,47 @@ type setNow struct {
 
 // compartment is the state of one compartment; the fields are those of bulkhead.CompartmentSnapshot.
 type compartment struct {
-	Name                string                    `json:"name"`
-	Criticality         int                       `json:"criticality"`
-	CriticalityName     string                    `json:"criticality_name"`
-	InFlight            int                       `json:"in_flight"`
-	Mode                string                    `json:"mode"`
-	WithoutSlot         int                       `json:"without_slot"` // in flight without a slot
-	WouldReject         map[string]uint64         `json:"would_reject"` // of a dry run
-	Queued              int                       `json:"queued"`
-	MaxQueue            int                       `json:"max_queue"`
-	Guaranteed          int                       `json:"guaranteed"`
-	Lendable            int                       `json:"lendable"`
-	Max                 int                       `json:"max"`
-	EffectiveGuaranteed int                       `json:"effective_guaranteed"`
-	EffectiveLendable   int                       `json:"effective_lendable"`
-	EffectiveMax        int                       `json:"effective_max"`
-	Lent                int                       `json:"lent"`
-	Borrowed            int                       `json:"borrowed"`
-	Submitted           uint64                    `json:"submitted"`
-	Admitted            uint64                    `json:"admitted"`
-	Finished            uint64                    `json:"finished"`
-	RejectedTotal       uint64                    `json:"rejected_total"` // rejected and left, but for those whose caller canceled
-	Outcomes            map[string]uint64         `json:"outcomes"`
-	Rejected            map[string]uint64         `json:"rejected"`
-	Left                map[string]uint64         `json:"left"`
-	RejectionRate       num                       `json:"rejection_rate"`
-	Executions          uint64                    `json:"executions"` // of the last minute, as the times
-	ExecutionMeanMS     num                       `json:"execution_mean_ms"`
-	ExecutionP50MS      num                       `json:"execution_p50_ms"`
-	ExecutionP90MS      num                       `json:"execution_p90_ms"`
-	ExecutionP99MS      num                       `json:"execution_p99_ms"`
-	Abandoned           int                       `json:"abandoned"`
-	AbandonedTotal      uint64                    `json:"abandoned_total"`
-	LatePanics          uint64                    `json:"late_panics"`
-	Degraded            uint64                    `json:"degraded"`
-	FallbacksFailed     uint64                    `json:"fallbacks_failed"`
-	FallbacksRejected   uint64                    `json:"fallbacks_rejected"`
-	FallbacksInFlight   int                       `json:"fallbacks_in_flight"`
-	Tenants             *bulkhead.TenantsSnapshot `json:"tenants"`
-	Healthy             bool                      `json:"healthy"`
-	Unhealthy           string                    `json:"unhealthy"` // why not
+	Name                string            `json:"name"`
+	Criticality         int               `json:"criticality"`
+	CriticalityName     string            `json:"criticality_name"`
+	InFlight            int               `json:"in_flight"`
+	Mode                string            `json:"mode"`
+	WithoutSlot         int               `json:"without_slot"` // in flight without a slot
+	WouldReject         map[string]uint64 `json:"would_reject"` // of a dry run
+	Queued              int               `json:"queued"`
+	MaxQueue            int               `json:"max_queue"`
+	Guaranteed          int               `json:"guaranteed"`
+	Lendable            int               `json:"lendable"`
+	Max                 int               `json:"max"`
+	EffectiveGuaranteed int               `json:"effective_guaranteed"`
+	EffectiveLendable   int               `json:"effective_lendable"`
+	EffectiveMax        int               `json:"effective_max"`
+	Lent                int               `json:"lent"`
+	Borrowed            int               `json:"borrowed"`
+	Submitted           uint64            `json:"submitted"`
+	Admitted            uint64            `json:"admitted"`
+	Finished            uint64            `json:"finished"`
+	// rejected and left, but for those whose caller canceled
+	RejectedTotal     uint64                    `json:"rejected_total"`
+	Outcomes          map[string]uint64         `json:"outcomes"`
+	Rejected          map[string]uint64         `json:"rejected"`
+	Left              map[string]uint64         `json:"left"`
+	RejectionRate     num                       `json:"rejection_rate"`
+	Executions        uint64                    `json:"executions"` // of the last minute, as the times
+	ExecutionMeanMS   num                       `json:"execution_mean_ms"`
+	ExecutionP50MS    num                       `json:"execution_p50_ms"`
+	ExecutionP90MS    num                       `json:"execution_p90_ms"`
+	ExecutionP99MS    num                       `json:"execution_p99_ms"`
+	Abandoned         int                       `json:"abandoned"`
+	AbandonedTotal    uint64                    `json:"abandoned_total"`
+	LatePanics        uint64                    `json:"late_panics"`
+	Degraded          uint64                    `json:"degraded"`
+	FallbacksFailed   uint64                    `json:"fallbacks_failed"`
+	FallbacksRejected uint64                    `json:"fallbacks_rejected"`
+	FallbacksInFlight int                       `json:"fallbacks_in_flight"`
+	Tenants           *bulkhead.TenantsSnapshot `json:"tenants"`
+	Healthy           bool                      `json:"healthy"`
+	Unhealthy         string                    `json:"unhealthy"` // why not
 
 	// From the history of the last minute.
 	lately   map[string]uint64 // rejections by reason

@@ -32,9 +32,9 @@ type Config struct {
 	Set *bulkhead.Set
 	// Limiters are further limiters to show, by display name. Warden's own is always shown.
 	Limiters map[string]*limiter.Limiter
-	// DeadLetters, if not nil, returns the dead letters of dispatchers, parked ones included. It is called every few seconds while a
-	// page is open, never concurrently, and read to its end; the first 100 are shown, all are counted. Its ctx ends after 5 s, and it
-	// should end then. Its first error is shown instead.
+	// DeadLetters, if not nil, returns the dead letters of dispatchers, parked ones included. It is called every few seconds
+	// while a page is open, never concurrently, and read to its end; the first 100 are shown, all are counted. Its ctx ends after
+	// 5 s, and it should end then. Its first error is shown instead.
 	DeadLetters func(ctx context.Context) iter.Seq2[DeadLetter, error]
 	// Hosts are the host names, without ports, under which browsers may open the console, besides IP addresses and localhost;
 	// "*": any. The check prevents DNS rebinding, in which a foreign page gives itself the console's address and reads it.
@@ -46,8 +46,8 @@ type Config struct {
 
 // The bounds of a console.
 const (
-	// maxStreams is the number of open pages. Further ones get status 503, and the page then polls instead. The same number bounds
-	// concurrent answers of state.json and rejections.json.
+	// maxStreams is the number of open pages. Further ones get status 503, and the page then polls instead. The same number
+	// bounds concurrent answers of state.json and rejections.json.
 	maxStreams    = 16
 	maxRejections = 50               // shown; the limiters may keep fewer
 	writeTimeout  = 10 * time.Second // for a client to read an update; it replaces http.Server.WriteTimeout

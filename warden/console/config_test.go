@@ -45,7 +45,8 @@ func noLetters(context.Context) iter.Seq2[DeadLetter, error] {
 	return func(func(DeadLetter, error) bool) {}
 }
 
-// TestEachAlone: a warden, a set or limiters will do, and dead letters, of which state.json has nothing; what is not there is null or empty, and the map of Config may be used again.
+// TestEachAlone: a warden, a set or limiters will do, and dead letters, of which state.json has nothing; what is not there is
+// null or empty, and the map of Config may be used again.
 func TestEachAlone(t *testing.T) {
 	w, l := mustWarden(t, new(script)), mustLimiter(t, 1)
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "a", Max: 1})

@@ -18,10 +18,10 @@
 //
 // # Cost
 //
-// Without an open page there is no goroutine, and the history is the one that the warden keeps anyway. Compartments and
-// limiters without a warden keep no history, so the console remembers what it read for earlier requests. An open page costs one
-// goroutine, that of its request, which reads the state once per interval and writes the changes. Config.MaxStreams bounds the open
-// pages. A slow client delays only itself, and is cut off after Config.WriteTimeout; nothing is buffered for it meanwhile.
+// Without an open page there is no goroutine, and the history is the one that the warden keeps anyway. Compartments and limiters
+// without a warden keep no history, so the console remembers what it read for earlier requests. An open page costs one goroutine,
+// that of its request, which reads the state once per interval and writes the changes. Config.MaxStreams bounds the open pages. A
+// slow client delays only itself, and is cut off after Config.WriteTimeout; nothing is buffered for it meanwhile.
 //
 // docs/console.md explains each part of the page.
 package console

@@ -168,7 +168,8 @@ func toDirectory(w http.ResponseWriter, r *http.Request) {
 
 // writeProblem answers with a problem (RFC 9457) whose code tools may group by.
 func writeProblem(w http.ResponseWriter, status int, code, detail string) {
-	body, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail}) // strings and a number
+	// strings and a number
+	body, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail})
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

@@ -42,7 +42,8 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestPolicy: whatever is answered, a page made of it may load nothing from elsewhere, run nothing inline, and be framed by nobody.
+// TestPolicy: whatever is answered, a page made of it may load nothing from elsewhere, run nothing inline, and be framed by
+// nobody.
 func TestPolicy(t *testing.T) {
 	url := mount(t, mustNew(t, Config{Warden: mustWarden(t, new(script))}))
 	for _, path := range []string{"", "page.js", "state.json", "nothing"} {

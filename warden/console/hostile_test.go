@@ -1,4 +1,5 @@
-// Readers that mean harm: they ask and do not read, from other sites, by names that are not the console's. And names that are alike.
+// Readers that mean harm: they ask and do not read, from other sites, by names that are not the console's. And names that are
+// alike.
 
 package console
 

@@ -73,7 +73,8 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		// JSON has no line breaks of its own, so one line of data holds it.
 		event = append(append(append(event, "event: state\ndata: "...), state...), "\n\n"...)
-		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of the streams until it goes.
+		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of the streams until it
+		// goes.
 		_ = rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
 		if _, err := w.Write(event); err != nil {
 			return

@@ -59,8 +59,8 @@ func (r *recorder) WriteHeader(int)             {}
 func (r *recorder) Flush()                      {}
 func (r *recorder) Write(b []byte) (int, error) { r.events <- string(b); return len(b), nil }
 
-// TestStreamAdds: the first event has all of the past, whether anybody looked before or not; those that follow, one in an interval,
-// have what is new; nothing twice and nothing missing, also for a second reader at another instant.
+// TestStreamAdds: the first event has all of the past, whether anybody looked before or not; those that follow, one in an
+// interval, have what is new; nothing twice and nothing missing, also for a second reader at another instant.
 func TestStreamAdds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, l := mustWarden(t, new(script)), mustLimiter(t, 3)
@@ -147,7 +147,8 @@ func TestStreamAdds(t *testing.T) {
 	})
 }
 
-// TestStreamBound: no more than maxStreams; a slot is free again when its reader is gone; the rest of the console is not affected.
+// TestStreamBound: no more than maxStreams; a slot is free again when its reader is gone; the rest of the console is not
+// affected.
 func TestStreamBound(t *testing.T) {
 	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Interval: 100 * time.Millisecond})
 	c.maxStreams = 2
@@ -211,7 +212,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a reader that does not read is cut off, and until then it holds up nobody: neither another reader nor the warden.
+// TestSlowReader: a reader that does not read is cut off, and until then it holds up nobody: neither another reader nor the
+// warden.
 func TestSlowReader(t *testing.T) {
 	w := mustWarden(t, new(script))
 	c := mustNew(t, Config{Warden: w, Interval: 100 * time.Millisecond, Title: strings.Repeat("T", 200)})

@@ -185,9 +185,9 @@ func (w *wardenNow) verdict() verdict {
 	return v
 }
 
-// strains reports whether a reason is worth a look: one that lowers the limit, and more work that
-// runs for long than it makes up for. Execution times less than 10 % above their baseline are not: for them the controller stops raising
-// the limit, but never lowers it.
+// strains reports whether a reason is worth a look: one that lowers the limit, and more work that runs for long than it makes up
+// for. Execution times less than 10 % above their baseline are not: for them the controller stops raising the limit, but never
+// lowers it.
 func (r reason) strains() bool {
 	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" || r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
 }

@@ -9,13 +9,15 @@ import (
 )
 
 const (
-	// A limit that was halved lets half of it complete if all was work, and all of it if nothing was: what lies between them decides.
+	// A limit that was halved lets half of it complete if all was work, and all of it if nothing was: what lies between them
+	// decides.
 	fewer = 0.7
 
 	// Executions from which a judgement is made: half as many differ from them by more than chance.
 	enoughEnds = 32
 
-	// A limit that was halved in vain stays for 1, 3, 7 and so on judgements, but no more than this: what is abandoned may change.
+	// A limit that was halved in vain stays for 1, 3, 7 and so on judgements, but no more than this: what is abandoned may
+	// change.
 	mostRest = 63
 )
 
@@ -36,8 +38,9 @@ type lost struct {
 	rest   float64 // of which these remain
 }
 
-// abandoned takes note of executions, of which gone were abandoned and ended completed. Where most are abandoned at the limit, it halves
-// the limit: work that goes on behind a freed slot ends first where less is begun. It reports whether completions are still awaited.
+// abandoned takes note of executions, of which gone were abandoned and ended completed. Where most are abandoned at the limit, it
+// halves the limit: work that goes on behind a freed slot ends first where less is begun. It reports whether completions are
+// still awaited.
 func (v *service) abandoned(gone, took, n, ended, dt float64) bool {
 	l := &v.lost
 	if v.phase == halved {

@@ -16,7 +16,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// proxy is a dependency of four slots of 40 ms that does not notice when somebody has left, with so many times the users it can serve.
+// proxy is a dependency of four slots of 40 ms that does not notice when somebody has left, with so many times the users it can
+// serve.
 func proxy(seed uint64, load float64) *model {
 	m := newModel(seed)
 	m.slots, m.took, m.spread, m.timeout = 4, 0.04, 1, 0.4

@@ -35,7 +35,8 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	return d
 }
 
-// reasons returns the dominant reason of the processors' half, then that of the service half, then the pools that nobody can read.
+// reasons returns the dominant reason of the processors' half, then that of the service half, then the pools that nobody can
+// read.
 func (st *state) reasons(fresh bool) []decision.Reason {
 	reasons := make([]decision.Reason, 0, 2)
 	switch {

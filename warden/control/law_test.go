@@ -255,8 +255,8 @@ func TestPropertyNotANumberIsNotRead(t *testing.T) {
 	})
 }
 
-// worse returns s with every reading that C2 speaks of the same or higher. Utilization says which half is to judge, and is among them
-// where there is one half only.
+// worse returns s with every reading that C2 speaks of the same or higher. Utilization says which half is to judge, and is among
+// them where there is one half only.
 func worse(t *rapid.T, s monitor.Sample, served bool) monitor.Sample {
 	longer := func(d *time.Duration, name string) {
 		if more := delays.Draw(t, "more "+name); more > *d {

@@ -38,12 +38,12 @@ type pool struct {
 // each is how many connections a running task needs on average; unknown without a task.
 func (p *pool) each() float64 { return p.use / p.tasks }
 
-// observe takes note of what the pools tell while running tasks run, long of them for long, that take typical seconds each. It allocates only for a pool that
-// is new.
+// observe takes note of what the pools tell while running tasks run, long of them for long, that take typical seconds each. It
+// allocates only for a pool that is new.
 //
-// A task needs each connections: of a pool with Max of them, Max/each tasks make use. That is learned wherever the need is known: what
-// is in use while nobody has to wait, and what is in use and waits together where the pool counts who waits. Work beside the limiter
-// is in these figures, so it lowers what is left for this one, in proportion.
+// A task needs each connections: of a pool with Max of them, Max/each tasks make use. That is learned wherever the need is known:
+// what is in use while nobody has to wait, and what is in use and waits together where the pool counts who waits. Work beside the
+// limiter is in these figures, so it lowers what is left for this one, in proportion.
 func (t *told) observe(pools []monitor.PoolReading, running, long, typical, dt float64) {
 	t.limit, t.full, t.waits, t.at = math.Inf(1), false, false, nil
 	if len(pools) == 0 {

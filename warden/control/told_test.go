@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// C14: a pool with room, one that nobody waits for, and one whose reading is bad never lower the limit: it is no lower than it was, or
-// than it would be without the pool.
+// C14: a pool with room, one that nobody waits for, and one whose reading is bad never lower the limit: it is no lower than it
+// was, or than it would be without the pool.
 func TestPropertySilenceLowersNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
@@ -78,8 +78,8 @@ func TestPropertyMonotoneInWhatWaits(t *testing.T) {
 	})
 }
 
-// pooled is a service of which every task holds one of ten connections for a part of its time, with samples from a number on, as many as
-// asked; what runs beyond them waits, and the rest is in use.
+// pooled is a service of which every task holds one of ten connections for a part of its time, with samples from a number on, as
+// many as asked; what runs beyond them waits, and the rest is in use.
 func pooled(c *control.Controller, from, samples, running int, each float64, exact bool) (target int, why string) {
 	for i := range samples {
 		need := int(math.Round(each * float64(running)))

@@ -13,8 +13,8 @@ import (
 	"github.com/stopbank/stopbank/warden/control"
 )
 
-// C15: a wait is bounded by a second or three executions, but not while nothing is expected, before the limit has stood at its highest
-// for three executions without a trial, nor in a trial that may outlast the bound.
+// C15: a wait is bounded by a second or three executions, but not while nothing is expected, before the limit has stood at its
+// highest for three executions without a trial, nor in a trial that may outlast the bound.
 func TestPropertyWaitIsBoundedWithoutHope(t *testing.T) {
 	bounded, tried, free := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -167,7 +167,8 @@ func TestCgroupChanges(t *testing.T) {
 		{999 * time.Millisecond, 4, level(9*time.Second, 4*time.Second), 1, Reading{0.75, true}}, // too early: repeated
 		{time.Millisecond, 4, v2("kube/pod/app", "250000 100000", 9*time.Second), 2.5, Reading{0.25, true}},
 		{2 * time.Second, 1, v2("kube/pod", "50000 100000", 4*time.Second), 0.5, Reading{0, true}},
-		{time.Second, 3, level(time.Second, 5*time.Second), 1, Reading{0.5, true}},                 // the app's began anew, and 2 processors on average
+		// the app's began anew, and 2 processors on average
+		{time.Second, 3, level(time.Second, 5*time.Second), 1, Reading{0.5, true}},
 		{time.Second, 3, level(time.Second, time.Second), 1, Reading{0, true}},                     // the pod's began anew
 		{time.Second, 3, level(0, 0), 1, Reading{}},                                                // both did
 		{time.Second, 3, level(time.Minute, 0), 1, Reading{1, true}},                               // never more than all

@@ -29,7 +29,8 @@ func slowest(times []time.Duration) time.Duration {
 	return sorted[len(sorted)*9/10]
 }
 
-// M7: long is what has run for a second, and for eight times the 90th percentile of the last 64 that ended of its kind; none is added while the newer half of them takes half as long again as the older, until as long has passed.
+// M7: long is what has run for a second, and for eight times the 90th percentile of the last 64 that ended of its kind; none is
+// added while the newer half of them takes half as long again as the older, until as long has passed.
 func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, rt, func() {

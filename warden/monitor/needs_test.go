@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// M8: Needs has, of the first 64 names, the shortest of their last 64 executions, rounded down by a sixteenth at most, once so many have
-// ended, and nothing of further names. A map that was returned never changes.
+// M8: Needs has, of the first 64 names, the shortest of their last 64 executions, rounded down by a sixteenth at most, once so
+// many have ended, and nothing of further names. A map that was returned never changes.
 func TestPropertyNeedsAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		names := rapid.SampledFrom([]int{1, 3, 70}).Draw(rt, "names")

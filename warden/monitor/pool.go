@@ -34,8 +34,8 @@ type PoolStats struct {
 type PoolReading struct {
 	Name, Part string
 	PoolStats
-	// Problem says why this reading must not be used; "" if it may: "panicked", "blocked" (no answer in time, or the previous call
-	// has not returned), or "invalid" (a negative number, or more in use than there are).
+	// Problem says why this reading must not be used; "" if it may: "panicked", "blocked" (no answer in time, or the previous
+	// call has not returned), or "invalid" (a negative number, or more in use than there are).
 	Problem string
 }
 

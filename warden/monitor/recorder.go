@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Recorder records the start and end of executions, and feeds Sample.Service of its [Sampler]. Its methods are safe for concurrent
-// use. They wait for no more than a mutex that is held for a fraction of a microsecond, and allocate nothing while no more run than
-// have run before. A nil or zero Recorder records nothing.
+// Recorder records the start and end of executions, and feeds Sample.Service of its [Sampler]. Its methods are safe for
+// concurrent use. They wait for no more than a mutex that is held for a fraction of a microsecond, and allocate nothing while no
+// more run than have run before. A nil or zero Recorder records nothing.
 //
 // It takes about 16 KiB, and up to half a KiB for each of at most 65 kinds of work.
 type Recorder struct {
@@ -76,12 +76,12 @@ func (r *Recorder) Start(name string) Span {
 // count as 36 minutes.
 func (s Span) End() time.Duration { return s.end(done) }
 
-// Abandon ends an execution that was cut off by its deadline or its client: the work would have taken longer, and may go on where it
-// cannot be seen. It ends the concurrency and counts the execution only in Service.Abandoned.
+// Abandon ends an execution that was cut off by its deadline or its client: the work would have taken longer, and may go on where
+// it cannot be seen. It ends the concurrency and counts the execution only in Service.Abandoned.
 func (s Span) Abandon() { s.end(abandoned) }
 
-// Discard ends an execution whose time says nothing about the work, not even how long it takes at least: a connection was hijacked,
-// or a stream has ended. It ends the concurrency and counts the execution nowhere.
+// Discard ends an execution whose time says nothing about the work, not even how long it takes at least: a connection was
+// hijacked, or a stream has ended. It ends the concurrency and counts the execution nowhere.
 func (s Span) Discard() { s.end(discarded) }
 
 // outcome is how an execution ended.
@@ -130,8 +130,8 @@ func (r *Recorder) advanceLocked(now time.Duration) time.Duration {
 	return r.at
 }
 
-// take returns what was recorded since the last take, without its parts. It is not called concurrently. When no time has passed, it
-// takes nothing and leaves everything to the next call.
+// take returns what was recorded since the last take, without its parts. It is not called concurrently. When no time has passed,
+// it takes nothing and leaves everything to the next call.
 func (r *Recorder) take(at time.Time) Service {
 	if r == nil || r.kinds == nil {
 		return Service{}

@@ -22,8 +22,8 @@ type Sample struct {
 	Throttled Reading
 	// Service describes the executions since the previous sample, as far as [Sampler.Recorder] recorded them.
 	Service Service
-	// Parts describe the executions of each part of the program, see [Recorder.Part], in the order in which they became known; nil
-	// without parts. If they are more than what is recorded beside them, Service is their sum.
+	// Parts describe the executions of each part of the program, see [Recorder.Part], in the order in which they became known;
+	// nil without parts. If they are more than what is recorded beside them, Service is their sum.
 	Parts []Part
 	// Pools are the readings of the pools that [New] was given, in their order; nil without pools.
 	Pools []PoolReading
@@ -54,8 +54,8 @@ type Service struct {
 	Count uint64
 	// Throughput is the number of executions that ended per second.
 	Throughput float64
-	// Abandoned is the number of executions that were cut off by their deadline or client, see [Span.Abandon], and AbandonedTime the
-	// sum of their execution times. That is less than the work takes, so they are in no other time here, nor in Count.
+	// Abandoned is the number of executions that were cut off by their deadline or client, see [Span.Abandon], and AbandonedTime
+	// the sum of their execution times. That is less than the work takes, so they are in no other time here, nor in Count.
 	Abandoned     uint64
 	AbandonedTime time.Duration
 	// Running is the number of executions at this instant.
@@ -65,8 +65,8 @@ type Service struct {
 	Long     int
 	LongName string
 	LongFor  time.Duration
-	// Needs is how long work of a name takes at least: the shortest of the last 64 executions that ended, rounded down by a sixteenth
-	// at most, if 64 have ended. Samples share it: do not modify it.
+	// Needs is how long work of a name takes at least: the shortest of the last 64 executions that ended, rounded down by a
+	// sixteenth at most, if 64 have ended. Samples share it: do not modify it.
 	Needs map[string]time.Duration
 	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.

@@ -12,8 +12,9 @@ import (
 // Sampler takes samples of its own process. [Sampler.Sample] is safe for concurrent use. A Sampler starts no goroutine,
 // but one for each question to a [Pool], and needs no cleanup. It must come from [New] and must not be copied.
 type Sampler struct {
-	mu       sync.Mutex // guards all below but recorder; held while sources are read; pools do not run under it, but it waits for them
-	sampled  bool       // there was a sample before
+	// guards all below but recorder; held while sources are read; pools do not run under it, but it waits for them
+	mu       sync.Mutex
+	sampled  bool // there was a sample before
 	prev     facts
 	delays   distribution // of the time between the last two facts
 	metrics  [2]metrics.Sample
@@ -43,8 +44,8 @@ const (
 	runnable
 )
 
-// New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is an
-// [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
+// New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
+// an [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
 //
 // On Linux a Sampler keeps a few files open, at most three for each level of the process's cgroup and one more, so that it
 // can read them even when the process has run out of file descriptors; they are closed when the Sampler is garbage collected.
@@ -83,12 +84,12 @@ func (s *Sampler) measure(seconds []float64) {
 	s.prev.counts = make([]uint64, len(seconds)-1)
 }
 
-// Sample reads every source and returns the change since the previous sample, or since [New]. Without pools and parts it allocates
-// nothing, except that Service.Needs is a new map when it has changed. Concurrent callers take turns, each sampling the time since
-// the previous call, so each observation goes to one caller only: a Sampler should have one consumer.
+// Sample reads every source and returns the change since the previous sample, or since [New]. Without pools and parts it
+// allocates nothing, except that Service.Needs is a new map when it has changed. Concurrent callers take turns, each sampling the
+// time since the previous call, so each observation goes to one caller only: a Sampler should have one consumer.
 //
-// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool and each part. It may wait
-// for another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
+// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool and each part. It may
+// wait for another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,8 +74,8 @@ func TestNoPoolIsAnError(t *testing.T) {
 	}
 }
 
-// A warden that knows how much of a database's pool is in use. While it is full, the limit is what it has enough for, and a rejection
-// says "orders-db: 10 of 10 in use, 7 wait 40ms".
+// A warden that knows how much of a database's pool is in use. While it is full, the limit is what it has enough for, and a
+// rejection says "orders-db: 10 of 10 in use, 7 wait 40ms".
 func ExampleSQL() {
 	db := sql.OpenDB(connector{}) // sql.Open, in a program
 	db.SetMaxOpenConns(10)

@@ -69,8 +69,9 @@ func since(all []time.Time, from time.Time) (n int) {
 	return n
 }
 
-// extra judges whether an attempt beyond the first was rightly started, or rejected by the budget. Of exactly the ten seconds up to it, these attempts are
-// at most the greater of floor and share. Where one is rejected, windows that differ by a slice would have rejected it as well.
+// extra judges whether an attempt beyond the first was rightly started, or rejected by the budget. Of exactly the ten seconds up
+// to it, these attempts are at most the greater of floor and share. Where one is rejected, windows that differ by a slice would
+// have rejected it as well.
 func (m *model) extra(t tb, granted bool) {
 	t.Helper()
 	now := time.Now()
@@ -87,7 +88,8 @@ func (m *model) extra(t tb, granted bool) {
 	}
 }
 
-// probability is the SRE book's, between its bounds: over the slices that reach back by a second, or as far within ten as it takes to see ten requests.
+// probability is the SRE book's, between its bounds: over the slices that reach back by a second, or as far within ten as it
+// takes to see ten requests.
 func (m *model) probability(p decision.Priority) (of float64, requests, accepted int64) {
 	number := func(at time.Time) int64 { return int64(at.Sub(m.began) / slice) }
 	now := number(time.Now())
@@ -375,8 +377,8 @@ func TestFirstAttemptsEarnForTenSeconds(t *testing.T) {
 	}
 }
 
-// Forty seconds of total rejection: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are a tenth of what is sent, or one in ten
-// seconds; a part of the calls is always sent.
+// Forty seconds of total rejection: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are
+// a tenth of what is sent, or one in ten seconds; a part of the calls is always sent.
 func TestTotalRejection(t *testing.T) {
 	for _, rate := range []int{0, 1, 5, 5000} {
 		synctest.Test(t, func(t *testing.T) {

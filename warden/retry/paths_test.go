@@ -53,8 +53,8 @@ func mostFail(all []answer, now int64) bool {
 	return false
 }
 
-// probability is that of the SRE book, over the last second, or as much of the last ten as has ten requests. Failures are requests
-// while most paths fail, and so are the calls that were throttled for them.
+// probability is that of the SRE book, over the last second, or as much of the last ten as has ten requests. Failures are
+// requests while most paths fail, and so are the calls that were throttled for them.
 func probability(all []answer, now int64) (of float64, counted bool) {
 	counted = mostFail(all, now) && slices.ContainsFunc(all, func(a answer) bool {
 		return a.slice >= now-50 && (a.outcome == retry.Failed || a.forgiven)

@@ -11,7 +11,8 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// envoyproxy/envoy #30205: the retry budget counted the retries on their way and not those in their backoff, so that everybody who failed at once was granted one.
+// envoyproxy/envoy #30205: the retry budget counted the retries on their way and not those in their backoff, so that everybody
+// who failed at once was granted one.
 func TestPeer_EnvoyBudgetForgetsRetriesInBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 200

@@ -32,9 +32,9 @@ type Config struct {
 	Instance string
 	// Logger receives the lines of wardenslog and of Run; nil: slog.Default() at the time of New.
 	Logger *slog.Logger
-	// Metrics exports the metrics: the method Watch of a wardenprom.Exporter. It returns the observers of a limiter and of a set that
-	// are about to be made under this name, and a function that begins to export the warden and, unless it is nil, the set. nil:
-	// none.
+	// Metrics exports the metrics: the method Watch of a wardenprom.Exporter. It returns the observers of a limiter and of a set
+	// that are about to be made under this name, and a function that begins to export the warden and, unless it is nil, the set.
+	// nil: none.
 	Metrics func(name string) (
 		tasks limiter.Observer, calls bulkhead.Observer, export func(*warden.Warden, *bulkhead.Set) error, err error,
 	)
@@ -52,8 +52,8 @@ type Config struct {
 	// Console configures the console.
 	Console console.Config
 
-	// OperatorsAddr is the host:port on which Run serves [Service].Operators: on loopback, or on a network that only operators and
-	// scrapers reach. "": Run does not serve it.
+	// OperatorsAddr is the host:port on which Run serves [Service].Operators: on loopback, or on a network that only operators
+	// and scrapers reach. "": Run does not serve it.
 	OperatorsAddr string
 	// Spread is how long Run goes on serving after readiness has failed, until every load balancer has noticed, more than 0;
 	// 0: 5 s.

@@ -1,4 +1,5 @@
-// What a rejected call teaches the throttle of a client's transport: Connect answers overload and a tenant's quota with the same 429.
+// What a rejected call teaches the throttle of a client's transport: Connect answers overload and a tenant's quota with the same
+// 429.
 
 package wardenconnect_test
 

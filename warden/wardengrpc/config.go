@@ -77,10 +77,10 @@ type Interceptors struct {
 // time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	if w == nil && cfg.Compartment == nil {
-		return nil, &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with Config.Compartment"}
+		return nil, invalidField("New: the warden", "nil", "a warden made by warden.New; nil only with Config.Compartment")
 	}
 	if allowed := unit.Allowed(cfg.RetryAfter, unit.Network, longestRetryAfter, "0 (the default, 1s)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardengrpc.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: allowed}
+		return nil, invalidField("Config.RetryAfter", cfg.RetryAfter, allowed)
 	}
 	if cfg.Task == nil {
 		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }
@@ -96,11 +96,11 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 
 // classify completes the claim of a call, and reports whether its client is trusted. served: the call arrived at a server, so
 // the client's metadata may count.
-func (i *Interceptors) classify(ctx context.Context, is *slot.Claim, fullMethod string, served bool) (trusted bool) {
-	t := &is.Task
-	if is.Apart {
+func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMethod string, served bool) (trusted bool) {
+	t := &claim.Task
+	if claim.FromCompartment {
 		if served {
-			t.Priority = is.Compartment.Criticality()
+			t.Priority = claim.Compartment.Criticality()
 		}
 	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // a client may have made it up, and explanations keep it alive
 		t.Name = strings.Clone(t.Name[:longestName])
@@ -112,16 +112,16 @@ func (i *Interceptors) classify(ctx context.Context, is *slot.Claim, fullMethod 
 		return true
 	}
 	t.ID = requestid.Of(metadata.ValueFromIncomingContext(ctx, requestid.TraceGRPC), []string{t.ID}, metadata.ValueFromIncomingContext(ctx, requestid.GRPC))
-	said := wire.Read(func(n wire.Name) []string { return metadata.ValueFromIncomingContext(ctx, n.GRPC) })
-	if _, bounded := ctx.Deadline(); !bounded && !said.Anything() {
+	headers := wire.Read(func(n wire.Name) []string { return metadata.ValueFromIncomingContext(ctx, n.GRPC) })
+	if _, bounded := ctx.Deadline(); !bounded && !headers.Any() {
 		return true
 	}
 	trusted = i.cfg.Trusted != nil && i.cfg.Trusted(ctx, fullMethod)
-	if said.Ranked && (trusted || said.Priority < t.Priority) {
-		t.Priority = said.Priority
+	if headers.HasPriority && (trusted || headers.Priority < t.Priority) {
+		t.Priority = headers.Priority
 	}
-	if said.Left > 0 {
-		is.Bound(time.Now().Add(said.Left), !trusted)
+	if headers.Timeout > 0 {
+		claim.Bound(time.Now().Add(headers.Timeout), !trusted)
 	}
 	return trusted
 }
@@ -141,4 +141,9 @@ func outgoing(ctx context.Context) context.Context {
 		md.Set(wire.PriorityGRPC, p.String())
 	}
 	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// invalidField rejects a field of a configuration, or an argument: the field as in Config.RetryAfter.
+func invalidField(field string, value any, allowed string) *warden.InvalidError {
+	return &warden.InvalidError{Field: "wardengrpc." + field, Value: value, Allowed: allowed}
 }

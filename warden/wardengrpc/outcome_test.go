@@ -29,8 +29,8 @@ func (c *timed) Step(s monitor.Sample) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: 10}
 }
 
-// TestWhatIsTimed: unary calls that were answered; not those whose client went away, and no streams. A call that its context ended is
-// abandoned.
+// TestWhatIsTimed: unary calls that were answered; not those whose client went away, and no streams. A call that its context
+// ended is abandoned.
 func TestWhatIsTimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		call func(i *wardengrpc.Interceptors, ctx context.Context, cancel func())

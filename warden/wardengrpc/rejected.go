@@ -49,7 +49,8 @@ func (i *Interceptors) Convert(err error) error {
 	return i.rejection(err, m, false)
 }
 
-// rejection is err on the wire. unseen: no handler has seen the call. Convert does not say so: a handler may have done something before.
+// rejection is err on the wire. unseen: no handler has seen the call. Convert does not say so: a handler may have done something
+// before.
 func (i *Interceptors) rejection(err error, m rpcstatus.Status, unseen bool) *rejectedError {
 	s := status.New(codes.Code(m.Code), "warden: "+m.Reason)
 	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.Reason), Domain: rpcstatus.Domain, Metadata: m.Metadata(unseen)}

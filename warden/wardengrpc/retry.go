@@ -45,10 +45,10 @@ type Retry struct {
 // context, [warden.PriorityFrom]) by itself. The error, a [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	if c == nil {
-		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
+		return nil, invalidField("NewRetry: the caller", "nil", "a caller made by retry.New")
 	}
 	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
+		return nil, invalidField("RetryConfig.AttemptTimeout", cfg.AttemptTimeout, allowed)
 	}
 	if cfg.Repeatable == nil {
 		cfg.Repeatable = func(string) bool { return false }
@@ -123,7 +123,7 @@ func (r *Retry) call(
 	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error),
 ) (retry.Call, decision.Priority, error) {
 	if r.caller == nil {
-		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
+		return retry.Call{}, 0, invalidField("Retry", "nil or zero", "a retry made by wardengrpc.NewRetry")
 	}
 	p := warden.PriorityFrom(ctx)
 	to := retry.Target{Path: method, Priority: p}

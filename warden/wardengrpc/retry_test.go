@@ -254,7 +254,8 @@ func (a answer) later(t fataler) error {
 
 func TestAttemptTimeout(t *testing.T) {
 	var calls atomic.Int32
-	answered := make(chan struct{}) // the first attempt hangs: at its deadline its answer could still come before the client's timer
+	// the first attempt hangs: at its deadline its answer could still come before the client's timer
+	answered := make(chan struct{})
 	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		if calls.Add(1) == 1 {
 			<-answered

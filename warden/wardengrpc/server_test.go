@@ -276,7 +276,7 @@ func TestRejectedIsTold(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	for field, try := range map[string]func() (*wardengrpc.Interceptors, error){
-		"w": func() (*wardengrpc.Interceptors, error) { return wardengrpc.New(nil, wardengrpc.Config{}) },
+		"wardengrpc.New: the warden": func() (*wardengrpc.Interceptors, error) { return wardengrpc.New(nil, wardengrpc.Config{}) },
 		"wardengrpc.Config.RetryAfter": func() (*wardengrpc.Interceptors, error) {
 			return wardengrpc.New(newGuard(t, 1, 0).Warden, wardengrpc.Config{RetryAfter: 30})
 		},

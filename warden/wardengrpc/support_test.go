@@ -159,7 +159,8 @@ func start(t testing.TB, server *grpc.Server) string {
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := await(t, "end of the server", done); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it could serve
+		// before it could serve
+		if err := await(t, "end of the server", done); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})

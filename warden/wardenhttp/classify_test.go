@@ -122,8 +122,8 @@ func TestTrustIsAskedForThisRequest(t *testing.T) {
 	}
 }
 
-// What browsers send with ordinary requests, RFC 9218, neither raises nor lowers: Chrome's documents and fetches, Firefox's pictures, and what
-// is fetched late. Whoever says 7 means what nobody waits for.
+// What browsers send with ordinary requests, RFC 9218, neither raises nor lowers: Chrome's documents and fetches, Firefox's
+// pictures, and what is fetched late. Whoever says 7 means what nobody waits for.
 func TestBrowsersAreTakenAsTheyAre(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		for urgency, want := range map[string]decision.Priority{

@@ -386,7 +386,8 @@ func TestTimeoutOfABodyIsACompartments(t *testing.T) {
 	}
 }
 
-// Where a warden measures the compartments, a hijacked connection is no execution of theirs, and one that its client left is no whole one.
+// Where a warden measures the compartments, a hijacked connection is no execution of theirs, and one that its client left is no
+// whole one.
 func TestCompartmentsAreToldHowARequestEnded(t *testing.T) {
 	set := must(bulkhead.New(bulkhead.Config{Total: 9, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 9}}}))(t)
 	sampler := must(monitor.New())(t)

@@ -1,4 +1,5 @@
-// What a slot costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and without.
+// What a slot costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and
+// without.
 
 package wardenhttp_test
 

@@ -69,7 +69,8 @@ func ExampleNew() {
 // invents keys cannot create more tenants than configured.
 func ExampleConfig_tenants() {
 	set, err := bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "api", Guaranteed: 4, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 2, Keys: 8}}, // slots and queue of a tenant
+		// slots and queue of a tenant
+		{Name: "api", Guaranteed: 4, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 2, Keys: 8}},
 	}})
 	if err != nil {
 		panic(err)
@@ -113,7 +114,8 @@ func ExampleConfig_tenants() {
 func ExampleNewTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
 	defer server.Close()
-	w, err := warden.New(warden.Config{Interval: 10 * time.Second, Limiter: limiter.Config{ // one slot, and whoever would have to wait is rejected
+	// one slot, and whoever would have to wait is rejected
+	w, err := warden.New(warden.Config{Interval: 10 * time.Second, Limiter: limiter.Config{
 		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1},
 	}})
 	if err != nil {
@@ -140,8 +142,8 @@ func ExampleNewTransport() {
 	// paid <nil> 0
 }
 
-// A client of a payment service, over 20 connections at most. While all are in use and requests wait for one, the limit is what they
-// have enough for, and a rejection says "payments: 20 of 20 in use, 7 wait 40ms".
+// A client of a payment service, over 20 connections at most. While all are in use and requests wait for one, the limit is what
+// they have enough for, and a rejection says "payments: 20 of 20 in use, 7 wait 40ms".
 func ExamplePool() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
 	defer server.Close()
@@ -254,7 +256,8 @@ func ExampleWriteError() {
 	// 500  {"title":"Internal Server Error","status":500,"reason":"unknown_compartment"}
 }
 
-// A client of a service that rejects the first request: the retry is within the budget, and what reaches the server of it is a second attempt.
+// A client of a service that rejects the first request: the retry is within the budget, and what reaches the server of it is a
+// second attempt.
 func ExampleNewRetry() {
 	attempts := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -274,7 +277,8 @@ func ExampleNewRetry() {
 	if err != nil {
 		panic(err)
 	}
-	slots, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{}) // each attempt asks for a slot; leave it out if you need none
+	// each attempt asks for a slot; leave it out if you need none
+	slots, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{})
 	if err != nil {
 		panic(err)
 	}

@@ -106,7 +106,8 @@ func fields(post bool) []byte {
 	return []byte{method, 0x86, 0x84, 0x41, 1, 'x'}
 }
 
-// Streams that are reset as they are opened: the handlers at work are never more than the slots, none is left, and nothing is kept.
+// Streams that are reset as they are opened: the handlers at work are never more than the slots, none is left, and nothing is
+// kept.
 func TestRapidReset(t *testing.T) {
 	const streams, slots = 5000, 2
 	g := newGuard(t, slots, 4)
@@ -135,7 +136,8 @@ func TestRapidReset(t *testing.T) {
 		ok = write(append(frame(frameHeaders, endHeaders, id, fields(true)), frame(frameReset, 0, id, []byte{0, 0, 0, 8})...))
 		sent++
 	}
-	for hangs := time.Now().Add(patience); g.Limiter().Stats().Submitted == 0 && time.Now().Before(hangs); { // or it may not have read any
+	// or it may not have read any
+	for hangs := time.Now().Add(patience); g.Limiter().Stats().Submitted == 0 && time.Now().Before(hangs); {
 		time.Sleep(time.Millisecond)
 	}
 	_ = conn.Close()

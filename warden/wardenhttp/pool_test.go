@@ -422,7 +422,8 @@ func TestPoolByProtocol(t *testing.T) {
 					resp.Body.Close()
 				})
 			}
-			for hangs := time.Now().Add(patience); arrived.Load() < c.arrive || pool.Stats() != c.want; time.Sleep(time.Millisecond) { // a queue says nothing when it grows
+			// a queue says nothing when it grows
+			for hangs := time.Now().Add(patience); arrived.Load() < c.arrive || pool.Stats() != c.want; time.Sleep(time.Millisecond) {
 				if time.Now().After(hangs) {
 					t.Fatalf("H22: %d have arrived over %d connections, %+v", arrived.Load(), conns.Load(), pool.Stats())
 				}
@@ -519,7 +520,7 @@ func TestPoolWithoutBaseOrBound(t *testing.T) {
 	}
 	resp.Body.Close()
 	var argument *warden.InvalidError
-	if _, err := transport.RoundTrip(nil); !errors.As(err, &argument) || argument.Field != "req" {
+	if _, err := transport.RoundTrip(nil); !errors.As(err, &argument) || argument.Field != "wardenhttp.req" {
 		t.Errorf("no request: %v", err)
 	}
 }

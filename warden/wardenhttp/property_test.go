@@ -132,7 +132,8 @@ func TestPropertyPriorityByTrust(t *testing.T) {
 func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		of := func(name string) time.Duration {
-			return time.Duration(rapid.SampledFrom([]int{0, 0, 1, 10, 500, 1000, 60_000}).Draw(rt, name)) * time.Millisecond // 0: none
+			// 0: none
+			return time.Duration(rapid.SampledFrom([]int{0, 0, 1, 10, 500, 1000, 60_000}).Draw(rt, name)) * time.Millisecond
 		}
 		task, timeout, header := of("task"), of("timeout"), of("header")
 		garbage := header == 0 && rapid.Bool().Draw(rt, "garbage")
@@ -166,8 +167,8 @@ func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 	})
 }
 
-// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and Retry-After,
-// whatever else is behind them; and nothing of that is in the answer.
+// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and
+// Retry-After, whatever else is behind them; and nothing of that is in the answer.
 func TestPropertyTheCauseAlone(t *testing.T) {
 	acme := tenant(t)
 	reasons := []decision.RejectionReason{decision.PressureHigh, decision.QueueOverflow, decision.ProbabilisticShedding, decision.PriorityDrop, decision.DeadlineExceeded,
@@ -290,8 +291,8 @@ func TestPropertyTheWriterKeepsItsAbilities(t *testing.T) {
 	})
 }
 
-// Of any number of requests, those count that ended by themselves, and their callers were there; those are abandoned that their context
-// ended without an answer.
+// Of any number of requests, those count that ended by themselves, and their callers were there; those are abandoned that their
+// context ended without an answer.
 func TestPropertyWhoseTimeCounts(t *testing.T) {
 	ways := map[string]auditor{
 		"returns": {counted: 1}, "panics": {counted: 1}, "hijacked": {},
@@ -407,7 +408,8 @@ type patient struct {
 
 func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
 
-// A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its handler is done.
+// A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its
+// handler is done.
 func TestPropertyUnreadBodiesEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rejected := rapid.Bool().Draw(rt, "rejected")
@@ -470,8 +472,9 @@ func TestPropertyNamesAreTheirOwn(t *testing.T) {
 			line = "/" + line + "?" + strings.Repeat("q", rapid.SampledFrom([]int{0, 300}).Draw(rt, "query"))
 			r.RequestURI, r.URL.Path = line, line[:to]
 		}
-		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
-		g := newGuard(t, 0, 0)                                     // what it rejects it remembers
+		// a first line of 256 bytes is kept as it is: what else is in it is no more than the name
+		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256
+		g := newGuard(t, 0, 0) // what it rejects it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
 		name, want := g.Limiter().Recent()[0].Task.Name, line[from:min(to, from+256)]
 		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
@@ -555,8 +558,8 @@ func TestPropertyReadyUntilItDrains(t *testing.T) {
 	})
 }
 
-// Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say. None is ended but by its caller, or
-// as the loser of a hedge; and of two, one answers.
+// Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say.
+// None is ended but by its caller, or as the loser of a hedge; and of two, one answers.
 func TestPropertyWhatHasStartedEndsByItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		hedge := time.Duration(rapid.SampledFrom([]int{0, 3, 9}).Draw(rt, "hedge after")) * time.Millisecond

@@ -18,8 +18,8 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met for the
-// second time passes the request on if it is a middleware, and rejects it otherwise. Nothing waits, and nothing is left.
+// Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met
+// for the second time passes the request on if it is a middleware, and rejects it otherwise. Nothing waits, and nothing is left.
 func TestPropertyAnyNesting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{

@@ -18,7 +18,8 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// RetryConfig describes the transport of [NewRetry]. The zero value is ready to use. Its functions must be safe for concurrent use.
+// RetryConfig describes the transport of [NewRetry]. The zero value is ready to use. Its functions must be safe for concurrent
+// use.
 type RetryConfig struct {
 	// Base sends each attempt; nil: [http.DefaultTransport]. With that of [NewTransport], each attempt acquires its own slot.
 	Base http.RoundTripper
@@ -47,29 +48,29 @@ type retrier struct {
 // request's URL) and each priority (that of the request's context, [warden.PriorityFrom]) by itself. The error, a
 // [*warden.InvalidError], names the invalid argument.
 //
-// It sends a request with its context's remaining time and priority in headers, as the transport of [NewTransport] does, and retries
-// it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is
-// [retry.ErrThrottled]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it; only if the
-// request's context ends during the wait for the next attempt, it returns the context's error.
+// It sends a request with its context's remaining time and priority in headers, as the transport of [NewTransport] does, and
+// retries it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is
+// [retry.ErrThrottled]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it; only if
+// the request's context ends during the wait for the next attempt, it returns the context's error.
 //
-// Each attempt's body is closed once. Before a retry, the previous response is read, up to 64 KiB and for 100 ms, and closed, so that
-// its connection can be reused. A body can be sent again if the request has GetBody, which [http.NewRequest] sets for the usual
-// readers. The request is not modified.
+// Each attempt's body is closed once. Before a retry, the previous response is read, up to 64 KiB and for 100 ms, and closed, so
+// that its connection can be reused. A body can be sent again if the request has GetBody, which [http.NewRequest] sets for the
+// usual readers. The request is not modified.
 //
-// The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them. No goroutine outlives it
-// except that of a losing hedge, until the base has noticed its cancellation. A request that is sent once costs one small allocation,
-// unless AttemptTimeout or HedgeAfter is set.
+// The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them. No goroutine outlives
+// it except that of a losing hedge, until the base has noticed its cancellation. A request that is sent once costs one small
+// allocation, unless AttemptTimeout or HedgeAfter is set.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	if c == nil {
-		return nil, &warden.InvalidError{Field: "wardenhttp.NewRetry: the caller", Value: "nil", Allowed: "a caller made by retry.New"}
+		return nil, invalidField("NewRetry: the caller", "nil", "a caller made by retry.New")
 	}
 	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
+		return nil, invalidField("RetryConfig.AttemptTimeout", cfg.AttemptTimeout, allowed)
 	}
 	if allowed := unit.Allowed(cfg.HedgeAfter, unit.Process, 0, "0 (no hedging)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: allowed}
+		return nil, invalidField("RetryConfig.HedgeAfter", cfg.HedgeAfter, allowed)
 	}
-	if err := noBase("wardenhttp.RetryConfig", cfg.Base); err != nil {
+	if err := checkBase("RetryConfig", cfg.Base); err != nil {
 		return nil, err
 	}
 	if cfg.Base == nil {
@@ -80,16 +81,16 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	}
 	r := &retrier{caller: c, cfg: cfg, base: cfg.Base}
 	if _, tells := cfg.Base.(*transport); !tells {
-		r.base = telling{cfg.Base}
+		r.base = headerSender{cfg.Base}
 	}
 	return r, nil
 }
 
-// telling adds the headers for deadline and priority in front of a base that does not.
-type telling struct{ base http.RoundTripper }
+// headerSender adds the headers for deadline and priority in front of a base that does not.
+type headerSender struct{ base http.RoundTripper }
 
-func (t telling) RoundTrip(req *http.Request) (*http.Response, error) {
-	out, err := tell(req.Context(), req)
+func (t headerSender) RoundTrip(req *http.Request) (*http.Response, error) {
+	out, err := withHeaders(req.Context(), req)
 	if err != nil {
 		closeBody(req)
 		return nil, err

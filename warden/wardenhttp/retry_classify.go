@@ -95,7 +95,7 @@ func classifyError(ctx context.Context, err error) result {
 	switch {
 	case errors.Is(err, errLost), errors.Is(ctx.Err(), context.Canceled):
 		return result{} // canceled, by the caller or by the other attempt
-	case errors.Is(err, warden.ErrRejected), errors.Is(err, unsent{}), bulkhead.IsExcluded(err):
+	case errors.Is(err, warden.ErrRejected), errors.Is(err, notSentError{}), bulkhead.IsExcluded(err):
 		return result{} // not sent
 	case ctx.Err() != nil:
 		return result{outcome: retry.Failed} // the deadline has passed

@@ -58,8 +58,8 @@ var outcomes = []outcome{
 	{err: errors.New("x509: unknown authority")}, {err: warden.ErrRejected},
 }
 
-// Whatever the base answers: nothing is processed twice that must not be, every body is closed once, every response that nobody sees is closed before
-// the next attempt, each attempt sends the whole body, and the last answer is what is returned.
+// Whatever the base answers: nothing is processed twice that must not be, every body is closed once, every response that nobody
+// sees is closed before the next attempt, each attempt sends the whole body, and the last answer is what is returned.
 func TestPropertyMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		method := rapid.SampledFrom([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "CONNECT", "get"}).Draw(t, "method")
@@ -179,7 +179,8 @@ func echo(n int32, reject http.HandlerFunc, arrived *atomic.Int32) http.Handler 
 	})
 }
 
-// Over both protocols, through a Transport: what a middleware rejected is sent again whatever it is, on the same connection, and nothing else that is not safe.
+// Over both protocols, through a Transport: what a middleware rejected is sent again whatever it is, on the same connection, and
+// nothing else that is not safe.
 func TestRealServers(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		closed := newGuard(t, 1, 0)
@@ -289,7 +290,8 @@ func TestThrottledRequestIsNotSent(t *testing.T) {
 	}
 }
 
-// What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the rejection is returned as it was.
+// What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the rejection is
+// returned as it was.
 func TestDeadlineBoundsTheWait(t *testing.T) {
 	var sent int
 	c := newCaller(t, generous)
@@ -487,8 +489,8 @@ func TestNilArgumentsAreRejected(t *testing.T) {
 		req   *http.Request
 		field string
 	}{
-		"a Retry, nil":     {newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base}), nil, "req"},
-		"a Transport, nil": {newTransport(t, newGuard(t, 1, 0), base), nil, "req"},
+		"a Retry, nil":     {newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base}), nil, "wardenhttp.req"},
+		"a Transport, nil": {newTransport(t, newGuard(t, 1, 0), base), nil, "wardenhttp.req"},
 	} {
 		resp, err := c.rt.RoundTrip(c.req)
 		var invalid *warden.InvalidError

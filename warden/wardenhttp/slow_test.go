@@ -83,7 +83,8 @@ func status(t *testing.T, c net.Conn) int {
 // and not before, whatever the pieces are; how long it was waited for is bounded by what it has sent.
 func TestPropertySlowBodies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		grace := time.Duration(rapid.IntRange(1, 5000).Draw(rt, "grace"))*time.Millisecond + time.Microsecond // no pause is exactly as long
+		// no pause is exactly as long
+		grace := time.Duration(rapid.IntRange(1, 5000).Draw(rt, "grace"))*time.Millisecond + time.Microsecond
 		rate := rapid.IntRange(1, 10000).Draw(rt, "rate")
 		type piece struct {
 			pause time.Duration
@@ -261,7 +262,7 @@ func TestTheDeadlineEndsABodyThatTricklesIn(t *testing.T) {
 		g := newGuard(t, 1, 0)
 		began := time.Now()
 		var failed error
-		c := inMemory(t, within(2*time.Second, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		c := inMemory(t, exchangeContext(2*time.Second, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, failed = io.Copy(io.Discard, r.Body)
 		}))))
 		say(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nx")
@@ -274,7 +275,7 @@ func TestTheDeadlineEndsABodyThatTricklesIn(t *testing.T) {
 }
 
 // within gives requests a deadline, as a middleware in front might.
-func within(d time.Duration, next http.Handler) http.Handler {
+func exchangeContext(d time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), d)
 		defer cancel()

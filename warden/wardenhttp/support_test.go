@@ -98,7 +98,8 @@ func (g *guard) wantInFlight(t *testing.T, when string, want int) {
 	}
 }
 
-// wantEmpty waits until everything that was started has ended and nothing is in flight, and checks that nothing ended twice. Requests may still come.
+// wantEmpty waits until everything that was started has ended and nothing is in flight, and checks that nothing ended twice.
+// Requests may still come.
 func (g *guard) wantEmpty(t *testing.T) {
 	t.Helper()
 	hangs := time.After(patience)

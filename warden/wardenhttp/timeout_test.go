@@ -66,8 +66,8 @@ func (s script) run(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Whatever a handler does, its client is told what it said in time, or 504, and never a 200 that nobody has said; buffered, at the
-// instant at which the time is up. It holds its slot until it returns, and not longer.
+// Whatever a handler does, its client is told what it said in time, or 504, and never a 200 that nobody has said; buffered, at
+// the instant at which the time is up. It holds its slot until it returns, and not longer.
 func TestPropertyTimeIsUp(t *testing.T) {
 	const timeout = time.Second
 	for name, kind := range map[string]func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int){
@@ -77,7 +77,7 @@ func TestPropertyTimeIsUp(t *testing.T) {
 		},
 		"a warden": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
 			g := newGuard(t, 1, 0)
-			return within(timeout, newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)),
+			return exchangeContext(timeout, newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)),
 				func() int { return g.Limiter().Stats().Running }
 		},
 		"a client's patience": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {

@@ -36,19 +36,19 @@ type transport struct {
 }
 
 // NewTransport returns a transport that sends a request once it has a slot of w, with its remaining time and its priority in
-// headers. It waits for the slot as [warden.Warden.Acquire] says, and holds it until nothing more can arrive: there is no response,
-// or one without a body, or its body was read to the end, failed or was closed. After 101 (Switching Protocols) the body is an
-// io.ReadWriteCloser with CloseWrite, and only Close ends the request. A body that is neither read to its end nor closed holds its
-// slot forever, as it holds its connection.
+// headers. It waits for the slot as [warden.Warden.Acquire] says, and holds it until nothing more can arrive: there is no
+// response, or one without a body, or its body was read to the end, failed or was closed. After 101 (Switching Protocols) the
+// body is an io.ReadWriteCloser with CloseWrite, and only Close ends the request. A body that is neither read to its end nor
+// closed holds its slot forever, as it holds its connection.
 //
-// Give each dependency its own warden, so that a slow one fills only its own slots. Do not use the server's warden: a request that
-// holds one of its slots is denied a second. With cfg.Compartment, w has the role that it has in [New]. The error, a
+// Give each dependency its own warden, so that a slow one fills only its own slots. Do not use the server's warden: a request
+// that holds one of its slots is denied a second. With cfg.Compartment, w has the role that it has in [New]. The error, a
 // [*warden.InvalidError], names the invalid argument.
 //
 // The elapsed time counts as the dependency's execution time, unless the connection switched protocols, the context was canceled,
-// or its deadline passed before there was an answer. A compartment's breaker gets the error of the base or of a Read, an error for a
-// status of 500 or more, else nil. The context of the sent request ends with the Task's deadline, and with the compartment's
-// Timeout.
+// or its deadline passed before there was an answer. A compartment's breaker gets the error of the base or of a Read, an error
+// for a status of 500 or more, else nil. The context of the sent request ends with the Task's deadline, and with the
+// compartment's Timeout.
 //
 // The header Warden-Timeout has the remaining time of the context in milliseconds; Warden-Priority has the priority unless it is
 // normal, and replaces any such header of the request, which may come from an untrusted client. Other servers may ignore them; a
@@ -57,18 +57,18 @@ type transport struct {
 // If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment, most
 // often a [*warden.Rejection]; [warden.ErrReentry] if w is the warden of the request being served; or context.DeadlineExceeded if
 // less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the error, or that of a Read of the
-// body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and [WriteError] find them in the url.Error.
-// Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
+// body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and [WriteError] find them in the
+// url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
 //
-// The transport is safe for concurrent use and does not modify requests. RoundTrip blocks for the queue wait and as long as the base
-// does. It allocates the context, the copy of the request that is sent, its headers if there is something to add, and one or two
-// small bodies.
+// The transport is safe for concurrent use and does not modify requests. RoundTrip blocks for the queue wait and as long as the
+// base does. It allocates the context, the copy of the request that is sent, its headers if there is something to add, and one or
+// two small bodies.
 func NewTransport(w *warden.Warden, cfg TransportConfig) (http.RoundTripper, error) {
 	t := &transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
-	if err := t.capacity.check("wardenhttp.NewTransport", "TransportConfig"); err != nil {
+	if err := t.capacity.check("NewTransport", "TransportConfig"); err != nil {
 		return nil, err
 	}
-	if err := noBase("wardenhttp.TransportConfig", cfg.Base); err != nil {
+	if err := checkBase("TransportConfig", cfg.Base); err != nil {
 		return nil, err
 	}
 	if t.base == nil {
@@ -137,15 +137,15 @@ func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, 
 	if req == nil {
 		return p, nil, noRequest()
 	}
-	is := t.capacity.claim(req)
-	if is.Task = t.task(req); is.Task.Priority == decision.Normal {
-		is.Task.Priority = warden.PriorityFrom(req.Context())
+	claim := t.capacity.claim(req)
+	if claim.Task = t.task(req); claim.Task.Priority == decision.Normal {
+		claim.Task.Priority = warden.PriorityFrom(req.Context())
 	}
-	if p, err = is.Acquire(req.Context()); err != nil {
+	if p, err = claim.Acquire(req.Context()); err != nil {
 		return p, nil, err
 	}
-	if out, err = tell(p.Ctx, req); err != nil {
-		p.End(context.Canceled, slot.Silent) // nothing was sent: the breaker and the times see nothing
+	if out, err = withHeaders(p.Ctx, req); err != nil {
+		p.End(context.Canceled, slot.Discarded) // nothing was sent: the breaker and the times see nothing
 		return p, nil, err
 	}
 	ready = true

@@ -16,7 +16,7 @@ import (
 // headers are those of a request, by their names in gRPC.
 type headers map[string][]string
 
-func (h headers) read() Said { return Read(func(n Name) []string { return h[n.GRPC] }) }
+func (h headers) read() Headers { return Read(func(n Name) []string { return h[n.GRPC] }) }
 
 func TestTimes(t *testing.T) {
 	const ms = time.Millisecond
@@ -43,10 +43,10 @@ func TestTimes(t *testing.T) {
 		"warden-timeouts": {"1": 0},
 	} {
 		for value, want := range values {
-			if got := (headers{name: {value}}).read(); got != (Said{Left: want}) || got.Anything() != (want > 0) {
+			if got := (headers{name: {value}}).read(); got != (Headers{Timeout: want}) || got.Any() != (want > 0) {
 				t.Errorf("%s: %q: %+v, want %v", name, value, got, want)
 			}
-			if got := (headers{name: {value, value}}).read(); got != (Said{}) {
+			if got := (headers{name: {value, value}}).read(); got != (Headers{}) {
 				t.Errorf("%s: %q twice: %+v", name, value, got)
 			}
 		}
@@ -57,21 +57,21 @@ func TestPriorities(t *testing.T) {
 	for value, want := range map[string]decision.Priority{
 		"background": decision.Background, "normal": 0, "high": decision.High, "critical": decision.Critical, "9": 9, "-128": -128, "127": 127, "007": 7, "-0": 0,
 	} {
-		if got := (headers{PriorityGRPC: {value}}).read(); got != (Said{Priority: want, Ranked: true}) {
+		if got := (headers{PriorityGRPC: {value}}).read(); got != (Headers{Priority: want, HasPriority: true}) {
 			t.Errorf("%q: %+v", value, got)
 		}
 	}
 	for _, value := range []string{
 		"", "128", "-129", "999999999999999999999", "-99999999999999999999", "+5", "5.0", "0x5", "1_0", " 5", "5 ", "5, 6", "Critical", "CRITICAL", "lowest", "٣", "-",
 	} {
-		if got := (headers{PriorityGRPC: {value}}).read(); got != (Said{}) {
+		if got := (headers{PriorityGRPC: {value}}).read(); got != (Headers{}) {
 			t.Errorf("%q: %+v", value, got)
 		}
 	}
 }
 
-// What browsers send with ordinary requests must not demote them: Chrome's documents are "u=0, i" and its fetches "u=1, i", Firefox's
-// pictures "u=5, i" and what it fetches late u=6.
+// What browsers send with ordinary requests must not demote them: Chrome's documents are "u=0, i" and its fetches "u=1, i",
+// Firefox's pictures "u=5, i" and what it fetches late u=6.
 func TestBrowsersAreNotDemoted(t *testing.T) {
 	for value, background := range map[string]bool{
 		"u=0, i": false, "u=0": false, "u=1, i": false, "u=1": false, "u=2": false, "u=2, i": false, "u=3": false, "u=3, i": false, "i": false, "u=4": false,
@@ -80,14 +80,14 @@ func TestBrowsersAreNotDemoted(t *testing.T) {
 		"": false, "u=8": false, "u=-7": false, "u=07": false, "u=7.0": false, "u=٧": false, "U=7": false, "u= 7": false, "u =7": false, "7": false, "u=7;x": false,
 		"u=7, u=7": false, "u=7, u=0": false, "u=7,": false, ",u=7": false, "u=7, x=1": false, "u=7 i": false, "u=77": false,
 	} {
-		want := Said{}
+		want := Headers{}
 		if background {
-			want = Said{Priority: decision.Background, Ranked: true}
+			want = Headers{Priority: decision.Background, HasPriority: true}
 		}
 		if got := (headers{"priority": {value}}).read(); got != want {
 			t.Errorf("%q: %+v, want %+v", value, got, want)
 		}
-		if got := (headers{"priority": {value, value}}).read(); got != (Said{}) {
+		if got := (headers{"priority": {value, value}}).read(); got != (Headers{}) {
 			t.Errorf("%q twice: %+v", value, got)
 		}
 	}
@@ -98,13 +98,13 @@ func TestTheShortestAndTheLowestCount(t *testing.T) {
 		"warden-timeout": {"900"}, "grpc-timeout": {"800m"}, "x-envoy-expected-rq-timeout-ms": {"700"}, "x-request-timeout": {"0.6"}, "x-request-timeout-ms": {"500"},
 		PriorityGRPC: {"-70"}, "priority": {"u=7"},
 	}
-	want := Said{500 * time.Millisecond, -70, true}
+	want := Headers{500 * time.Millisecond, -70, true}
 	if got := h.read(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for _, name := range []string{"x-request-timeout-ms", "x-request-timeout", "x-envoy-expected-rq-timeout-ms", "grpc-timeout"} {
 		h[name] = []string{"none"}
-		want.Left += 100 * time.Millisecond
+		want.Timeout += 100 * time.Millisecond
 		if got := h.read(); got != want {
 			t.Errorf("without %s: %+v, want %+v", name, got, want)
 		}
@@ -144,7 +144,7 @@ func fuzzTime(f *testing.F, name string, plain func(string) time.Duration, seeds
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if got, want := (headers{name: {s}}).read(), plain(s); got != (Said{Left: want}) {
+		if got, want := (headers{name: {s}}).read(), plain(s); got != (Headers{Timeout: want}) {
 			t.Fatalf("%q: %+v, want %v", s, got, want)
 		}
 	})
@@ -177,9 +177,9 @@ func FuzzUrgency(f *testing.F) {
 	member := `[ \t]*(?:i|i=\?[01]|(u=[0-7]))[ \t]*`
 	form, found := regexp.MustCompile(`\A`+member+`(?:,`+member+`)*\z`), regexp.MustCompile(`u=[0-7]`)
 	f.Fuzz(func(t *testing.T, s string) {
-		want := Said{}
+		want := Headers{}
 		if u := found.FindAllString(s, -1); form.MatchString(s) && len(u) == 1 && u[0] == "u=7" {
-			want = Said{Priority: decision.Background, Ranked: true}
+			want = Headers{Priority: decision.Background, HasPriority: true}
 		}
 		if got := (headers{"priority": {s}}).read(); got != want {
 			t.Fatalf("%q: %+v, want %+v", s, got, want)
@@ -194,13 +194,13 @@ func FuzzPriority(f *testing.F) {
 	names := map[string]decision.Priority{"background": -64, "normal": 0, "high": 64, "critical": 127}
 	form := regexp.MustCompile(`\A(-?[0-9]{1,3}|[0-9]{4})\z`)
 	f.Fuzz(func(t *testing.T, s string) {
-		want := Said{}
+		want := Headers{}
 		if p, named := names[s]; named {
-			want = Said{Priority: p, Ranked: true}
+			want = Headers{Priority: p, HasPriority: true}
 		} else if form.MatchString(s) {
 			var n int
 			if _, err := fmt.Sscanf(s, "%d", &n); err == nil && n >= -128 && n <= 127 {
-				want = Said{Priority: decision.Priority(n), Ranked: true}
+				want = Headers{Priority: decision.Priority(n), HasPriority: true}
 			}
 		}
 		if got := (headers{PriorityGRPC: {s}}).read(); got != want {
