@@ -71,11 +71,11 @@ type Console struct {
 
 	letters letterCache
 
-	mu      sync.Mutex // guards all below; what runs under it takes the locks of the layers, but never calls a function of Config
+	mu      sync.Mutex // guards all below; code under it may take the locks of the layers, but calls no function of Config
 	streams int        // open
 	answers int        // of state.json and rejections.json, being written
 	closed  bool
-	past    past
+	history history
 }
 
 // invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
@@ -117,6 +117,6 @@ func New(cfg Config) (*Console, error) {
 	}
 	return &Console{
 		cfg: cfg, limiters: limiters, maxStreams: maxStreams, maxRejections: maxRejections, writeTimeout: writeTimeout,
-		done: make(chan struct{}), past: past{limits: make([]tallies, len(limiters))},
+		done: make(chan struct{}), history: history{limits: make([]tallies, len(limiters))},
 	}, nil
 }

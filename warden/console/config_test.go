@@ -121,15 +121,15 @@ func TestVerdicts(t *testing.T) {
 		return &recent{Seconds: 10, Executed: executed, Rejected: rejected, ByReason: by}
 	}
 	of := func(r *recent, by map[string]uint64) *recent { r.ByPriority = by; return r }
-	judged := func(direction string) *decisionOf {
-		return &decisionOf{Seq: 1, Target: 1024, Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}}}
+	judged := func(direction string) *decisionFields {
+		return &decisionFields{Seq: 1, Target: 1024, Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}}}
 	}
-	halves := func(inflation float64) *decisionOf {
+	halves := func(inflation float64) *decisionFields {
 		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 256, Reasons: []decision.Reason{
 			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten),
 		}})
 	}
-	silent := func() *decisionOf {
+	silent := func() *decisionFields {
 		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 80, Reasons: []decision.Reason{
 			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("held", "service_long", 600, decision.Hold).Because("600 run for long, the oldest GET /events for 1m0s"),
 		}})
@@ -160,24 +160,24 @@ func TestVerdicts(t *testing.T) {
 		{counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(), levelWatch, "Dry run: every task starts immediately. 0 rejected since the start."},
 		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10, WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
 			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). Nothing rejected in the last 10 s."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), DecisionState: applied}).verdict(), levelOK,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), DecisionState: applied}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), DecisionState: applied}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); execution time is 6.07 times its baseline (service_slow); limit 256."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: silent(), DecisionState: applied}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: silent(), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); 600 run for long, the oldest GET /events for 1m0s (held); limit 80."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
+		{(&wardenState{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
 			"Rejected 1 of 2 (50 %) in the last 10 s; most because the limiter is closed: the service is shutting down (closed). Its decision is stale: no sample for 4 s, so a reduced limit " +
 				"applies. Sampler or controller hangs or panics, or the process gets no CPU. Sampler, controller or target panicked 2 times."},
-		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelAct,
+		{(&wardenState{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelAct,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU."},
-		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
 		{compartment{Healthy: true, Mode: "bypass", WithoutSlot: 3}.verdict(), levelWatch, "Bypass: every call starts immediately; 3 run without a slot."},
@@ -187,24 +187,24 @@ func TestVerdicts(t *testing.T) {
 			"Rejected 1.2 % of the calls of the last minute; 2 wait in the queue; 1 abandoned: they run although their callers are gone, and hold slots."},
 		{compartment{Healthy: true, RejectionRate: 0.0003}.verdict(), levelWatch, "Rejected <0.1 % of the calls of the last minute."},
 		{compartment{Unhealthy: "too much is rejected", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is rejected; 2 wait in the queue."},
-		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, still: 7 * time.Second,
-			lately: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
+		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, stuckFor: 7 * time.Second,
+			rejectedRecently: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
 			"Rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); all slots are in use, and no call has ended for 7 s; " +
 				"the controller leaves it 4 of 5 guaranteed slots."},
 		{compartment{Healthy: true, RejectionRate: 0.74, Rejected: map[string]uint64{}, Left: map[string]uint64{"timeout_queued": 3}, Outcomes: map[string]uint64{"timeout_running": 1}}.verdict(), levelWatch,
 			"Rejected 74 % of the calls of the last minute; since the start, most because they waited too long for a slot (timeout_queued); " +
 				"since the start, 1 call took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
-		{compartment{Healthy: true, Mode: "dry_run", RejectionRate: 0.42, lately: map[string]uint64{"timeout_queued": 3}, timedOut: 1513}.verdict(), levelWatch,
+		{compartment{Healthy: true, Mode: "dry_run", RejectionRate: 0.42, rejectedRecently: map[string]uint64{"timeout_queued": 3}, timedOut: 1513}.verdict(), levelWatch,
 			"Dry run: every call starts immediately; rejected 42 % of the calls of the last minute: before the switch, by the circuit breaker, or because their deadline had passed; " +
 				"most because they waited too long for a slot (timeout_queued); in the last minute, 1,513 calls took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
 		{compartment{Healthy: true, Outcomes: map[string]uint64{"timeout_running": 7}}.verdict(), levelOK, ""},
-		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, still: longStill - 1}.verdict(), levelOK, ""},
+		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, stuckFor: stuckAfter - 1}.verdict(), levelOK, ""},
 	} {
 		if v.got.Level != v.level || v.got.Text != v.text {
 			t.Errorf("%s: %q\nwant\n%s: %q", v.got.Level, v.got.Text, v.level, v.text)
 		}
 	}
-	s := &setNow{Compartments: []compartment{{Name: "a", Healthy: true}, {Name: "b", Unhealthy: "x"}, {Name: "c", Healthy: true}}}
+	s := &setState{Compartments: []compartment{{Name: "a", Healthy: true}, {Name: "b", Unhealthy: "x"}, {Name: "c", Healthy: true}}}
 	if got := s.verdicts(); len(got) != 2 || got[0].Subject != "b" || got[1].Text != "Healthy, nothing rejected in the last minute: a, c." {
 		t.Errorf("a set: %+v", got)
 	}
@@ -219,7 +219,7 @@ func TestVerdicts(t *testing.T) {
 	if got := s.verdicts(); len(got) != 2 || got[0].Level != levelAct || !strings.Contains(got[0].Text, "stale") {
 		t.Errorf("a set whose decision is stale: %+v", got)
 	}
-	all := &state{Warden: &wardenNow{}, Set: &setNow{Compartments: []compartment{{Name: "b", Unhealthy: "x"}, {Name: "q", Healthy: true, Queued: 1}}}}
+	all := &state{Warden: &wardenState{}, Set: &setState{Compartments: []compartment{{Name: "b", Unhealthy: "x"}, {Name: "q", Healthy: true, Queued: 1}}}}
 	all.addVerdicts()
 	if got := all.Verdicts; len(got) != 3 || got[0].Level != levelAct || got[1].Level != levelWatch || got[2].Level != levelOK {
 		t.Errorf("not the worst first: %+v", got)
@@ -250,20 +250,20 @@ func TestLookBack(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i := range 8 {
-			if got := look(); got.still != time.Duration(i)*time.Second || len(got.lately) != min(i, 1) || got.lately["timeout_queued"] != uint64(i) {
-				t.Fatalf("after %d s: %s, %v", i, got.still, got.lately)
+			if got := look(); got.stuckFor != time.Duration(i)*time.Second || len(got.rejectedRecently) != min(i, 1) || got.rejectedRecently["timeout_queued"] != uint64(i) {
+				t.Fatalf("after %d s: %s, %v", i, got.stuckFor, got.rejectedRecently)
 			}
 			reject(gone) // whose caller left is none
 			reject(t.Context())
 		}
 		first.Release(nil)
 		third := hung()
-		if got := look(); got.still != 0 {
-			t.Errorf("a call has ended, and still %s", got.still)
+		if got := look(); got.stuckFor != 0 {
+			t.Errorf("a call has ended, and still %s", got.stuckFor)
 		}
 		time.Sleep(2 * time.Minute)
-		if got := look(); len(got.lately) != 0 {
-			t.Errorf("after two minutes: %v", got.lately)
+		if got := look(); len(got.rejectedRecently) != 0 {
+			t.Errorf("after two minutes: %v", got.rejectedRecently)
 		}
 		second.Release(nil)
 		third.Release(nil)
@@ -305,8 +305,8 @@ func TestSampleAfterTheLook(t *testing.T) {
 		c := mustNew(t, Config{Warden: w})
 		time.Sleep(100 * time.Millisecond)
 		use(t, w)
-		s := &state{At: when{time.Now().Add(-92 * time.Millisecond)}}
-		c.watchWarden(s, c.cfg.Warden)
+		s := &state{At: jsonTime{time.Now().Add(-92 * time.Millisecond)}}
+		c.addWardenLocked(s, c.cfg.Warden)
 		if s.Warden.SilentForMS != 0 {
 			t.Errorf("silent for %v ms", s.Warden.SilentForMS)
 		}

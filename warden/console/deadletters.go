@@ -38,22 +38,22 @@ type letterCache struct {
 
 // lettersJSON is the content of dead-letters.json.
 type lettersJSON struct {
-	At      when         `json:"at"`
+	At      jsonTime     `json:"at"`
 	Trouble string       `json:"trouble"` // why the state is unknown; "": it is known
 	Waiting int          `json:"waiting"` // letters, including parked ones
 	Parked  int          `json:"parked"`
-	Oldest  *when        `json:"oldest"` // when the oldest was given up; null: there is none
+	Oldest  *jsonTime    `json:"oldest"` // when the oldest was given up; null: there is none
 	Letters []letterJSON `json:"letters"`
 }
 
 type letterJSON struct {
-	ID       string `json:"id"`
-	Key      string `json:"key"`
-	At       when   `json:"at"`
-	Attempts int    `json:"attempts"`
-	Failure  string `json:"failure"`
-	Parked   bool   `json:"parked"`
-	Note     string `json:"note"`
+	ID       string   `json:"id"`
+	Key      string   `json:"key"`
+	At       jsonTime `json:"at"`
+	Attempts int      `json:"attempts"`
+	Failure  string   `json:"failure"`
+	Parked   bool     `json:"parked"`
+	Note     string   `json:"note"`
 }
 
 // serveLetters serves dead-letters.json; null without Config.DeadLetters.
@@ -99,7 +99,7 @@ func (c *Console) readLetters(pending chan struct{}) {
 		if p := recover(); p != nil {
 			result = lettersTrouble(fmt.Sprintf("Config.DeadLetters panicked: %v", p))
 		}
-		result.At = when{time.Now()}
+		result.At = jsonTime{time.Now()}
 		c.letters.mu.Lock()
 		c.letters.result, c.letters.pending = result, nil
 		c.letters.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *Console) readLetters(pending chan struct{}) {
 
 // lettersTrouble is the result of a call that gave none.
 func lettersTrouble(why string) lettersJSON {
-	return lettersJSON{At: when{time.Now()}, Trouble: clip(why, longestFailure), Letters: []letterJSON{}}
+	return lettersJSON{At: jsonTime{time.Now()}, Trouble: truncate(why, longestFailure), Letters: []letterJSON{}}
 }
 
 func (all *lettersJSON) add(l DeadLetter) {
@@ -132,12 +132,12 @@ func (all *lettersJSON) add(l DeadLetter) {
 		all.Parked++
 	}
 	if all.Oldest == nil || l.At.Before(all.Oldest.Time) {
-		all.Oldest = &when{l.At}
+		all.Oldest = &jsonTime{l.At}
 	}
 	if len(all.Letters) < mostLetters {
 		all.Letters = append(all.Letters, letterJSON{
-			ID: clip(l.ID, longestName), Key: clip(l.Key, longestName), At: when{l.At}, Attempts: l.Attempts,
-			Failure: clip(l.Failure, longestFailure), Parked: l.Parked, Note: clip(l.Note, longestFailure),
+			ID: truncate(l.ID, longestName), Key: truncate(l.Key, longestName), At: jsonTime{l.At}, Attempts: l.Attempts,
+			Failure: truncate(l.Failure, longestFailure), Parked: l.Parked, Note: truncate(l.Note, longestFailure),
 		})
 	}
 }

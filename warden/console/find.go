@@ -13,15 +13,15 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// found is the content of rejections.json.
-type found struct {
+// findResult is the content of rejections.json.
+type findResult struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
 	Instance   string      `json:"instance"`
-	At         when        `json:"at"`
+	At         jsonTime    `json:"at"`
 	Find       string      `json:"find"`
 	Kept       int         `json:"kept"`       // rejections searched
-	Since      when        `json:"since"`      // time of the oldest of these
+	Since      jsonTime    `json:"since"`      // time of the oldest of these
 	Rejections []rejection `json:"rejections"` // newest first
 	Text       string      `json:"text"`
 }
@@ -50,22 +50,22 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	serveJSON(w, c.search(what))
 }
 
-func (c *Console) search(what string) *found {
+func (c *Console) search(what string) *findResult {
 	all := c.recentRejections()
-	f := &found{
-		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{time.Now()},
-		Find: clip(what, longestName), Kept: len(all),
+	f := &findResult{
+		Version: version, Title: truncate(c.cfg.Title, longestName), Instance: truncate(c.cfg.Instance, longestName), At: jsonTime{time.Now()},
+		Find: truncate(what, longestName), Kept: len(all),
 	}
 	for _, e := range all {
 		if f.Since.IsZero() || e.At.Before(f.Since.Time) {
-			f.Since = when{e.At}
+			f.Since = jsonTime{e.At}
 		}
 	}
 	matches := slices.DeleteFunc(all, func(e decision.Explanation) bool {
 		return e.Task.ID != what && (e.Decision == nil || strconv.FormatUint(e.Decision.Seq, 10) != what)
 	})
 	n := len(matches)
-	f.Rejections = c.lastOf(matches)
+	f.Rejections = c.latestRejections(matches)
 	switch shown := len(f.Rejections); {
 	case f.Kept == 0:
 		f.Text = "Not found: this process keeps no rejection. One of another process or of a circuit breaker may be in the log."

@@ -49,7 +49,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch name := strings.TrimPrefix(r.URL.Path, "/"); name {
 	case "":
 		if r.URL.Path == "" { // mounted without a slash at the end: relative links would miss
-			toDirectory(w, r)
+			redirectToDirectory(w, r)
 			return
 		}
 		serve(w, "text/html; charset=utf-8", asset("page.html"))
@@ -155,9 +155,9 @@ func serveJSON(w http.ResponseWriter, v any) {
 	serve(w, "application/json", append(body, '\n'))
 }
 
-// toDirectory redirects to the same path with a trailing slash. The target is relative and its only element escaped, so it
-// leads nowhere else.
-func toDirectory(w http.ResponseWriter, r *http.Request) {
+// redirectToDirectory redirects to the same path with a trailing slash. The target is relative and its only element escaped, so
+// it leads nowhere else.
+func redirectToDirectory(w http.ResponseWriter, r *http.Request) {
 	asked, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
 		asked = r.URL

@@ -26,7 +26,7 @@ func TestIDs(t *testing.T) {
 		return decision.Explanation{Limiter: "l", Outcome: decision.Rejected, Task: decision.Task{Name: name}, At: at}
 	}
 	ids := func(rejected ...decision.Explanation) (out []string) {
-		for _, r := range c.lastOf(rejected) {
+		for _, r := range c.latestRejections(rejected) {
 			out = append(out, r.Task+"="+r.ID)
 		}
 		return out
@@ -66,7 +66,7 @@ func TestNobodyIsCrowdedOut(t *testing.T) {
 			}
 		}
 		var b strings.Builder
-		for _, r := range c.lastOf(rejected) {
+		for _, r := range c.latestRejections(rejected) {
 			b.WriteString(r.Limiter + r.Task + " ")
 		}
 		return strings.TrimSpace(b.String())
@@ -93,7 +93,7 @@ func TestNobodyIsCrowdedOut(t *testing.T) {
 
 // TestPhases: decisions whose reasons have the same codes are one phase, and the last phases are kept.
 func TestPhases(t *testing.T) {
-	var p past
+	var p history
 	seq := uint64(0)
 	add := func(target int, codes ...string) {
 		seq++
@@ -152,10 +152,10 @@ func TestBounded(t *testing.T) {
 			c.state(new(cursor))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n := len(c.past.pools); n != mostPoolPoints {
+		if n := len(c.history.pools); n != mostPoolPoints {
 			t.Errorf("%d looks are remembered, want %d", n, mostPoolPoints)
 		}
-		if n := len(c.past.limits[0]); n < 100 || n > 102 {
+		if n := len(c.history.limits[0]); n < 100 || n > 102 {
 			t.Errorf("%d tallies are remembered for a window of 100 intervals", n)
 		}
 	})

@@ -244,7 +244,7 @@ func TestStateAnything(t *testing.T) {
 
 func TestClip(t *testing.T) {
 	for in, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc…", "aää": "aä…", "ääx": "ä…", "\xff\xff\xff\xff": "\xff\xff\xff…"} {
-		if got := clip(in, 3); got != want {
+		if got := truncate(in, 3); got != want {
 			t.Errorf("clip(%q) = %q, want %q", in, got, want)
 		}
 	}

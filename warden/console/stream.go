@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// enter reserves a stream; code says why there is none.
-func (c *Console) enter() (code, detail string) {
+// openStream reserves a stream; code says why there is none.
+func (c *Console) openStream() (code, detail string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -26,7 +26,7 @@ func (c *Console) enter() (code, detail string) {
 	return "", ""
 }
 
-func (c *Console) leave() {
+func (c *Console) closeStream() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams--
@@ -50,12 +50,12 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		return
 	}
-	if code, detail := c.enter(); code != "" {
+	if code, detail := c.openStream(); code != "" {
 		w.Header().Set("Retry-After", "5")
 		writeProblem(w, http.StatusServiceUnavailable, code, detail)
 		return
 	}
-	defer c.leave()
+	defer c.closeStream()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would collect events

@@ -130,7 +130,7 @@ func TestStreamAdds(t *testing.T) {
 			t.Fatalf("the second reader saw %d of %d", n, turns)
 		}
 		// Two readers, one look in an interval: limiters are not remembered twice as often.
-		if n := len(c.past.pools); n != 4 {
+		if n := len(c.history.pools); n != 4 {
 			t.Fatalf("the limiter was remembered %d times in 3.35 s, want 4", n)
 		}
 		first.end()

@@ -18,7 +18,7 @@ import (
 func TestEveryReasonHasItsWords(t *testing.T) {
 	seen := map[string]decision.RejectionReason{}
 	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) {
-		for _, said := range []string{because(string(r)), why(decision.Explanation{Reason: r, Waited: time.Second, QueueLen: 2})} {
+		for _, said := range []string{clauseOf(string(r)), explain(decision.Explanation{Reason: r, Waited: time.Second, QueueLen: 2})} {
 			if other, twice := seen[said]; twice && other != r {
 				t.Errorf("%s and %s are the same: %q", r, other, said)
 			}
@@ -27,7 +27,7 @@ func TestEveryReasonHasItsWords(t *testing.T) {
 			}
 		}
 	}
-	if said := because("no_such_reason") + why(decision.Explanation{}); said != "" {
+	if said := clauseOf("no_such_reason") + explain(decision.Explanation{}); said != "" {
 		t.Errorf("no reason is %q", said)
 	}
 }
@@ -54,7 +54,7 @@ func TestWhy(t *testing.T) {
 		"its caller went away; it had waited 500 µs":                                                                       {Reason: decision.Canceled, Waited: 500 * time.Microsecond},
 		"its caller had gone away when it arrived":                                                                         {Reason: decision.Canceled},
 	} {
-		if got := why(e); got != want {
+		if got := explain(e); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -64,7 +64,7 @@ func TestWhy(t *testing.T) {
 func TestEveryGroundHasItsWords(t *testing.T) {
 	for _, c := range []struct {
 		code, signal string
-		value        num
+		value        jsonNumber
 		want         string
 	}{
 		{"queueing", "lag_p90_seconds", 0.03, "CPU overload, p90 scheduler delay 30 ms"},
