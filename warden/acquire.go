@@ -16,7 +16,7 @@ import (
 type Permit struct {
 	permit limiter.Permit
 	span   monitor.Span
-	mark   *mark // nil: the task has no context
+	task   *taskContext // nil: the task has no context
 }
 
 // Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It
@@ -53,8 +53,8 @@ func (p Permit) release() bool {
 	if !p.permit.Release() {
 		return false
 	}
-	if p.mark != nil {
-		p.mark.ended.Store(true)
+	if p.task != nil {
+		p.task.ended.Store(true)
 	}
 	return true
 }
@@ -69,7 +69,7 @@ func (p Permit) release() bool {
 // blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it first,
 // which costs a few microseconds and a few allocations.
 func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, error) {
-	if err := w.watch(); err != nil {
+	if err := w.sampleIfOverdue(); err != nil {
 		return ctx, Permit{}, err
 	}
 	if ctx == nil {
@@ -89,14 +89,14 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	if err != nil {
 		return ctx, Permit{}, err
 	}
-	m := &mark{Context: ctx, warden: w, id: t.ID, priority: t.Priority}
+	m := &taskContext{Context: ctx, warden: w, id: t.ID, priority: t.Priority}
 	return m, Permit{p, w.recorder.Start(t.Name), m}, nil
 }
 
 // TryAcquire is Acquire for a task that may not wait. It has no context, so the task keeps its own priority, and reentry is
 // not detected.
 func (w *Warden) TryAcquire(t Task) (Permit, error) {
-	if err := w.watch(); err != nil {
+	if err := w.sampleIfOverdue(); err != nil {
 		return Permit{}, err
 	}
 	p, err := w.limiter.TryAcquire(t)
@@ -132,4 +132,4 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 
 // SampleIfDue takes a sample if one is overdue, as Acquire does first. Call it for requests that follow this warden's decisions
 // without acquiring its slots: those in compartments that receive its decisions (Config.ApplyTo).
-func (w *Warden) SampleIfDue() { _ = w.watch() }
+func (w *Warden) SampleIfDue() { _ = w.sampleIfOverdue() }

@@ -28,8 +28,8 @@ type bounded interface {
 	SetBounds(low, high int) error
 }
 
-// longestBy is how many bytes name somebody.
-const longestBy = 128
+// maxByLen bounds the name of an operator, in bytes.
+const maxByLen = 128
 
 // inForce are the bounds in force, and the last change of them. It is never modified.
 type inForce struct {
@@ -62,7 +62,7 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	switch {
 	case !w.made():
 		return notMade()
-	case by == "" || len(by) > longestBy || !utf8.ValidString(by):
+	case by == "" || len(by) > maxByLen || !utf8.ValidString(by):
 		return invalidField("by", fmt.Sprintf("%.140q", by), "1 to 128 bytes of UTF-8")
 	case change == nil:
 		return invalidField("change", "nil", "a function")
@@ -79,7 +79,7 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 		return invalidField("Bounds.Timeout", after.Timeout, allowed)
 	}
 	if after.Min != before.Min || after.Max != before.Max {
-		if err := w.bound(after); err != nil {
+		if err := w.setBounds(after); err != nil {
 			return err
 		}
 	}
@@ -90,13 +90,15 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	return nil
 }
 
-// bound has the controller keep to Min and Max.
-func (w *Warden) bound(b Bounds) error {
+// setBounds passes Min and Max to the controller.
+func (w *Warden) setBounds(b Bounds) error {
 	c, ok := w.controller.(bounded)
 	if !ok {
-		return invalidField("Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds")
+		return invalidField(
+			"Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds",
+		)
 	}
-	if sized, ok := w.also.(interface{ Total() int }); ok && b.Max < sized.Total() {
+	if sized, ok := w.target.(interface{ Total() int }); ok && b.Max < sized.Total() {
 		return invalidField("Bounds.Max", b.Max, fmt.Sprintf("the target's total (%d) or more", sized.Total()))
 	}
 	return c.SetBounds(b.Min, b.Max)

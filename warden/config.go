@@ -121,11 +121,14 @@ func New(cfg Config) (*Warden, error) {
 		}
 	}
 	if cfg.Sampler != nil && len(cfg.Pools) > 0 {
-		return nil, invalidField("Config.Pools", fmt.Sprintf("%d pools beside Config.Sampler", len(cfg.Pools)), "none: a sampler of your own reads the pools itself")
+		return nil, invalidField(
+			"Config.Pools",
+			fmt.Sprintf("%d pools beside Config.Sampler", len(cfg.Pools)), "none: a sampler of your own reads the pools itself",
+		)
 	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody
-	} else if err := fit(&cfg.Control, cfg.ApplyTo); err != nil {
+	} else if err := fitTarget(&cfg.Control, cfg.ApplyTo); err != nil {
 		return nil, err
 	}
 	if cfg.Control.ValidFor == 0 {
@@ -135,7 +138,9 @@ func New(cfg Config) (*Warden, error) {
 		cfg.Limiter.MaxQueue = defaultQueue
 	}
 	if cfg.Limiter.MaxQueue < 0 { // the limiter's own text says that 0 is no queue
-		return nil, invalidField("Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", defaultQueue))
+		return nil, invalidField(
+			"Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", defaultQueue),
+		)
 	}
 	cfg.Limiter.Name = cmp.Or(cfg.Limiter.Name, "warden")
 	if cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
@@ -145,7 +150,10 @@ func New(cfg Config) (*Warden, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Warden{limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, also: cfg.ApplyTo, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History}}
+	w := &Warden{
+		limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, target: cfg.ApplyTo,
+		sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History},
+	}
 	if w.controller == nil {
 		if w.controller, err = control.New(cfg.Control); err != nil {
 			return nil, err
@@ -169,9 +177,9 @@ func New(cfg Config) (*Warden, error) {
 	return w, nil
 }
 
-// fit makes the controller c begin with what the target runs alone. A target reports no executions, and without them the limit
+// fitTarget lets the controller begin with the total of the target. A target reports no executions, and without them the limit
 // does not grow beyond Initial.
-func fit(c *control.Config, to target) error {
+func fitTarget(c *control.Config, to target) error {
 	sized, ok := to.(interface{ Total() int })
 	if !ok {
 		return nil

@@ -35,8 +35,8 @@ func WithRequestID(ctx context.Context, id string) context.Context { return requ
 // running task, whichever is innermost; "" if there is none. It allocates nothing.
 func RequestIDFrom(ctx context.Context) string { return requestid.From(ctx) }
 
-// mark is the context of a running task, and the only allocation of a task. It may outlive the task.
-type mark struct {
+// taskContext is the context of a running task, and the only allocation of a task. It may outlive the task.
+type taskContext struct {
 	context.Context // the caller's
 	warden          *Warden
 	id              string // of the request
@@ -44,12 +44,12 @@ type mark struct {
 	ended           atomic.Bool // the slot was released
 }
 
-type markKey struct{}
+type taskKey struct{}
 
 // Value returns the mark itself, or its task's priority or request ID.
-func (m *mark) Value(key any) any {
+func (m *taskContext) Value(key any) any {
 	switch key.(type) {
-	case markKey:
+	case taskKey:
 		return m
 	case priorityKey:
 		return m.priority
@@ -60,11 +60,11 @@ func (m *mark) Value(key any) any {
 }
 
 // AfterFunc is found by package context: a derived context then uses the caller's own AfterFunc instead of a goroutine.
-func (m *mark) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(m.Context, f) }
+func (m *taskContext) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(m.Context, f) }
 
 // innermost returns the mark of the innermost task of ctx, nil if there is none.
-func innermost(ctx context.Context) *mark {
-	m, _ := ctx.Value(markKey{}).(*mark)
+func innermost(ctx context.Context) *taskContext {
+	m, _ := ctx.Value(taskKey{}).(*taskContext)
 	return m
 }
 

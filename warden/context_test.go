@@ -27,7 +27,9 @@ func (single) Step(s monitor.Sample) decision.ControlDecision {
 
 func newSingle(t testing.TB, name string) *Warden {
 	t.Helper()
-	return must(New(Config{Controller: single{}, Limiter: limiter.Config{Name: name, Initial: single{}.Step(monitor.Sample{})}}))(t)
+	return must(
+		New(Config{Controller: single{}, Limiter: limiter.Config{Name: name, Initial: single{}.Step(monitor.Sample{})}}),
+	)(t)
 }
 
 // nest asks one warden after the other, each from inside the one before.
@@ -55,7 +57,8 @@ func TestPropertyReentryIsRejected(t *testing.T) {
 		}
 		err := nest(t.Context(), path)
 		var reentry *decision.ReentryError
-		if errors.As(err, &reentry) != (twice != "") || twice != "" && (reentry.Limiter != twice || !errors.Is(err, ErrReentry) || errors.Is(err, ErrRejected)) {
+		if errors.As(err, &reentry) != (twice != "") || twice != "" && (reentry.Limiter != twice || !errors.Is(err, ErrReentry) ||
+			errors.Is(err, ErrRejected)) {
 			rt.Fatalf("%v, want re-entry of %q", err, twice)
 		}
 		for _, w := range all {
@@ -124,8 +127,10 @@ func TestPriorityOfTheContext(t *testing.T) {
 		t.Errorf("nothing was said: %v", p)
 	}
 	for _, c := range []struct{ said, task, want decision.Priority }{
-		{decision.Normal, decision.Normal, decision.Normal}, {decision.Critical, decision.Normal, decision.Critical}, {decision.Background, decision.Normal, decision.Background}, {-128, decision.Normal, -128},
-		{decision.Critical, decision.Background, decision.Background}, {decision.Background, decision.Critical, decision.Critical}, {decision.Critical, 1, 1},
+		{decision.Normal, decision.Normal, decision.Normal}, {decision.Critical, decision.Normal, decision.Critical},
+		{decision.Background, decision.Normal, decision.Background}, {-128, decision.Normal, -128},
+		{decision.Critical, decision.Background, decision.Background},
+		{decision.Background, decision.Critical, decision.Critical}, {decision.Critical, 1, 1},
 	} {
 		ctx := WithPriority(t.Context(), c.said)
 		if task, inside := asked(ctx, w, c.task); task != c.want || inside != c.want {

@@ -40,12 +40,11 @@ func (r *ring) add(reading Reading) {
 	r.next = (r.next + 1) % r.keep
 }
 
-// remember completes a reading and keeps it, even if Pressure panics, because its decision is in force already. The caller
-// holds mu.
-func (w *Warden) remember(r Reading) {
+// recordLocked completes a reading and keeps it, even if Pressure panics, because its decision is in force already.
+func (w *Warden) recordLocked(r Reading) {
 	defer func() {
-		w.kept.Lock()
-		defer w.kept.Unlock()
+		w.readMu.Lock()
+		defer w.readMu.Unlock()
 		w.last = r
 		w.history.add(r)
 	}()
@@ -61,8 +60,8 @@ func (w *Warden) Latest() Reading {
 	if w == nil {
 		return Reading{}
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
+	w.readMu.Lock()
+	defer w.readMu.Unlock()
 	return w.last
 }
 
@@ -73,8 +72,8 @@ func (w *Warden) History(buf []Reading, since uint64) []Reading {
 	if w == nil {
 		return buf
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
+	w.readMu.Lock()
+	defer w.readMu.Unlock()
 	h := w.history
 	for i := range h.readings {
 		if r := &h.readings[(h.next+i)%len(h.readings)]; r.Decision.Seq > since {

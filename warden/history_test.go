@@ -150,7 +150,8 @@ func TestGaugePanics(t *testing.T) {
 		w := mustNew(t, Config{Sampler: &samples{{}}, Controller: brokenGauge{new(parts)}})
 		time.Sleep(100 * time.Millisecond)
 		use(t, w)
-		if l, h := w.Latest(), w.History(nil, 0); w.Stats().Panics != 1 || l.Decision.Seq != 1 || l.Limiter.Target != 10 || l.Pressure.OK || len(h) != 1 {
+		if l, h := w.Latest(), w.History(nil, 0); w.Stats().Panics != 1 || l.Decision.Seq != 1 || l.Limiter.Target != 10 ||
+			l.Pressure.OK || len(h) != 1 {
 			t.Errorf("%d panics, the last reading %+v, %d kept", w.Stats().Panics, l, len(h))
 		}
 	})

@@ -62,7 +62,9 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 					}
 					var all sync.WaitGroup
 					all.Go(func() {
-						every(20*time.Millisecond, 20*time.Second, func() { _, _ = Do(ctx, w, Task{Name: "long"}, sleep(100*time.Millisecond)) })
+						every(20*time.Millisecond, 20*time.Second, func() {
+							_, _ = Do(ctx, w, Task{Name: "long"}, sleep(100*time.Millisecond))
+						})
 					})
 					time.Sleep(3 * time.Second)
 					var asked, answered atomic.Int64
@@ -75,7 +77,10 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 					})
 					all.Wait()
 					if s := w.Limiter().Stats(); answered.Load() != asked.Load() || s.WouldReject != 0 {
-						t.Errorf("Q2: %d of %d answered, %d would have been rejected; %v", answered.Load(), asked.Load(), s.WouldReject, w.Latest().Decision)
+						t.Errorf(
+							"Q2: %d of %d answered, %d would have been rejected; %v",
+							answered.Load(), asked.Load(), s.WouldReject, w.Latest().Decision,
+						)
 					}
 				})
 			})
@@ -134,7 +139,11 @@ func TestIdleSetUnderWarden(t *testing.T) {
 			for second := range 10 {
 				if second == 5 { // work that the warden measures changes nothing either
 					every(10*time.Millisecond, 5*time.Second, func() {
-						_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) { time.Sleep(50 * time.Millisecond); return 0, nil })
+						_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) {
+							time.Sleep(50 * time.Millisecond)
+							return 0, nil
+
+						})
 					})
 				}
 				time.Sleep(time.Second)
@@ -157,7 +166,9 @@ func effective(set *bulkhead.Set) (limits []int) {
 }
 
 func TestSetLargerThanControlAllows(t *testing.T) {
-	set := must(bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{{Name: "all", Guaranteed: 100}}}))(t)
+	set := must(
+		bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{{Name: "all", Guaranteed: 100}}}),
+	)(t)
 	for field, cfg := range map[string]control.Config{"Initial is 99": {Initial: 99}, "Max is 99": {Max: 99}} {
 		_, err := New(Config{ApplyTo: set, Control: cfg})
 		var invalid *InvalidError

@@ -86,8 +86,10 @@ const stuckAfter = 5 * time.Second
 
 func setJSON(s bulkhead.Snapshot) *setState {
 	out := &setState{
-		Revision: s.Revision, ResizedBy: s.ResizedBy, ResizedAt: jsonTime{s.ResizedAt}, Total: s.Total, EffectiveTotal: s.EffectiveTotal, InFlight: s.InFlight, Decision: decisionJSON(s.Decision),
-		Stale: s.Stale, ObserverPanics: s.ObserverPanics, Proposal: []string{}, Compartments: make([]compartment, 0, len(s.Compartments)),
+		Revision: s.Revision, ResizedBy: s.ResizedBy, ResizedAt: jsonTime{s.ResizedAt}, Total: s.Total,
+		EffectiveTotal: s.EffectiveTotal, InFlight: s.InFlight, Decision: decisionJSON(s.Decision),
+		Stale: s.Stale, ObserverPanics: s.ObserverPanics, Proposal: []string{},
+		Compartments: make([]compartment, 0, len(s.Compartments)),
 	}
 	if s.Proposal != nil {
 		for _, why := range s.Proposal.Reasons {
@@ -99,14 +101,16 @@ func setJSON(s bulkhead.Snapshot) *setState {
 		out.Compartments = append(out.Compartments, compartment{
 			Name: truncateName(c.Name), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
 			Mode: c.Mode.String(), WithoutSlot: c.WithoutSlot, WouldReject: nonNil(c.WouldReject),
-			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable, Max: c.Max,
-			EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
+			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable,
+			Max: c.Max, EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
 			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,
 			RejectedTotal: rejectedTotal(c), Outcomes: nonNil(c.Outcomes), Rejected: nonNil(c.Rejected), Left: nonNil(c.Left),
-			RejectionRate: jsonNumber(c.RejectionRate), Executions: x.Count, ExecutionMeanMS: msIf(ran, x.Mean), ExecutionP50MS: msIf(ran, x.P50),
-			ExecutionP90MS: msIf(ran, x.P90), ExecutionP99MS: msIf(ran, x.P99), Abandoned: c.Abandoned, AbandonedTotal: c.AbandonedTotal,
-			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed, FallbacksRejected: c.FallbacksRejected,
-			FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants, Healthy: c.Health.OK, Unhealthy: truncate(c.Health.Reason, longestName),
+			RejectionRate: jsonNumber(c.RejectionRate), Executions: x.Count, ExecutionMeanMS: msIf(ran, x.Mean),
+			ExecutionP50MS: msIf(ran, x.P50), ExecutionP90MS: msIf(ran, x.P90), ExecutionP99MS: msIf(ran, x.P99),
+			Abandoned: c.Abandoned, AbandonedTotal: c.AbandonedTotal,
+			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed,
+			FallbacksRejected: c.FallbacksRejected, FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants,
+			Healthy: c.Health.OK, Unhealthy: truncate(c.Health.Reason, longestName),
 		})
 	}
 	return out
@@ -184,7 +188,10 @@ func (s *setState) verdicts() []verdict {
 	var out []verdict
 	var fine []string
 	if s.Stale {
-		out = append(out, verdict{staleLevel(s.InFlight > 0), "All compartments", "The decision about them is stale: the controller is silent, and reduced limits apply."})
+		out = append(out, verdict{
+			staleLevel(s.InFlight > 0),
+			"All compartments", "The decision about them is stale: the controller is silent, and reduced limits apply.",
+		})
 	}
 	for _, c := range s.Compartments {
 		if v := c.verdict(); v.Level != levelOK {
@@ -195,9 +202,11 @@ func (s *setState) verdicts() []verdict {
 	}
 	switch {
 	case len(fine) > 8:
-		out = append(out, verdict{levelOK, "Compartments", fmt.Sprintf("%d healthy: nothing rejected in the last minute.", len(fine))})
+		text := fmt.Sprintf("%d healthy: nothing rejected in the last minute.", len(fine))
+		out = append(out, verdict{levelOK, "Compartments", text})
 	case len(fine) > 0:
-		out = append(out, verdict{levelOK, "Compartments", "Healthy, nothing rejected in the last minute: " + strings.Join(fine, ", ") + "."})
+		text := "Healthy, nothing rejected in the last minute: " + strings.Join(fine, ", ") + "."
+		out = append(out, verdict{levelOK, "Compartments", text})
 	}
 	return out
 }
@@ -244,7 +253,10 @@ func (c compartment) verdict() verdict {
 		watch("%s%s", span, mostFrequent(reasons))
 	}
 	if late > 0 {
-		watch("%s%s took longer than Timeout: the dependency, or this process, is slow (%s)", cmp.Or(span, "in the last minute, "), calls(late), bulkhead.TimedOut)
+		watch(
+			"%s%s took longer than Timeout: the dependency, or this process, is slow (%s)",
+			cmp.Or(span, "in the last minute, "), calls(late), bulkhead.TimedOut,
+		)
 	}
 	if c.Queued > 0 {
 		watch("%s", inQueue(c.Queued))

@@ -97,7 +97,9 @@ func New(cfg Config) (*Console, error) {
 	cfg.Hosts = slices.Clone(cfg.Hosts)
 	for i, host := range cfg.Hosts {
 		if host == "" || strings.ContainsAny(host, ":/") {
-			return nil, invalidField(fmt.Sprintf("Config.Hosts[%d]", i), fmt.Sprintf("%q", host), "a host name without a port, or * for any")
+			return nil, invalidField(
+				fmt.Sprintf("Config.Hosts[%d]", i), fmt.Sprintf("%q", host), "a host name without a port, or * for any",
+			)
 		}
 	}
 	var limiters []namedLimiter

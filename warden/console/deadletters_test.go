@@ -37,7 +37,8 @@ func TestDeadLetters(t *testing.T) {
 			return func(yield func(DeadLetter, error) bool) {
 				for i := range 1000 {
 					if !yield(DeadLetter{
-						ID: fmt.Sprint("p@", i), Key: strings.Repeat("k", 1000), At: first.Add(time.Duration(1000-i) * time.Second), Attempts: 11,
+						ID: fmt.Sprint("p@", i), Key: strings.Repeat("k", 1000),
+						At: first.Add(time.Duration(1000-i) * time.Second), Attempts: 11,
 						Failure: strings.Repeat("f", 10_000), Parked: i == 0, Note: "\xff",
 					}, nil) {
 						return
@@ -47,7 +48,9 @@ func TestDeadLetters(t *testing.T) {
 		}})
 		answer := ask(t, c)
 		top, _ := at(t, answer, "letters", 0).(map[string]any)
-		if got := fmt.Sprintln(answer["waiting"], answer["parked"], answer["trouble"], top["id"], top["parked"], top["attempts"], answer["oldest"]); got != "1000 1  p@0 true 11 "+first.Add(time.Second).Format(time.RFC3339)+"\n" {
+		if got := fmt.Sprintln(
+			answer["waiting"], answer["parked"], answer["trouble"], top["id"], top["parked"], top["attempts"], answer["oldest"],
+		); got != "1000 1  p@0 true 11 "+first.Add(time.Second).Format(time.RFC3339)+"\n" {
 			t.Errorf("the desk said %s", got)
 		}
 		letters, _ := at(t, answer, "letters").([]any)
@@ -107,7 +110,8 @@ func TestDeadLettersInTrouble(t *testing.T) {
 		time.Sleep(lettersMaxAge)
 		for range 2 {
 			began := time.Now()
-			if trouble := at(t, ask(t, c), "trouble"); trouble != "Config.DeadLetters does not answer" || time.Since(began) != lettersTimeout {
+			if trouble := at(t, ask(t, c), "trouble"); trouble != "Config.DeadLetters does not answer" ||
+				time.Since(began) != lettersTimeout {
 				t.Errorf("%v after %v", trouble, time.Since(began))
 			}
 		}

@@ -44,7 +44,10 @@ func (c *Console) recentRejections() (all []decision.Explanation) {
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	what := strings.TrimSpace(r.URL.Query().Get("find"))
 	if what == "" {
-		writeProblem(w, http.StatusBadRequest, "nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.")
+		writeProblem(
+			w, http.StatusBadRequest,
+			"nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.",
+		)
 		return
 	}
 	serveJSON(w, c.search(what))
@@ -53,7 +56,8 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 func (c *Console) search(what string) *findResult {
 	all := c.recentRejections()
 	f := &findResult{
-		Version: version, Title: truncate(c.cfg.Title, longestName), Instance: truncate(c.cfg.Instance, longestName), At: jsonTime{time.Now()},
+		Version: version, Title: truncate(c.cfg.Title, longestName), Instance: truncate(c.cfg.Instance, longestName),
+		At:   jsonTime{time.Now()},
 		Find: truncate(what, longestName), Kept: len(all),
 	}
 	for _, e := range all {
@@ -71,7 +75,8 @@ func (c *Console) search(what string) *findResult {
 		f.Text = "Not found: this process keeps no rejection. One of another process or of a circuit breaker may be in the log."
 	case n == 0:
 		f.Text = fmt.Sprintf("Not found. This process keeps the last rejections of each limiter and compartment, %d now, the oldest of %s. "+
-			"An older one, one of another process and one of a circuit breaker may be in the log.", f.Kept, f.Since.UTC().Format("15:04:05 UTC"))
+			"An older one, one of another process and one of a circuit breaker may be in the log.",
+			f.Kept, f.Since.UTC().Format("15:04:05 UTC"))
 	case shown < n:
 		f.Text = fmt.Sprintf("Found %d of the %d rejections that are kept; the last %d are shown.", n, f.Kept, shown)
 	default:

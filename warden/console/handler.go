@@ -5,6 +5,7 @@ package console
 import (
 	"embed"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -62,7 +63,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "state.json", "rejections.json":
 		if !c.beginAnswer() {
 			h.Set("Retry-After", "1")
-			writeProblem(w, http.StatusServiceUnavailable, "busy", "All "+strconv.Itoa(c.maxStreams)+" concurrent answers are taken: try again.")
+			writeProblem(w, http.StatusServiceUnavailable, "busy", fmt.Sprintf("All %d concurrent answers are taken: try again.", c.maxStreams))
 			return
 		}
 		defer c.endAnswer()
@@ -119,8 +120,8 @@ func (c *Console) forbidden(r *http.Request) (code, detail string) {
 		host = name
 	}
 	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	if known := func(name string) bool { return name == "*" || strings.EqualFold(name, host) }; err != nil && host != "" && !known("localhost") &&
-		!slices.ContainsFunc(c.cfg.Hosts, known) {
+	known := func(name string) bool { return name == "*" || strings.EqualFold(name, host) }
+	if err != nil && host != "" && !known("localhost") && !slices.ContainsFunc(c.cfg.Hosts, known) {
 		return "unknown_host", "The console is not asked for by this name: see console.Config.Hosts."
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {

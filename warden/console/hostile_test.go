@@ -52,7 +52,9 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	conn := must(net.Dial("tcp", server.Listener.Addr().String()))(t)
 	defer conn.Close()
 	frame := func(kind, flags byte, stream uint32, payload string) string {
-		head := append([]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}, make([]byte, 4)...)
+		head := append(
+			[]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}, make([]byte, 4)...,
+		)
 		binary.BigEndian.PutUint32(head[5:], stream)
 		return string(head) + payload
 	}
@@ -120,7 +122,9 @@ func (b *blocked) Write(p []byte) (int, error) {
 // TestStrangers: a page of another site, or of a name that points here, is told nothing; what is no browser is not bothered.
 func TestStrangers(t *testing.T) {
 	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"Ops.example.com"}})
-	guarded := c.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `"version":1 and text/html`) }))
+	guarded := c.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `"version":1 and text/html`)
+	}))
 	for _, x := range []struct {
 		host, site, dest string
 		code             string // "": it is answered
@@ -179,7 +183,8 @@ func TestStrangers(t *testing.T) {
 func TestLongNamesStayApart(t *testing.T) {
 	long := strings.Repeat("n", 300)
 	c := mustNew(t, Config{
-		Set:      mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: long + "b", Guaranteed: 1}),
+		Set: mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: long +
+			"b", Guaranteed: 1}),
 		Limiters: map[string]*limiter.Limiter{long + "a": mustLimiter(t, 1), long + "b": mustLimiter(t, 1)},
 	})
 	_, body := get(t, mount(t, c)+"state.json")

@@ -37,8 +37,10 @@ const (
 func (c *Console) state(at *cursor) *state {
 	now := time.Now()
 	s := &state{
-		Version: version, Title: truncate(c.cfg.Title, longestName), Instance: truncate(c.cfg.Instance, longestName), At: jsonTime{now}, IntervalMS: ms(c.cfg.Interval),
-		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
+		Version: version, Title: truncate(c.cfg.Title, longestName), Instance: truncate(c.cfg.Instance, longestName),
+		At: jsonTime{now}, IntervalMS: ms(c.cfg.Interval),
+		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{},
+		Rejections: []rejection{},
 	}
 	if w := c.cfg.Warden; w != nil {
 		for _, r := range w.History(nil, at.seq) {
@@ -94,7 +96,8 @@ func (c *Console) addWardenLocked(s *state, w *warden.Warden) {
 
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenState{
-		pool: poolOf(w.Name(), counted, c.history.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
+		pool: poolOf(w.Name(), counted, c.history.warden.since(s.At.Time, counted)), Samples: stats.Samples,
+		ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
 		Panics: stats.Panics, SilentForMS: null(), DecisionState: string(decision.Initial),
 	}
 	if d := latest.Decision; d.Seq > 0 {
@@ -114,7 +117,9 @@ func (p *history) add(r warden.Reading) {
 	p.lastSeq = d.Seq
 	p.warden.add(tally{r.Sample.At, r.Limiter})
 	reasons := reasonsJSON(d.Reasons)
-	next := phase{FirstSeq: d.Seq, From: jsonTime{r.Sample.At}, TargetFrom: d.TargetConcurrency, ShedFrom: jsonNumber(d.ShedProbability)}
+	next := phase{
+		FirstSeq: d.Seq, From: jsonTime{r.Sample.At}, TargetFrom: d.TargetConcurrency, ShedFrom: jsonNumber(d.ShedProbability),
+	}
 	if n := len(p.phases); n > 0 {
 		last := &p.phases[n-1]
 		next.TargetFrom, next.ShedFrom = last.TargetTo, last.ShedTo
@@ -123,7 +128,8 @@ func (p *history) add(r warden.Reading) {
 			p.phases = p.phases[:n-1]
 		}
 	}
-	next.LastSeq, next.To, next.TargetTo, next.ShedTo, next.Reasons = d.Seq, jsonTime{r.Sample.At}, d.TargetConcurrency, jsonNumber(d.ShedProbability), reasons
+	next.LastSeq, next.To, next.Reasons = d.Seq, jsonTime{r.Sample.At}, reasons
+	next.TargetTo, next.ShedTo = d.TargetConcurrency, jsonNumber(d.ShedProbability)
 	if len(p.phases) == mostPhases {
 		p.phases = slices.Delete(p.phases, 0, 1)
 	}
@@ -144,11 +150,13 @@ func (p *history) record(s *state) {
 	}
 	next := poolPoint{At: s.At, Pools: map[string]poolLoad{}}
 	for _, l := range s.Limiters {
-		next.Pools["limiter:"+l.Name] = poolLoad{InFlight: l.InFlight, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected}
+		load := poolLoad{InFlight: l.InFlight, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected}
+		next.Pools["limiter:"+l.Name] = load
 	}
 	if s.Set != nil {
 		for _, x := range s.Set.Compartments {
-			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections(), x.overran()}
+			load := poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections(), x.overran()}
+			next.Pools["compartment:"+x.Name] = load
 		}
 	}
 	if len(p.pools) == mostPoolPoints {
@@ -182,7 +190,8 @@ func pointOf(r warden.Reading) point {
 		levels[truncate(signal, longestName)] = jsonNumber(level)
 	}
 	return point{
-		Seq: r.Decision.Seq, At: jsonTime{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency, Shed: jsonNumber(r.Decision.ShedProbability),
+		Seq: r.Decision.Seq, At: jsonTime{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency,
+		Shed:     jsonNumber(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
 		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: levels,
 		Utilization: reading(s.Utilization.OK, s.Utilization.Value), Runnable: reading(s.Runnable.OK, s.Runnable.Value),

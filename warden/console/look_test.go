@@ -43,10 +43,14 @@ func TestIDs(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if got := appendRejections(nil, "l", []decision.Explanation{{Outcome: decision.Started, WouldReject: decision.PressureHigh}}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
+	if got := appendRejections(
+		nil, "l", []decision.Explanation{{Outcome: decision.Started, WouldReject: decision.PressureHigh}},
+	); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
 		t.Errorf("of a dry run: %v", got)
 	}
-	for outcome, want := range map[decision.Outcome]int{decision.Started: 0, decision.Executed: 0, decision.Rejected: 1, decision.OutcomeCanceled: 1} {
+	for outcome, want := range map[decision.Outcome]int{
+		decision.Started: 0, decision.Executed: 0, decision.Rejected: 1, decision.OutcomeCanceled: 1,
+	} {
 		if got := appendRejections(nil, "l", []decision.Explanation{{Outcome: outcome}}); len(got) != want {
 			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)
 		}
@@ -62,7 +66,8 @@ func TestNobodyIsCrowdedOut(t *testing.T) {
 		var rejected []decision.Explanation
 		for i, n := range counts {
 			for j := range n {
-				rejected = append(rejected, decision.Explanation{Limiter: string(rune('a' + i)), Task: decision.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
+				rejected = append(rejected, decision.Explanation{Limiter: string(rune('a' +
+					i)), Task: decision.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
 			}
 		}
 		var b strings.Builder
@@ -110,7 +115,10 @@ func TestPhases(t *testing.T) {
 	add(7, "queueing", "service_slow")
 	var b strings.Builder
 	for _, f := range p.phases {
-		fmt.Fprintf(&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq, f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal)
+		fmt.Fprintf(
+			&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq,
+			f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal,
+		)
 	}
 	if want := "1-2@1-2:10>11:0.1>0.11 signal2;3-4@3-4:11>7:0.11>0.07 signal4;5-5@5-5:7>7:0.07>0.07 signal5;"; b.String() != want {
 		t.Fatalf("%s\nwant\n%s", b.String(), want)
@@ -127,7 +135,10 @@ func TestPhases(t *testing.T) {
 func TestPressureShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sample: func() monitor.Sample {
-			return monitor.Sample{At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true}, Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6}}
+			return monitor.Sample{
+				At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true},
+				Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6},
+			}
 		}}
 		ours := must(control.New(control.Config{}))(t)
 		w := must(warden.New(warden.Config{Sampler: s, Controller: ours}))(t)

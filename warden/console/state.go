@@ -276,7 +276,8 @@ func decisionJSON(d *decision.ControlDecision) *decisionFields {
 	}
 	out := &decisionFields{
 		Seq: d.Seq, At: jsonTime{d.At}, Target: d.TargetConcurrency, Shed: jsonNumber(d.ShedProbability), Yields: d.Yields,
-		ExpectedMS: msIf(d.Expected > 0, d.Expected), ValidForMS: msIf(d.ValidFor > 0, d.ValidFor), Reasons: reasonsJSON(d.Reasons),
+		ExpectedMS: msIf(d.Expected > 0, d.Expected), ValidForMS: msIf(d.ValidFor > 0, d.ValidFor),
+		Reasons: reasonsJSON(d.Reasons),
 	}
 	if d.Stale != nil {
 		out.StaleTarget = &d.Stale.TargetConcurrency
@@ -315,12 +316,15 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 
 func rejectionJSON(e decision.Explanation) rejection {
 	e.Reason = cmp.Or(e.Reason, e.WouldReject) // of a dry run: why it would have been rejected
-	e.Limiter, e.Task.Name, e.Task.ID = truncateName(e.Limiter), truncate(e.Task.Name, longestName), truncate(e.Task.ID, longestName)
+	e.Limiter = truncateName(e.Limiter)
+	e.Task.Name, e.Task.ID = truncate(e.Task.Name, longestName), truncate(e.Task.ID, longestName)
 	out := rejection{
 		ID: strings.Join([]string{e.Limiter, strconv.FormatInt(e.At.UnixNano(), 36)}, "@"), At: jsonTime{e.At}, Limiter: e.Limiter,
-		Outcome: string(e.Outcome), Reason: string(e.Reason), Why: explain(e), RequestID: e.Task.ID, Task: e.Task.Name, Priority: int(e.Task.Priority),
+		Outcome: string(e.Outcome), Reason: string(e.Reason), Why: explain(e), RequestID: e.Task.ID, Task: e.Task.Name,
+		Priority:     int(e.Task.Priority),
 		PriorityName: e.Task.Priority.String(), Deadline: jsonTime{e.Task.Deadline}, WaitedMS: ms(e.Waited), InFlight: e.InFlight,
-		Queued: e.QueueLen, DecisionState: string(e.DecisionState), Decision: decisionJSON(e.Decision), Text: truncate(e.String(), 10*longestName),
+		Queued: e.QueueLen, DecisionState: string(e.DecisionState), Decision: decisionJSON(e.Decision),
+		Text: truncate(e.String(), 10*longestName),
 	}
 	if e.Bound != "" {
 		bound := string(e.Bound)

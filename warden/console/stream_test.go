@@ -26,7 +26,9 @@ func use(t testing.TB, w *warden.Warden) {
 }
 
 func TestStreamFraming(t *testing.T) {
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Title: "one\nevent: state\rdata: {}\n\n", Interval: 100 * time.Millisecond})
+	c := mustNew(
+		t, Config{Warden: mustWarden(t, new(script)), Title: "one\nevent: state\rdata: {}\n\n", Interval: 100 * time.Millisecond},
+	)
 	f := follow(t, mount(t, c))
 	if kind := f.answer.Header.Get("Content-Type"); kind != "text/event-stream" || f.answer.StatusCode != 200 {
 		t.Fatalf("%s, %s", f.answer.Status, kind)
@@ -39,7 +41,8 @@ func TestStreamFraming(t *testing.T) {
 	}
 	for range 3 {
 		event := f.event()
-		if len(event) != 2 || event[0] != "event: state" || !strings.HasPrefix(event[1], "data: {") || strings.Contains(event[1], "\r") {
+		if len(event) != 2 || event[0] != "event: state" || !strings.HasPrefix(event[1], "data: {") ||
+			strings.Contains(event[1], "\r") {
 			t.Fatalf("an event is %q", event)
 		}
 		if title := at(t, decode(t, event[1][len("data: "):]), "title"); title != "one\nevent: state\rdata: {}\n\n" {
@@ -157,7 +160,8 @@ func TestStreamBound(t *testing.T) {
 	a.state()
 	b.state()
 	answer, body := get(t, url+"events")
-	if answer.StatusCode != 503 || at(t, decode(t, body), "code") != "too_many_streams" || answer.Header.Get("Retry-After") != "5" ||
+	if answer.StatusCode != 503 || at(t, decode(t, body), "code") != "too_many_streams" ||
+		answer.Header.Get("Retry-After") != "5" ||
 		answer.Header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("the third: %s, %s", answer.Status, body)
 	}

@@ -49,7 +49,8 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	before := first.stats
 	r := &recent{
 		Seconds: jsonNumber(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
-		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{}, WouldReject: map[string]uint64{},
+		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
+		WouldReject: map[string]uint64{},
 	}
 	for _, class := range []decision.Priority{decision.Background, decision.Normal, decision.High, decision.Critical} {
 		if n := now.Of(class).Rejected - before.Of(class).Rejected; n > 0 {
@@ -143,7 +144,10 @@ func (p pool) modeText() string {
 			return "Dry run: every task starts immediately."
 		}
 		would := p.Recent.WouldReject
-		return fmt.Sprintf("Dry run: every task starts immediately; %d would have been rejected in %s, %s.", sum(would), p.Recent.span(), mostFrequent(would))
+		return fmt.Sprintf(
+			"Dry run: every task starts immediately; %d would have been rejected in %s, %s.",
+			sum(would), p.Recent.span(), mostFrequent(would),
+		)
 	}
 	return ""
 }
@@ -165,10 +169,13 @@ func (w *wardenState) verdict() verdict {
 		}
 	case w.DecisionState == string(decision.Stale):
 		if v.Level = staleLevel(w.busy()); v.Level == levelAct {
-			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU.",
+			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s, so a reduced limit applies. "+
+				"Sampler or controller hangs or panics, or the process gets no CPU.",
 				w.SilentForMS/1000)
 		} else {
-			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s. No request has come, and Run is not running.", w.SilentForMS/1000)
+			v.Text += fmt.Sprintf(
+				" Its decision is stale: no sample for %.0f s. No request has come, and Run is not running.", w.SilentForMS/1000,
+			)
 		}
 	default:
 		if slices.ContainsFunc(w.Decision.Reasons, reason.needsAttention) {
@@ -189,7 +196,8 @@ func (w *wardenState) verdict() verdict {
 // makes up for. Execution times less than 10 % above their baseline are not: for them the controller stops raising the limit, but
 // never lowers it.
 func (r reason) needsAttention() bool {
-	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" || r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
+	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" ||
+		r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
 }
 
 // sentences returns the sentences of a decision's leading reason and of those that need attention, each with its code.

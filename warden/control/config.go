@@ -35,7 +35,9 @@ func (cfg Config) complete() (Config, error) {
 		cfg.Processors = runtime.GOMAXPROCS(0)
 	}
 	if cfg.Processors < 0 || cfg.Processors > most {
-		return cfg, invalidField("Config.Processors", cfg.Processors, fmt.Sprintf("1 to %d, or 0 (GOMAXPROCS, the default)", most))
+		return cfg, invalidField(
+			"Config.Processors", cfg.Processors, fmt.Sprintf("1 to %d, or 0 (GOMAXPROCS, the default)", most),
+		)
 	}
 	if cfg.Min == 0 {
 		cfg.Min = 1
@@ -53,7 +55,9 @@ func (cfg Config) complete() (Config, error) {
 		cfg.Initial = min(max(cfg.Min, 16, min(cfg.Processors, most)), cfg.Max)
 	}
 	if cfg.Initial < cfg.Min || cfg.Initial > cfg.Max {
-		return cfg, invalidField("Config.Initial", cfg.Initial, fmt.Sprintf("Min (%d) to Max (%d), or 0 (the default)", cfg.Min, cfg.Max))
+		return cfg, invalidField(
+			"Config.Initial", cfg.Initial, fmt.Sprintf("Min (%d) to Max (%d), or 0 (the default)", cfg.Min, cfg.Max),
+		)
 	}
 	if cfg.Lag == 0 {
 		cfg.Lag = 10 * time.Millisecond

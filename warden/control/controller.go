@@ -63,7 +63,10 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
-	return &Controller{initial: cfg.Initial, cfg: cfg, state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}}}, nil
+	return &Controller{
+		initial: cfg.Initial, cfg: cfg,
+		state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}},
+	}, nil
 }
 
 // SetBounds changes Config.Min and Config.Max for the next Step and all later ones. A limit outside comes inside with the next

@@ -19,7 +19,9 @@ var (
 
 	floats = rapid.OneOf(rapid.Float64Range(0, 1), rapid.Float64Range(0, 20), rapid.Float64(),
 		rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, 1}))
-	delays = rapid.OneOf(rapid.Map(rapid.IntRange(0, 500), func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }),
+	delays = rapid.OneOf(rapid.Map(rapid.IntRange(0, 500), func(ms int) time.Duration {
+		return time.Duration(ms) * time.Millisecond
+	}),
 		rapid.SampledFrom([]time.Duration{-time.Second, math.MinInt64, math.MaxInt64, time.Hour, time.Microsecond}))
 	gaps = rapid.OneOf(rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 10 * time.Millisecond, time.Second, 0}),
 		rapid.SampledFrom([]time.Duration{-time.Second, time.Hour, math.MaxInt64}))
@@ -58,10 +60,13 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 	s.Service.Running = rapid.IntRange(-1, 1000).Draw(t, "running")
 	for i := range rapid.IntRange(0, 3).Draw(t, "pools") {
 		s.Pools = append(s.Pools, monitor.PoolReading{
-			Name:      string(rune('a' + i)),
-			PoolStats: monitor.PoolStats{InUse: rapid.IntRange(-2, 20).Draw(t, "in use"), Max: rapid.IntRange(-2, 20).Draw(t, "max"), Waiting: reading(t, "waiting")},
-			Problem:   rapid.SampledFrom([]string{"", "", "", "blocked"}).Draw(t, "problem"),
-			Part:      rapid.SampledFrom([]string{"", "", "a", "z"}).Draw(t, "of"),
+			Name: string(rune('a' + i)),
+			PoolStats: monitor.PoolStats{
+				InUse: rapid.IntRange(-2, 20).Draw(t, "in use"),
+				Max:   rapid.IntRange(-2, 20).Draw(t, "max"), Waiting: reading(t, "waiting"),
+			},
+			Problem: rapid.SampledFrom([]string{"", "", "", "blocked"}).Draw(t, "problem"),
+			Part:    rapid.SampledFrom([]string{"", "", "a", "z"}).Draw(t, "of"),
 		})
 	}
 	s.Parts = parts(t)
@@ -76,8 +81,9 @@ func parts(t *rapid.T) (all []monitor.Part) {
 	for i := range rapid.IntRange(1, 3).Draw(t, "parts") {
 		p := monitor.Part{Name: string(rune('a' + i)), Limit: rapid.IntRange(-1, 50).Draw(t, "limit")}
 		p.Service = monitor.Service{
-			Count: counts.Draw(t, "executions"), Throughput: floats.Draw(t, "throughput"), Concurrency: floats.Draw(t, "concurrency"),
-			Abandoned: counts.Draw(t, "abandoned"), AbandonedTime: delays.Draw(t, "abandoned time"),
+			Count: counts.Draw(t, "executions"), Throughput: floats.Draw(t, "throughput"),
+			Concurrency: floats.Draw(t, "concurrency"),
+			Abandoned:   counts.Draw(t, "abandoned"), AbandonedTime: delays.Draw(t, "abandoned time"),
 			Running: rapid.IntRange(-1, 60).Draw(t, "running"), Long: rapid.IntRange(-1, 60).Draw(t, "long"),
 		}
 		took := delays.Draw(t, "time")
@@ -177,7 +183,8 @@ func TestPropertyAnySample(t *testing.T) {
 			if err := d.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			if d.TargetConcurrency < lowest || d.TargetConcurrency > highest || !(d.ShedProbability >= 0 && d.ShedProbability <= 0.95) {
+			if d.TargetConcurrency < lowest || d.TargetConcurrency > highest ||
+				!(d.ShedProbability >= 0 && d.ShedProbability <= 0.95) {
 				t.Fatalf("target %d, shed %v", d.TargetConcurrency, d.ShedProbability)
 			}
 			for _, p := range s.Parts {
@@ -384,7 +391,9 @@ func TestPropertyReplay(t *testing.T) {
 			decided = append(decided, first.Step(s))
 		}
 		for i, s := range samples {
-			if diff := cmp.Diff(decided[i], again.Step(s), cmp.Comparer(func(a, b decision.Reason) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(decided[i], again.Step(s), cmp.Comparer(func(a, b decision.Reason) bool {
+				return a == b
+			})); diff != "" {
 				t.Fatalf("C6: decision %d (-first +again)\n%s", i, diff)
 			}
 		}
@@ -445,7 +454,10 @@ func TestPropertyCalmBringsItBack(t *testing.T) {
 			}
 		}
 		if d.TargetConcurrency < full || d.ShedProbability > 0 {
-			t.Fatalf("C10: target %d of %d, shed %v after 160 calm samples; %v", d.TargetConcurrency, full, d.ShedProbability, d.Reasons)
+			t.Fatalf(
+				"C10: target %d of %d, shed %v after 160 calm samples; %v",
+				d.TargetConcurrency, full, d.ShedProbability, d.Reasons,
+			)
 		}
 	})
 }

@@ -29,7 +29,8 @@ func TestPropertyNeedsAreTheSamples(t *testing.T) {
 				}
 			}
 			d := c.Step(now.next(s))
-			if diff := cmp.Diff(want, d.Needs, cmpopts.EquateEmpty()); diff != "" || !cmp.Equal(d.Needs, d.Stale.Needs) || d.Validate() != nil {
+			if diff := cmp.Diff(want, d.Needs, cmpopts.EquateEmpty()); diff != "" || !cmp.Equal(d.Needs, d.Stale.Needs) ||
+				d.Validate() != nil {
 				t.Fatalf("C16: %v; stale %v\n%s", d.Validate(), d.Stale.Needs, diff)
 			}
 			if !cmp.Equal(before, was) {

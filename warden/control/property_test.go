@@ -75,7 +75,10 @@ func TestPropertyFasterDownThanUp(t *testing.T) {
 // executions says so and expects nothing, and what is told of none any more expects less with each sample.
 func TestPropertyNoCutWithoutGrounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := control.Config{Processors: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors"), Initial: rapid.IntRange(1, 300).Draw(t, "initial")}
+		cfg := control.Config{
+			Processors: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors"),
+			Initial:    rapid.IntRange(1, 300).Draw(t, "initial"),
+		}
 		c, m := mustNew(t, cfg), newModel(rapid.Uint64().Draw(t, "seed"))
 		m.slots = rapid.IntRange(0, 20).Draw(t, "slots")
 		m.took = rapid.SampledFrom([]float64{0.002, 0.04, 0.3}).Draw(t, "took")

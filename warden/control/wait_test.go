@@ -18,7 +18,9 @@ import (
 func TestPropertyWaitIsBoundedWithoutHope(t *testing.T) {
 	bounded, tried, free := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		c, m := mustNew(t, control.Config{Processors: 2, Initial: rapid.IntRange(1, 64).Draw(t, "initial")}), newModel(rapid.Uint64().Draw(t, "seed"))
+		c, m := mustNew(
+			t, control.Config{Processors: 2, Initial: rapid.IntRange(1, 64).Draw(t, "initial")},
+		), newModel(rapid.Uint64().Draw(t, "seed"))
 		m.slots = rapid.IntRange(0, 20).Draw(t, "slots")
 		m.took = rapid.SampledFrom([]float64{0.002, 0.04, 0.5}).Draw(t, "took")
 		m.offered = rapid.Float64Range(1, 80).Draw(t, "offered")

@@ -97,8 +97,12 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 							name, age = n, time.Since(k.running[0])
 						}
 					}
-					if got.Long != long || got.LongFor != age || age > 0 && got.LongName != name && len(kinds[got.LongName].running) == 0 {
-						t.Fatalf("M7: %d are long, the oldest is %q for %v; want %d, %q for %v", got.Long, got.LongName, got.LongFor, long, name, age)
+					if got.Long != long || got.LongFor != age ||
+						age > 0 && got.LongName != name && len(kinds[got.LongName].running) == 0 {
+						t.Fatalf(
+							"M7: %d are long, the oldest is %q for %v; want %d, %q for %v",
+							got.Long, got.LongName, got.LongFor, long, name, age,
+						)
 					}
 				},
 			}

@@ -125,7 +125,8 @@ func (p *poolReader) ask() {
 // check drops the numbers of a reading that must not be used.
 func (r *PoolReading) check() {
 	if r.Problem == "" {
-		if w := r.Waiting.Value; r.InUse < 0 || r.Max < 0 || r.Max > 0 && r.InUse > r.Max || r.Waiting.OK && !(w >= 0 && w <= math.MaxInt32) {
+		if w := r.Waiting.Value; r.InUse < 0 || r.Max < 0 || r.Max > 0 && r.InUse > r.Max ||
+			r.Waiting.OK && !(w >= 0 && w <= math.MaxInt32) {
 			r.Problem = "invalid"
 		}
 	}

@@ -27,7 +27,8 @@ func TestPropertyMissingIsNotZero(t *testing.T) {
 		after.at = start.Add(time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "gap")))
 		whole.compareLocked(before)
 		want := whole.compareLocked(after)
-		if want.Utilization.OK != (after.used >= before.used && after.at.After(before.at)) || !want.Runnable.OK || !want.Throttled.OK ||
+		if want.Utilization.OK != (after.used >= before.used && after.at.After(before.at)) || !want.Runnable.OK ||
+			!want.Throttled.OK ||
 			(want.Lag.Count == 0) != (want.Lag == Lag{}) {
 			t.Fatalf("M2: with all sources: %+v", want)
 		}

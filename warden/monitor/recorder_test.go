@@ -116,7 +116,8 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 					if got.Abandoned != abandoned || got.AbandonedTime != lost {
 						t.Fatalf("M9: %+v, and %d were abandoned after %v", got, abandoned, lost)
 					}
-					if got.Count != uint64(len(took)) || math.Abs(got.Throughput-float64(len(took))/(elapsed/1e9)) > 1e-6*got.Throughput {
+					if got.Count != uint64(len(took)) ||
+						math.Abs(got.Throughput-float64(len(took))/(elapsed/1e9)) > 1e-6*got.Throughput {
 						t.Fatalf("M3: %+v of %d executions in %v", got, len(took), now.Sub(last))
 					}
 					if slices.Sort(took); len(took) > 0 {

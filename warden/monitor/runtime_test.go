@@ -78,7 +78,9 @@ func TestRealReadings(t *testing.T) {
 	if waited(busy.Lag) <= waited(idle.Lag) {
 		t.Errorf("M2: lag %+v busy, %+v idle", busy.Lag, idle.Lag)
 	}
-	known := slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool { return d.Name == "/sched/goroutines/runnable:goroutines" })
+	known := slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool {
+		return d.Name == "/sched/goroutines/runnable:goroutines"
+	})
 	if busy.Runnable.OK != known || known && queued == 0 {
 		t.Errorf("M2: runnable %+v, at most %v; this Go knows it: %v", busy.Runnable, queued, known)
 	}

@@ -136,7 +136,9 @@ func TestAllowanceChanges(t *testing.T) {
 	} {
 		s := newSampler(0, 1)
 		s.compareLocked(facts{at: start, usedOK: true, procs: 8, allowed: c.before})
-		got := s.compareLocked(facts{at: start.Add(time.Second), used: time.Duration(c.used * 1e9), usedOK: true, procs: 8, allowed: c.after})
+		got := s.compareLocked(
+			facts{at: start.Add(time.Second), used: time.Duration(c.used * 1e9), usedOK: true, procs: 8, allowed: c.after},
+		)
 		if got.Utilization != (Reading{c.want, true}) {
 			t.Errorf("M3: %+v: %+v", c, got.Utilization)
 		}

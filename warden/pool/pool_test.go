@@ -66,9 +66,12 @@ func TestPgxAndGauge(t *testing.T) {
 
 func TestNoPoolIsAnError(t *testing.T) {
 	var g *pool.Gauge
-	for what, p := range map[string]monitor.Pool{"SQL": pool.SQL("a", nil), "Pgx": pool.Pgx[*stat]("a", nil), "Gauge": g.Pool("a")} {
+	for what, p := range map[string]monitor.Pool{
+		"SQL": pool.SQL("a", nil), "Pgx": pool.Pgx[*stat]("a", nil), "Gauge": g.Pool("a"),
+	} {
 		var invalid *decision.InvalidError
-		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) || invalid.Field != "monitor.Pools[0].Stats" {
+		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) ||
+			invalid.Field != "monitor.Pools[0].Stats" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -78,12 +78,15 @@ func (m *model) extra(t tb, granted bool) {
 	allowed := func(firsts int) float64 { return max(float64(m.cfg.MinRetries), m.cfg.Ratio*float64(firsts)) }
 	if granted {
 		m.retries = append(m.retries, now)
-		if retries, firsts := since(m.retries, now.Add(-10*second)), since(m.firsts, now.Add(-10*second)); float64(retries) > allowed(firsts) {
+		if retries, firsts := since(
+			m.retries, now.Add(-10*second),
+		), since(m.firsts, now.Add(-10*second)); float64(retries) > allowed(firsts) {
 			t.Fatalf("R1: %d retries to %d first attempts in ten seconds", retries, firsts)
 		}
 		return
 	}
-	if retries, firsts := since(m.retries, now.Add(-10*second-slice-1)), since(m.firsts, now.Add(-10*second+slice)); float64(retries+1) <= allowed(firsts) {
+	if retries, firsts := since(m.retries, now.Add(-10*second-slice-1)), since(m.firsts, now.Add(-10*second+
+		slice)); float64(retries+1) <= allowed(firsts) {
 		t.Fatalf("R1: rejected, with %d retries to %d first attempts", retries, firsts)
 	}
 }
@@ -135,14 +138,19 @@ func TestPropertyMachine(t *testing.T) {
 		}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) burst {
 			return burst{
-				pause:    rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 150 * time.Millisecond, 990 * time.Millisecond, second, 3 * second, 9 * second, 40 * second}).Draw(rt, "pause"),
+				pause: rapid.SampledFrom([]time.Duration{
+					0, 1,
+					time.Millisecond, 150 * time.Millisecond, 990 * time.Millisecond, second, 3 * second, 9 * second, 40 * second,
+				}).Draw(rt, "pause"),
 				priority: rapid.SampledFrom([]decision.Priority{decision.Normal, decision.Critical}).Draw(rt, "priority"),
 				draw:     rapid.SampledFrom([]float64{0, 0.3, 0.79999, 0.8, 0.99, math.NaN(), -1, 2}).Draw(rt, "draw"),
 				calls:    rapid.IntRange(1, 30).Draw(rt, "calls"),
 				accepted: rapid.IntRange(0, 4).Draw(rt, "accepted"),
 				hedge:    rapid.Bool().Draw(rt, "hedge"),
 				after:    rapid.SampledFrom([]time.Duration{0, 0, 0, second, 11 * second, -1}).Draw(rt, "after"),
-				left:     rapid.SampledFrom([]time.Duration{0, time.Millisecond, 60 * time.Millisecond, 5 * second}).Draw(rt, "left"),
+				left: rapid.SampledFrom([]time.Duration{0, time.Millisecond, 60 * time.Millisecond, 5 * second}).Draw(
+					rt, "left",
+				),
 			}
 		}), 1, 25).Draw(rt, "script")
 		var failed any
@@ -188,7 +196,10 @@ func (m *model) call(t tb, c *retry.Caller, p decision.Priority, draw float64, a
 		t.Fatalf("R4: %d of %d accepted, drawn %v: %v", ok, requests, draw, err)
 	}
 	if err != nil {
-		want := fmt.Sprintf("retry: throttled: of the last %d requests of priority %s, %d were accepted; %.0f %% are not sent", requests, p, ok, 100*probability)
+		want := fmt.Sprintf(
+			"retry: throttled: of the last %d requests of priority %s, %d were accepted; %.0f %% are not sent",
+			requests, p, ok, 100*probability,
+		)
 		if !errors.Is(err, retry.ErrThrottled) || err.Error() != want {
 			t.Fatalf("R4: %v; want %s", err, want)
 		}
@@ -323,7 +334,8 @@ func TestTenSecondsAreTen(t *testing.T) {
 		for _, c := range []struct {
 			after time.Duration
 			want  bool
-		}{{10*second - 1, false}, {10*second - 50*time.Millisecond, false}, {9*second + slice, false}, {10*second + slice, true}} {
+		}{{10*second - 1, false}, {10*second - 50*time.Millisecond, false}, {9*second + slice, false}, {10*second +
+			slice, true}} {
 			synctest.Test(t, func(t *testing.T) {
 				caller := mustNew(t, retry.Config{})
 				time.Sleep(phase)
@@ -407,7 +419,8 @@ func TestTotalRejection(t *testing.T) {
 				if s.Retries != s.Calls || s.Throttled != 0 {
 					t.Errorf("a rare caller: %+v", s)
 				}
-			case float64(s.Retries) > max(0.1*float64(s.Calls), 5) || s.Retries == 0, float64(s.Calls+s.Retries) > 1.1*float64(s.Calls+s.Throttled):
+			case float64(s.Retries) > max(0.1*float64(s.Calls), 5) || s.Retries == 0,
+				float64(s.Calls+s.Retries) > 1.1*float64(s.Calls+s.Throttled):
 				t.Errorf("%d a second: %+v", rate, s)
 			case rate > 1 && (s.Throttled < s.Calls || s.Throttled > 5*s.Calls):
 				t.Errorf("%d a second: %+v", rate, s)
@@ -469,7 +482,8 @@ func TestInvalid(t *testing.T) {
 	} {
 		c, err := retry.New(cfg)
 		var invalid *decision.InvalidError
-		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "retry.Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) ||
+			invalid.Field != "retry.Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
 			t.Errorf("%s: %v, %v", field, c, err)
 		}
 	}

@@ -87,7 +87,9 @@ func TestPropertyOnePathsFailuresThrottleNoOther(t *testing.T) {
 			calls, outcome int
 		}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
-			pauses := []time.Duration{0, 0, 10 * time.Millisecond, 300 * time.Millisecond, time.Second, 9 * time.Second, 70 * time.Second}
+			pauses := []time.Duration{
+				0, 0, 10 * time.Millisecond, 300 * time.Millisecond, time.Second, 9 * time.Second, 70 * time.Second,
+			}
 			return step{
 				rapid.SampledFrom(pauses).Draw(rt, "pause"),
 				rapid.SampledFrom([]string{"/a", "/b", "/c", "/d"}).Draw(rt, "path"),
@@ -177,7 +179,9 @@ func TestDependenciesAreBounded(t *testing.T) {
 			if i%5000 == 0 {
 				host += string(make([]byte, 1<<20))
 			}
-			if call, err := c.Begin(retry.Target{Dependency: host, Path: host, Priority: decision.Priority(i % 256)}); err == nil {
+			if call, err := c.Begin(retry.Target{
+				Dependency: host, Path: host, Priority: decision.Priority(i % 256),
+			}); err == nil {
 				call.Ended(decision.Priority(i%256), retry.Accepted)
 			}
 		}

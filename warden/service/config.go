@@ -80,7 +80,9 @@ func (cfg *Config) check() error {
 	case cfg.Name == "" || len(cfg.Name) > longestName || !utf8.ValidString(cfg.Name):
 		return invalid("Config.Name", fmt.Sprintf("%.140q", cfg.Name), "1 to 128 bytes of UTF-8")
 	case nilcheck.Optional(cfg.Warden.Limiter.Observer) != "":
-		return invalid("Config.Warden.Limiter.Observer", nilcheck.Optional(cfg.Warden.Limiter.Observer), "nil (none) or an observer")
+		return invalid(
+			"Config.Warden.Limiter.Observer", nilcheck.Optional(cfg.Warden.Limiter.Observer), "nil (none) or an observer",
+		)
 	case nilcheck.Optional(cfg.Bulkhead.Observer) != "":
 		return invalid("Config.Bulkhead.Observer", nilcheck.Optional(cfg.Bulkhead.Observer), "nil (none) or an observer")
 	case cfg.Spread < 0:
@@ -98,7 +100,9 @@ func (cfg *Config) check() error {
 	case compartments > 0 && cfg.Warden.ApplyTo != nil:
 		return invalid("Config.Warden.ApplyTo", "set beside Config.Bulkhead", "nil: the set receives the decisions")
 	case compartments == 0 && (cfg.Bulkhead.Total != 0 || cfg.Compartment != nil):
-		return invalid("Config.Bulkhead.Compartments", "empty", "one or more, or neither Config.Bulkhead.Total nor Config.Compartment")
+		return invalid(
+			"Config.Bulkhead.Compartments", "empty", "one or more, or neither Config.Bulkhead.Total nor Config.Compartment",
+		)
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 		if served {
 			t.Priority = claim.Compartment.Criticality()
 		}
-	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // a client may have made it up, and explanations keep it alive
+	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // clients choose it, and explanations keep it
 		t.Name = strings.Clone(t.Name[:longestName])
 	}
 	if t.Priority == decision.Normal {
@@ -111,8 +111,9 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 	if !served {
 		return true
 	}
-	t.ID = requestid.Of(metadata.ValueFromIncomingContext(ctx, requestid.TraceGRPC), []string{t.ID}, metadata.ValueFromIncomingContext(ctx, requestid.GRPC))
-	headers := wire.Read(func(n wire.Name) []string { return metadata.ValueFromIncomingContext(ctx, n.GRPC) })
+	values := func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) }
+	t.ID = requestid.Of(values(requestid.TraceGRPC), []string{t.ID}, values(requestid.GRPC))
+	headers := wire.Read(func(n wire.Name) []string { return values(n.GRPC) })
 	if _, bounded := ctx.Deadline(); !bounded && !headers.Any() {
 		return true
 	}

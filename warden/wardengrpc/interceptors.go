@@ -53,7 +53,7 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 			return err
 		}
 		h.stream = true
-		ss = within{ss, h.Ctx}
+		ss = slotStream{ss, h.Ctx}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
 		err = handler(srv, ss)
@@ -65,7 +65,9 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 // is not sent. gRPC's own retries share the slot; put a retrying interceptor before this one, so that each attempt acquires
 // its own.
 func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
 		if i.exempt(method) {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
@@ -80,16 +82,16 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 	}
 }
 
-// within is a stream with the context that marks its slot.
-type within struct {
+// slotStream is a stream with the context that marks its slot.
+type slotStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (w within) Context() context.Context { return w.ctx }
+func (w slotStream) Context() context.Context { return w.ctx }
 
-// hold is the slot of one call. All copies together release it once.
-type hold struct {
+// callSlot is the slot of one call. All copies together release it once.
+type callSlot struct {
 	slot.Slot
 	stream bool // how long it took says nothing
 	// untrusted is the context of a call whose client is not trusted, so that its deadline says nothing about the service; else
@@ -101,7 +103,7 @@ type hold struct {
 var errEndedEarly = errors.New("wardengrpc: the call panicked or called runtime.Goexit")
 
 // begin acquires the slot of a call. served: the call arrived at a server.
-func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod string, served bool) (h hold, err error) {
+func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod string, served bool) (h callSlot, err error) {
 	if i.w == nil && i.cfg.Compartment == nil {
 		err = invalidField("Interceptors", "nil or zero", "interceptors made by wardengrpc.New")
 	} else {
@@ -122,7 +124,7 @@ func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod s
 	}
 	rejected := i.rejection(err, m, true)
 	i.observeRejection(ctx, fullMethod, rejected)
-	return hold{}, rejected
+	return callSlot{}, rejected
 }
 
 // claim returns the source of a call's slot.
@@ -148,7 +150,7 @@ func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, 
 
 // end releases the slot, once. err is the result of the call. A canceled call, or one whose untrusted client set the deadline
 // that passed, is no failure. The time of a call that failed after its context had ended is less than the call takes.
-func (h hold) end(err error) {
+func (h callSlot) end(err error) {
 	failed, gone := err != nil, errors.Is(h.Ctx.Err(), context.Canceled)
 	if gone && (h.untrusted != nil || status.Code(err) == codes.Canceled) || h.untrusted != nil && h.untrusted.Err() != nil {
 		err = context.Canceled

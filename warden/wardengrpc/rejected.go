@@ -57,7 +57,9 @@ func (i *Interceptors) rejection(err error, m rpcstatus.Status, unseen bool) *re
 	var detailed *status.Status
 	var failed error
 	if m.Again {
-		detailed, failed = s.WithDetails(info, &errdetails.RetryInfo{RetryDelay: durationpb.New(m.Delay(i.cfg.RetryAfter, i.cfg.Rand))})
+		detailed, failed = s.WithDetails(
+			info, &errdetails.RetryInfo{RetryDelay: durationpb.New(m.Delay(i.cfg.RetryAfter, i.cfg.Rand))},
+		)
 	} else {
 		detailed, failed = s.WithDetails(info)
 	}

@@ -61,7 +61,9 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 // is [retry.ErrThrottled]. Otherwise the error is that of the last attempt, or of the context if that ends between two
 // attempts.
 func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
 		_, _, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
 			if r.cfg.AttemptTimeout > 0 {
 				var cancel context.CancelFunc
@@ -78,7 +80,9 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 // retries the opening of a stream; an open stream is not reopened, because its sent messages are gone. Its first answer
 // counts for the throttle.
 func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
 		var cs grpc.ClientStream
 		call, p, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
 			cs, err = streamer(ctx, desc, cc, method, opts...)
@@ -118,9 +122,10 @@ func (s *reportedStream) RecvMsg(m any) error {
 	return err
 }
 
-// call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
+// call makes the attempts of a call. try reports whether the attempt has ended: a stream that was opened has not.
 func (r *Retry) call(
-	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error),
+	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption,
+	try func(context.Context, []grpc.CallOption) (bool, error),
 ) (retry.Call, decision.Priority, error) {
 	if r.caller == nil {
 		return retry.Call{}, 0, invalidField("Retry", "nil or zero", "a retry made by wardengrpc.NewRetry")
@@ -210,14 +215,14 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 // never (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
 
-// said is what a status and its trailer say about another attempt.
-type said struct {
+// hints is what a status and its trailer say about another attempt.
+type hints struct {
 	ours, again, unprocessed bool   // rejected by this project; another attempt is welcome
 	scope                    string // whom a rejection by this project concerns
 	after                    time.Duration
 }
 
-func read(s *status.Status, trailer metadata.MD) (r said) {
+func read(s *status.Status, trailer metadata.MD) (r hints) {
 	const longest = 24 * time.Hour
 	for _, d := range s.Details() {
 		switch d := d.(type) {

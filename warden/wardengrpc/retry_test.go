@@ -61,7 +61,9 @@ func (a answer) err(t fataler) error {
 	s := status.New(a.code, "as the script says")
 	var err error
 	if a.info {
-		info := &errdetails.ErrorInfo{Domain: "stopbank/warden", Reason: "PRESSURE_HIGH", Metadata: map[string]string{"processed": a.processed}}
+		info := &errdetails.ErrorInfo{
+			Domain: "stopbank/warden", Reason: "PRESSURE_HIGH", Metadata: map[string]string{"processed": a.processed},
+		}
 		if s, err = s.WithDetails(info); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +82,8 @@ var answers = []answer{
 	{code: codes.ResourceExhausted, info: true, again: true}, {code: codes.ResourceExhausted, info: true, wait: true, processed: "false", again: true},
 	{code: codes.Unavailable, info: true, processed: "false", again: true}, {code: codes.Unavailable, info: true, processed: "true", again: true},
 	{code: codes.Unavailable, pushback: []string{"0"}, again: true}, {code: codes.Unavailable, pushback: []string{"-1"}},
-	{code: codes.Unavailable, pushback: []string{"1", "1"}}, {code: codes.Unavailable, pushback: []string{"soon"}}, {code: codes.Unavailable, pushback: []string{""}},
+	{code: codes.Unavailable, pushback: []string{"1", "1"}}, {code: codes.Unavailable, pushback: []string{"soon"}},
+	{code: codes.Unavailable, pushback: []string{""}},
 	{code: codes.ResourceExhausted, pushback: []string{"1"}, again: true}, {code: codes.Canceled},
 }
 
@@ -107,7 +110,9 @@ func TestPropertyMachine(t *testing.T) {
 	addr := serve(t, s)
 	clients := map[bool]pb.TestServiceClient{}
 	for _, safe := range []bool{true, false} {
-		r, _ := newRetry(t, retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1, Rand: func() float64 { return 0.999 }}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
+		r, _ := newRetry(t, retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1, Rand: func() float64 {
+			return 0.999
+		}}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
 		clients[safe] = pb.NewTestServiceClient(dial(t, addr, again(r)...))
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -139,7 +144,9 @@ func TestOurOwnRejections(t *testing.T) {
 		i := mustNew(t, g.Warden, wardengrpc.Config{Exempt: func(string) bool { return byHandler }})
 		rejected := 0
 		r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
-		addr := serve(t, s, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		addr := serve(t, s, grpc.ChainUnaryInterceptor(func(
+			ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler,
+		) (any, error) {
 			if rejected++; rejected > 2 {
 				return h(ctx, req)
 			}
@@ -263,7 +270,9 @@ func TestAttemptTimeout(t *testing.T) {
 		return &pb.SimpleResponse{}, nil
 	}}
 	r, c := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable, AttemptTimeout: 200 * time.Millisecond})
-	if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
+	if _, err := pb.NewTestServiceClient(dial(
+		t, serve(t, s), again(r)...,
+	)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
 		t.Error(err)
 	}
 	close(answered)
@@ -285,7 +294,8 @@ func TestPriorityOfACall(t *testing.T) {
 	}
 	_, rejected := client.UnaryCall(low, &pb.SimpleRequest{})
 	_, sent := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	if !errors.Is(rejected, retry.ErrThrottled) || !strings.Contains(rejected.Error(), "of priority background") || status.Code(sent) != codes.Unavailable {
+	if !errors.Is(rejected, retry.ErrThrottled) || !strings.Contains(rejected.Error(), "of priority background") ||
+		status.Code(sent) != codes.Unavailable {
 		t.Errorf("R7: %v, %v", rejected, sent)
 	}
 }
@@ -294,7 +304,8 @@ func TestInvalidRetry(t *testing.T) {
 	if r, err := wardengrpc.NewRetry(nil, wardengrpc.RetryConfig{}); r != nil || !errors.Is(err, warden.ErrInvalid) {
 		t.Errorf("%v, %v", r, err)
 	}
-	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: 500}); r != nil || !errors.Is(err, warden.ErrInvalid) {
+	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: 500}); r != nil ||
+		!errors.Is(err, warden.ErrInvalid) {
 		t.Errorf("%v, %v", r, err)
 	}
 	var zero wardengrpc.Retry

@@ -127,7 +127,8 @@ func TestTrustIsAskedForThisRequest(t *testing.T) {
 func TestBrowsersAreTakenAsTheyAre(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		for urgency, want := range map[string]decision.Priority{
-			"u=0, i": 10, "u=0": 10, "u=1, i": 10, "u=1": 10, "u=2": 10, "u=3, i": 10, "i": 10, "u=4": 10, "u=5, i": 10, "u=6": 10,
+			"u=0, i": 10, "u=0": 10, "u=1, i": 10, "u=1": 10, "u=2": 10, "u=3, i": 10, "i": 10, "u=4": 10, "u=5, i": 10,
+			"u=6": 10,
 			"u=7": decision.Background, "u=7, i": decision.Background, "u=8": 10, "u=7, u=7": 10, " ": 10,
 		} {
 			r := newRequest()
@@ -145,14 +146,18 @@ func TestBrowsersAreTakenAsTheyAre(t *testing.T) {
 
 // What is asked of a context or of a compartment is the priority that a stranger may only lower, and the one that goes on.
 func TestTheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
-	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: decision.High}}}))(t)
+	set := must(bulkhead.New(bulkhead.Config{
+		Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: decision.High}},
+	}))(t)
 	for _, c := range []struct {
 		said       string
 		trusted    bool
 		task, want decision.Priority
 	}{
-		{"", false, 0, decision.High}, {"critical", false, 0, decision.High}, {"critical", true, 0, decision.Critical}, {"normal", false, 0, decision.Normal},
-		{"background", false, 0, decision.Background}, {"70", false, 0, decision.High}, {"", false, -3, -3}, {"5", false, -3, -3}, {"-5", false, -3, -5},
+		{"", false, 0, decision.High}, {"critical", false, 0, decision.High}, {"critical", true, 0, decision.Critical},
+		{"normal", false, 0, decision.Normal},
+		{"background", false, 0, decision.Background}, {"70", false, 0, decision.High}, {"", false, -3, -3}, {"5", false, -3, -3},
+		{"-5", false, -3, -5},
 	} {
 		for _, in := range []*bulkhead.Compartment{nil, set.Compartment("high")} {
 			cfg := wardenhttp.Config{Trusted: func(*http.Request) bool { return c.trusted }}
@@ -198,9 +203,13 @@ func FuzzHeaders(f *testing.F) {
 	urgency := regexp.MustCompile(`\A(i, ?)?u=7(, ?i)?\z`)
 	f.Fuzz(func(t *testing.T, rank, left, urgent string, ours int8, trusted, twice bool) {
 		r := newRequest()
-		r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank}, []string{left}, []string{urgent}
+		r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank}, []string{left}, []string{
+			urgent,
+		}
 		if twice {
-			r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank, rank}, []string{left, "1"}, []string{urgent, urgent}
+			r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{
+				rank, rank,
+			}, []string{left, "1"}, []string{urgent, urgent}
 		}
 		due := time.Now().Add(48 * time.Hour)
 		before := time.Now()

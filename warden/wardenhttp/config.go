@@ -160,7 +160,9 @@ func (c *Config) bound() error {
 	case each < 0:
 		return invalidField("Config.BufferPerAnswer", each, "1 or more bytes, or 0 (the default, 1 MiB)")
 	case total < each:
-		return invalidField("Config.BufferTotal", total, fmt.Sprintf("BufferPerAnswer (%d) or more bytes, or 0 (the default, 64 MiB)", each))
+		return invalidField(
+			"Config.BufferTotal", total, fmt.Sprintf("BufferPerAnswer (%d) or more bytes, or 0 (the default, 64 MiB)", each),
+		)
 	}
 	c.BufferPerAnswer, c.BufferTotal = each, total
 	return nil

@@ -47,7 +47,9 @@ func TestProxyKeepsTheSlotOfItsUpstream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: wardenhttp.Detach(base)}
+		proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+		}, Transport: wardenhttp.Detach(base)}
 		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) { wardenhttp.WriteError(w, nil, err) }
 		left := make(chan struct{}, 1) // the proxy's handler is done
 		h := newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
@@ -146,7 +148,10 @@ func TestPropertyDetached(t *testing.T) {
 				time.Sleep(lingers)
 			})
 			for i := range layers {
-				w := must(warden.New(warden.Config{Controller: []*auditor{a, new(auditor)}[i], Limiter: limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}}))(t)
+				w := must(warden.New(warden.Config{
+					Controller: []*auditor{a, new(auditor)}[i],
+					Limiter:    limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}},
+				}))(t)
 				wardens = append(wardens, w)
 				h = must(wardenhttp.New(w, wardenhttp.Config{}))(t).Handler(h)
 			}

@@ -115,9 +115,10 @@ func ExampleNewTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
 	defer server.Close()
 	// one slot, and whoever would have to wait is rejected
-	w, err := warden.New(warden.Config{Interval: 10 * time.Second, Limiter: limiter.Config{
-		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1},
-	}})
+	w, err := warden.New(warden.Config{
+		Interval: 10 * time.Second,
+		Limiter:  limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1}},
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -234,7 +235,9 @@ func ExampleNewTransport_onward() {
 
 // A handler that asks for a compartment itself, around the part of it that needs one.
 func ExampleWriteError() {
-	set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{{Name: "search", Guaranteed: 2}}})
+	set, err := bulkhead.New(
+		bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{{Name: "search", Guaranteed: 2}}},
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -306,7 +309,9 @@ func ExampleNewRetry() {
 
 // A reverse proxy whose upstream goes on when a client has left: the request keeps its slot until the upstream is done.
 func ExampleDetach() {
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "from the upstream") }))
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "from the upstream")
+	}))
 	defer upstream.Close()
 	to, _ := url.Parse(upstream.URL)
 	rewrite := func(r *httputil.ProxyRequest) { r.SetURL(to) }
@@ -363,7 +368,9 @@ func ExampleRetryConfig() {
 
 // A compartment without a free slot serves the bestsellers instead of 503.
 func ExampleConfig_fallback() {
-	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "products", Guaranteed: 1}}})
+	set, err := bulkhead.New(
+		bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "products", Guaranteed: 1}}},
+	)
 	if err != nil {
 		panic(err)
 	}

@@ -86,7 +86,8 @@ func (e *exchange) detach() {
 	e.reads.close(!hijacked && e.hasBody() && e.outer.ProtoMajor == 1)
 	e.writes.close(!hijacked && server != nil && server.WriteTimeout == 0)
 	if hijacked { // the connection may live for days: keep no more than its permit
-		e.ResponseWriter, e.reads.w, e.writes.w, e.outer, e.body = hijackedWriter{}, hijackedWriter{}, hijackedWriter{}, nil, upload{http.NoBody, e}
+		e.ResponseWriter, e.reads.w, e.writes.w = hijackedWriter{}, hijackedWriter{}, hijackedWriter{}
+		e.outer, e.body = nil, upload{http.NoBody, e}
 	}
 }
 

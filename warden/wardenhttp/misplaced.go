@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"runtime"
 	"sync/atomic"
-
 )
 
 // nilHandler answers 500 in the place of a nil handler. [http.DefaultServeMux] would serve what any package has registered there,
@@ -51,7 +50,8 @@ func (m *Middleware) warnTimeoutHandler(r *http.Request) {
 // handlers waiting without end, because the connection's buffer stays full.
 func (m *Middleware) warnHTTP2(r *http.Request) {
 	s := serverOf(r)
-	if s == nil || r.ProtoMajor != 2 || s.HTTP2 != nil && s.HTTP2.WriteByteTimeout > 0 || m.warnedHTTP2.Load() || m.warnedHTTP2.Swap(true) {
+	if s == nil || r.ProtoMajor != 2 || s.HTTP2 != nil && s.HTTP2.WriteByteTimeout > 0 ||
+		m.warnedHTTP2.Load() || m.warnedHTTP2.Swap(true) {
 		return
 	}
 	logf(r, "wardenhttp: HTTP/2 without a WriteByteTimeout: a client that reads nothing keeps its slot; "+

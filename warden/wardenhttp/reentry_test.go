@@ -56,7 +56,9 @@ func TestPropertyAnyNesting(t *testing.T) {
 			switch {
 			case how == 0:
 				m := must(wardenhttp.New(wd, cfg))(rt)
-				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = onward(r.Context()) })).ServeHTTP(w, r)
+				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_ = onward(r.Context())
+				})).ServeHTTP(w, r)
 				return
 			case how == 1:
 				tcfg.Base = roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -71,9 +73,13 @@ func TestPropertyAnyNesting(t *testing.T) {
 					resp.Body.Close()
 				}
 			case who < 2:
-				_, err = warden.Do(r.Context(), wd, warden.Task{}, func(ctx context.Context) (int, error) { return 0, onward(ctx) })
+				_, err = warden.Do(r.Context(), wd, warden.Task{}, func(ctx context.Context) (int, error) {
+					return 0, onward(ctx)
+				})
 			default:
-				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) { return 0, onward(ctx) })
+				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) {
+					return 0, onward(ctx)
+				})
 			}
 			var reentry *decision.ReentryError
 			if errors.As(err, &reentry) != again || again && !errors.Is(err, bulkhead.ErrReentry) {
@@ -82,7 +88,8 @@ func TestPropertyAnyNesting(t *testing.T) {
 			if again {
 				rejected = true
 				rec := httptest.NewRecorder()
-				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
+				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError ||
+					!strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
 					rt.Fatalf("H13: told %d %s", rec.Code, rec.Body)
 				}
 			}

@@ -101,7 +101,8 @@ func classifyError(ctx context.Context, err error) result {
 		return result{outcome: retry.Failed} // the deadline has passed
 	case errors.As(err, &dialed) && dialed.Op == "dial":
 		return result{outcome: retry.Rejected, again: true, unprocessed: true}
-	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, context.DeadlineExceeded):
 		return result{outcome: retry.Failed, again: true}
 	}
 	return result{} // such as an invalid certificate, or an unsupported URL

@@ -49,8 +49,10 @@ type outcome struct {
 
 var outcomes = []outcome{
 	{status: 200, sent: true}, {status: 404, sent: true}, {status: 500, sent: true},
-	{status: 503, again: true, sent: true}, {status: 429, again: true, sent: true}, {status: 502, again: true, sent: true}, {status: 504, again: true, sent: true},
-	{status: 503, rejected: true, again: true, unprocessed: true, sent: true}, {status: 504, rejected: true, again: true, unprocessed: true, sent: true},
+	{status: 503, again: true, sent: true}, {status: 429, again: true, sent: true}, {status: 502, again: true, sent: true},
+	{status: 504, again: true, sent: true},
+	{status: 503, rejected: true, again: true, unprocessed: true, sent: true},
+	{status: 504, rejected: true, again: true, unprocessed: true, sent: true},
 	{status: 500, rejected: true, sent: true},
 	{err: &net.OpError{Op: "dial", Err: errors.New("rejected")}, again: true, unprocessed: true},
 	{err: &net.OpError{Op: "read", Err: errors.New("reset")}, again: true, sent: true},
@@ -62,7 +64,9 @@ var outcomes = []outcome{
 // sees is closed before the next attempt, each attempt sends the whole body, and the last answer is what is returned.
 func TestPropertyMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		method := rapid.SampledFrom([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "CONNECT", "get"}).Draw(t, "method")
+		method := rapid.SampledFrom([]string{
+			"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "CONNECT", "get",
+		}).Draw(t, "method")
 		script := rapid.SliceOfN(rapid.SampledFrom(outcomes), 3, 3).Draw(t, "script")
 		key := rapid.Bool().Draw(t, "key")
 		kind := rapid.SampledFrom([]string{"none", "NoBody", "rewindable", "once"}).Draw(t, "body")
@@ -117,7 +121,9 @@ func TestPropertyMachine(t *testing.T) {
 			}
 			return resp, nil
 		})
-		resp, err := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base, AttemptTimeout: timeout}).RoundTrip(req)
+		resp, err := newRetry(
+			t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base, AttemptTimeout: timeout},
+		).RoundTrip(req)
 
 		idempotent := key || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, method)
 		want := 1
@@ -230,7 +236,9 @@ func (h hasty) WriteHeader(status int) {
 
 func TestRejectedResponsesKeepTheirConnection(t *testing.T) {
 	var arrived, connections atomic.Int32
-	s := httptest.NewUnstartedServer(echo(4, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, &arrived))
+	s := httptest.NewUnstartedServer(echo(4, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+	}, &arrived))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			connections.Add(1)
@@ -256,7 +264,8 @@ func TestConnectionRejected(t *testing.T) {
 	c := newCaller(t, generous)
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
-	if _, _, err := do(t, newRetry(t, c, wardenhttp.RetryConfig{Base: base}), "POST", "http://"+l.Addr().String(), "hello"); err == nil {
+	if _, _, err := do(t, newRetry(t, c, wardenhttp.RetryConfig{Base: base}), "POST", "http://"+
+		l.Addr().String(), "hello"); err == nil {
 		t.Error("R3: answered")
 	}
 	if s := c.Stats(); s.Calls != 1 || s.Retries != 2 || s.Rejected != 3 {
@@ -278,7 +287,8 @@ func TestThrottledRequestIsNotSent(t *testing.T) {
 		req := httptest.NewRequest(http.MethodPost, "http://host/", b)
 		req.RequestURI = ""
 		resp, err := client.Do(req)
-		if i < 10 != (err == nil) || err != nil && (!errors.Is(err, retry.ErrThrottled) || !strings.Contains(err.Error(), fmt.Sprintf("of the last %d requests", i)) || resp != nil) {
+		if i < 10 != (err == nil) || err != nil && (!errors.Is(err, retry.ErrThrottled) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("of the last %d requests", i)) || resp != nil) {
 			t.Fatalf("R4: request %d: %v, %v", i, resp, err)
 		}
 		if err != nil && b.closes.Load() != 1 {
@@ -307,7 +317,8 @@ func TestDeadlineBoundsTheWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(resp.Body); sent != 1 || string(b) != "later" || err != nil || ctx.Err() != nil || c.Stats().NoTime != 1 {
+	if b, err := io.ReadAll(resp.Body); sent != 1 || string(b) != "later" || err != nil || ctx.Err() != nil ||
+		c.Stats().NoTime != 1 {
 		t.Errorf("R5: sent %d times, %q, %v, %+v", sent, b, err, c.Stats())
 	}
 	resp.Body.Close()
@@ -317,7 +328,9 @@ func TestDeadlineBoundsTheWait(t *testing.T) {
 func TestCanceledBetweenAttempts(t *testing.T) {
 	answer, first, second := newPayload("later"), newPayload("body"), newPayload("body")
 	ctx, cancel := context.WithCancel(t.Context())
-	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+	rt := newRetry(t, newCaller(
+		t, retry.Config{},
+	), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 		r.Body.Close()
 		time.AfterFunc(time.Millisecond, cancel)
 		resp := respond(http.StatusServiceUnavailable, answer)
@@ -381,7 +394,9 @@ func TestHedgeWins(t *testing.T) {
 		}))
 		c := newCaller(t, generous)
 		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
-		req := must(http.NewRequestWithContext(warden.WithPriority(t.Context(), decision.High), http.MethodGet, s.URL, http.NoBody))(t)
+		req := must(
+			http.NewRequestWithContext(warden.WithPriority(t.Context(), decision.High), http.MethodGet, s.URL, http.NoBody),
+		)(t)
 		resp, err := rt.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -443,7 +458,10 @@ func TestHedgesThatLose(t *testing.T) {
 
 func TestRetryAllocatesOnce(t *testing.T) {
 	resp := respond(http.StatusOK, http.NoBody)
-	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) { return resp, nil })})
+	rt := newRetry(
+		t, newCaller(t, retry.Config{}),
+		wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) { return resp, nil })},
+	)
 	for path, most := range map[string]float64{"/orders": 1, "/orders/17": 3} {
 		req := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 		if n := testing.AllocsPerRun(1000, func() {
@@ -459,7 +477,9 @@ func TestRetryAllocatesOnce(t *testing.T) {
 func TestInvalidRetry(t *testing.T) {
 	c := newCaller(t, retry.Config{})
 	for field, f := range map[string]func() (http.RoundTripper, error){
-		"wardenhttp.NewRetry: the caller": func() (http.RoundTripper, error) { return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{}) },
+		"wardenhttp.NewRetry: the caller": func() (http.RoundTripper, error) {
+			return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{})
+		},
 		"wardenhttp.RetryConfig.AttemptTimeout": func() (http.RoundTripper, error) {
 			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{AttemptTimeout: 500})
 		},
@@ -514,7 +534,8 @@ func TestNilArgumentsAreRejected(t *testing.T) {
 	if rec.Code != http.StatusInternalServerError {
 		t.Errorf("no Middleware: %d", rec.Code)
 	}
-	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(decision.PressureHigh)) || rec.Code != http.StatusServiceUnavailable {
+	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(decision.PressureHigh)) ||
+		rec.Code != http.StatusServiceUnavailable {
 		t.Errorf("no Middleware: %d", rec.Code)
 	}
 	if wardenhttp.WriteError(nil, nil, rejected(decision.PressureHigh)) {
@@ -544,7 +565,8 @@ func TestNoTimeToSendCountsNothing(t *testing.T) {
 					_, err := rt.RoundTrip(req)
 					cancel()
 					var timeout net.Error
-					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || sent.closes.Load() != 1 {
+					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() ||
+						sent.closes.Load() != 1 {
 						t.Errorf("R8: %s, %v left: %v, body closed %d times", name, left, err, sent.closes.Load())
 					}
 					if got := c.Stats(); got.Rejected+got.Failed+got.Accepted != 0 {

@@ -93,7 +93,9 @@ func TestPropertyThroughManyHops(t *testing.T) {
 		hops := make([]*hop, rapid.IntRange(1, 4).Draw(rt, "hops"))
 		for i := range hops {
 			hops[i] = &hop{
-				task:   rapid.SampledFrom([]decision.Priority{0, 0, 0, decision.Background, decision.High, decision.Critical, 5, -5}).Draw(rt, "task"),
+				task: rapid.SampledFrom([]decision.Priority{
+					0, 0, 0, decision.Background, decision.High, decision.Critical, 5, -5,
+				}).Draw(rt, "task"),
 				trusts: rapid.Bool().Draw(rt, "trusts"), transit: ms(20, "transit"), working: ms(50, "working"),
 			}
 			if rapid.Bool().Draw(rt, "bounded") {
@@ -124,7 +126,9 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 		due, _ = ctx.Deadline()
 	}
 	now, priority := time.Now(), said
-	resp, err := newTransport(t, newGuard(t, 1, 0), chain(t, hops)).RoundTrip(newRequest().WithContext(warden.WithPriority(ctx, said)))
+	resp, err := newTransport(
+		t, newGuard(t, 1, 0), chain(t, hops),
+	).RoundTrip(newRequest().WithContext(warden.WithPriority(ctx, said)))
 	if err == nil {
 		resp.Body.Close()
 	}
@@ -176,7 +180,9 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 			continue
 		}
 		if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(due) || h.priority != priority {
-			return fmt.Sprintf("hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority)
+			return fmt.Sprintf(
+				"hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority,
+			)
 		}
 		now = now.Add(h.working)
 		if !due.IsZero() && !now.Before(due) {
@@ -285,8 +291,12 @@ func TestTimeoutIsTheHandlersDeadline(t *testing.T) {
 				began := time.Now()
 				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					due, bounded := r.Context().Deadline()
-					if <-r.Context().Done(); !bounded || !due.Equal(began.Add(want)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) {
-						t.Errorf("H14: %s, %s: due after %v, ended after %v: %v", name, theirs, due.Sub(began), time.Since(began), r.Context().Err())
+					if <-r.Context().Done(); !bounded || !due.Equal(began.Add(want)) || time.Since(began) != want ||
+						!errors.Is(r.Context().Err(), ends) {
+						t.Errorf(
+							"H14: %s, %s: due after %v, ended after %v: %v",
+							name, theirs, due.Sub(began), time.Since(began), r.Context().Err(),
+						)
 					}
 				})).ServeHTTP(httptest.NewRecorder(), r)
 			}
@@ -303,10 +313,14 @@ func TestImpatienceOpensNoBreaker(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			told := &fuse{}
 			c := compartment(t, bulkhead.CompartmentConfig{Breaker: told})
-			m := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool { return trusted }}))(t)
+			m := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool {
+				return trusted
+			}}))(t)
 			r := newRequest()
 			r.Header.Set("Warden-Timeout", "1")
-			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)
+			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+			})).ServeHTTP(httptest.NewRecorder(), r)
 			if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
 				t.Errorf("H14: trusted %v: the breaker was told %v", trusted, told.told)
 			}

@@ -59,7 +59,8 @@ func traceID(s string) string {
 	}
 	version, trace, parent, flags := s[:2], s[3:35], s[36:52], s[53:55]
 	known := version == "00" && len(s) == whole || version != "00" && version != "ff" && (len(s) == whole || s[whole] == '-')
-	if !known || !isHex(version) || !isHex(trace) || !isHex(parent) || !isHex(flags) || strings.Trim(trace, "0") == "" || strings.Trim(parent, "0") == "" {
+	if !known || !isHex(version) || !isHex(trace) || !isHex(parent) || !isHex(flags) || strings.Trim(trace, "0") == "" ||
+		strings.Trim(parent, "0") == "" {
 		return ""
 	}
 	return trace

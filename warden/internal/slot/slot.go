@@ -56,7 +56,8 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 			p.cancel()
 		}
 	}()
-	if current := warden.PriorityFrom(ctx); current != c.Task.Priority && (c.FromCompartment || c.Task.Priority == decision.Normal) {
+	if current := warden.PriorityFrom(ctx); current != c.Task.Priority &&
+		(c.FromCompartment || c.Task.Priority == decision.Normal) {
 		ctx = warden.WithPriority(ctx, c.Task.Priority) // no task of the warden will set it
 	}
 	if c.FromCompartment {

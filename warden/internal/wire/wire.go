@@ -48,7 +48,8 @@ func Read(values func(Name) []string) Headers {
 		{Name{"X-Request-Timeout", "x-request-timeout"}, seconds},
 		{Name{"X-Request-Timeout-Ms", "x-request-timeout-ms"}, milliseconds},
 	} {
-		if left, ok := once(values(dialect.name), dialect.read); ok && left > 0 && left <= Longest && (s.Timeout == 0 || left < s.Timeout) {
+		left, ok := once(values(dialect.name), dialect.read)
+		if ok && left > 0 && left <= Longest && (s.Timeout == 0 || left < s.Timeout) {
 			s.Timeout = left
 		}
 	}

@@ -23,22 +23,27 @@ func TestTimes(t *testing.T) {
 	for name, values := range map[string]map[string]time.Duration{
 		"warden-timeout": {
 			"1000": time.Second, "1": ms, "86400000": Longest, "00000500": 500 * ms,
-			"": 0, "0": 0, "-1": 0, "+1": 0, "86400001": 0, "99999999": 0, "999999999999999999999999": 0, "000000500": 0, "1.5": 0, "1e3": 0,
+			"": 0, "0": 0, "-1": 0, "+1": 0, "86400001": 0, "99999999": 0, "999999999999999999999999": 0, "000000500": 0,
+			"1.5": 0, "1e3": 0,
 			"1s": 0, " 1": 0, "1 ": 0, "\t1": 0, "abc": 0, "٣": 0, "１": 0, "0x10": 0, "1_0": 0, "1, 1": 0, "5\x00": 0,
 		},
 		"x-envoy-expected-rq-timeout-ms": {"250": 250 * ms, "250ms": 0, "-250": 0},
 		"x-request-timeout-ms":           {"250": 250 * ms, "0.25": 0},
 		"connect-timeout-ms":             {"5000": 5 * time.Second, "0": 0, "1234567890": 0},
 		"x-request-timeout": {
-			"30": 30 * time.Second, "30s": 30 * time.Second, "2.5": 2500 * ms, "2.5s": 2500 * ms, "500ms": 500 * ms, "0.00000001": 10,
-			"86400": Longest, "10000": 10000 * time.Second,
-			"86401": 0, "86400.1": 0, "0": 0, "0.0": 0, "": 0, "s": 0, "ms": 0, ".5": 0, "5.": 0, "5.s": 0, "-1": 0, "+1": 0, "1.5.1": 0, "1,5": 0,
-			"0.000000001": 0, "30 s": 0, "30m": 0, "1h": 0, "30S": 0, "30ss": 0, "2.5ms": 0, "1e3": 0, "NaN": 0, "Inf": 0, " 30": 0, "٣٠": 0,
+			"30": 30 * time.Second, "30s": 30 * time.Second, "2.5": 2500 * ms, "2.5s": 2500 * ms, "500ms": 500 * ms,
+			"0.00000001": 10,
+			"86400":      Longest, "10000": 10000 * time.Second,
+			"86401": 0, "86400.1": 0, "0": 0, "0.0": 0, "": 0, "s": 0, "ms": 0, ".5": 0, "5.": 0, "5.s": 0, "-1": 0, "+1": 0,
+			"1.5.1": 0, "1,5": 0,
+			"0.000000001": 0, "30 s": 0, "30m": 0, "1h": 0, "30S": 0, "30ss": 0, "2.5ms": 0, "1e3": 0, "NaN": 0, "Inf": 0,
+			" 30": 0, "٣٠": 0,
 			"99999999999999999999": 0,
 		},
 		"grpc-timeout": {
 			"1S": time.Second, "100m": 100 * ms, "2M": 2 * time.Minute, "24H": Longest, "250u": 250 * time.Microsecond, "99999999n": 99999999,
-			"25H": 0, "99999999H": 0, "1": 0, "S": 0, "": 0, "0S": 0, "-1S": 0, "+1S": 0, "1s": 0, "1.5S": 0, "100000000n": 0, " 1S": 0, "1S ": 0, "1 S": 0, "٣S": 0,
+			"25H": 0, "99999999H": 0, "1": 0, "S": 0, "": 0, "0S": 0, "-1S": 0, "+1S": 0, "1s": 0, "1.5S": 0, "100000000n": 0,
+			" 1S": 0, "1S ": 0, "1 S": 0, "٣S": 0,
 		},
 		"warden-timeouts": {"1": 0},
 	} {
@@ -55,14 +60,16 @@ func TestTimes(t *testing.T) {
 
 func TestPriorities(t *testing.T) {
 	for value, want := range map[string]decision.Priority{
-		"background": decision.Background, "normal": 0, "high": decision.High, "critical": decision.Critical, "9": 9, "-128": -128, "127": 127, "007": 7, "-0": 0,
+		"background": decision.Background, "normal": 0, "high": decision.High, "critical": decision.Critical, "9": 9,
+		"-128": -128, "127": 127, "007": 7, "-0": 0,
 	} {
 		if got := (headers{PriorityGRPC: {value}}).read(); got != (Headers{Priority: want, HasPriority: true}) {
 			t.Errorf("%q: %+v", value, got)
 		}
 	}
 	for _, value := range []string{
-		"", "128", "-129", "999999999999999999999", "-99999999999999999999", "+5", "5.0", "0x5", "1_0", " 5", "5 ", "5, 6", "Critical", "CRITICAL", "lowest", "٣", "-",
+		"", "128", "-129", "999999999999999999999", "-99999999999999999999", "+5", "5.0", "0x5", "1_0", " 5", "5 ", "5, 6",
+		"Critical", "CRITICAL", "lowest", "٣", "-",
 	} {
 		if got := (headers{PriorityGRPC: {value}}).read(); got != (Headers{}) {
 			t.Errorf("%q: %+v", value, got)
@@ -74,10 +81,12 @@ func TestPriorities(t *testing.T) {
 // Firefox's pictures "u=5, i" and what it fetches late u=6.
 func TestBrowsersAreNotDemoted(t *testing.T) {
 	for value, background := range map[string]bool{
-		"u=0, i": false, "u=0": false, "u=1, i": false, "u=1": false, "u=2": false, "u=2, i": false, "u=3": false, "u=3, i": false, "i": false, "u=4": false,
+		"u=0, i": false, "u=0": false, "u=1, i": false, "u=1": false, "u=2": false, "u=2, i": false,
+		"u=3": false, "u=3, i": false, "i": false, "u=4": false,
 		"u=4, i": false, "u=5, i": false, "u=5": false, "u=6": false, "u=6, i": false,
 		"u=7": true, "u=7, i": true, "u=7,i": true, "i, u=7": true, "i=?0, u=7": true, "u=7\t,\ti=?1": true,
-		"": false, "u=8": false, "u=-7": false, "u=07": false, "u=7.0": false, "u=٧": false, "U=7": false, "u= 7": false, "u =7": false, "7": false, "u=7;x": false,
+		"": false, "u=8": false, "u=-7": false, "u=07": false, "u=7.0": false, "u=٧": false, "U=7": false, "u= 7": false,
+		"u =7": false, "7": false, "u=7;x": false,
 		"u=7, u=7": false, "u=7, u=0": false, "u=7,": false, ",u=7": false, "u=7, x=1": false, "u=7 i": false, "u=77": false,
 	} {
 		want := Headers{}
@@ -95,7 +104,8 @@ func TestBrowsersAreNotDemoted(t *testing.T) {
 
 func TestTheShortestAndTheLowestCount(t *testing.T) {
 	h := headers{
-		"warden-timeout": {"900"}, "grpc-timeout": {"800m"}, "x-envoy-expected-rq-timeout-ms": {"700"}, "x-request-timeout": {"0.6"}, "x-request-timeout-ms": {"500"},
+		"warden-timeout": {"900"}, "grpc-timeout": {"800m"}, "x-envoy-expected-rq-timeout-ms": {"700"},
+		"x-request-timeout": {"0.6"}, "x-request-timeout-ms": {"500"},
 		PriorityGRPC: {"-70"}, "priority": {"u=7"},
 	}
 	want := Headers{500 * time.Millisecond, -70, true}
@@ -116,7 +126,10 @@ func TestTheShortestAndTheLowestCount(t *testing.T) {
 }
 
 func TestReadingAllocatesNothing(t *testing.T) {
-	h := headers{"warden-timeout": {"900"}, "priority": {"u=7, i"}, PriorityGRPC: {strings.Repeat("x", 1000)}, "grpc-timeout": {"123456789S"}, "x-request-timeout": {"1.2345"}}
+	h := headers{
+		"warden-timeout": {"900"}, "priority": {"u=7, i"},
+		PriorityGRPC: {strings.Repeat("x", 1000)}, "grpc-timeout": {"123456789S"}, "x-request-timeout": {"1.2345"},
+	}
 	if n := testing.AllocsPerRun(100, func() { h.read() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -151,17 +164,23 @@ func fuzzTime(f *testing.F, name string, plain func(string) time.Duration, seeds
 }
 
 func FuzzMilliseconds(f *testing.F) {
-	fuzzTime(f, "warden-timeout", func(s string) time.Duration { return number(s, `\A([0-9]{1,8})\z`, time.Millisecond) }, "1000", "86400000", "86400001")
+	fuzzTime(f, "warden-timeout", func(s string) time.Duration {
+		return number(s, `\A([0-9]{1,8})\z`, time.Millisecond)
+	}, "1000", "86400000", "86400001")
 }
 
 func FuzzSeconds(f *testing.F) {
 	fuzzTime(f, "x-request-timeout", func(s string) time.Duration {
-		return max(number(s, `\A([0-9]{1,8}(?:\.[0-9]{1,8})?)s?\z`, time.Second), number(s, `\A([0-9]{1,8})ms\z`, time.Millisecond))
+		return max(
+			number(s, `\A([0-9]{1,8}(?:\.[0-9]{1,8})?)s?\z`, time.Second), number(s, `\A([0-9]{1,8})ms\z`, time.Millisecond),
+		)
 	}, "30", "2.5s", "500ms", "86400.00000001", "5.", ".5", "1ss")
 }
 
 func FuzzGRPCTimeout(f *testing.F) {
-	units := map[string]time.Duration{"H": time.Hour, "M": time.Minute, "S": time.Second, "m": time.Millisecond, "u": time.Microsecond, "n": time.Nanosecond}
+	units := map[string]time.Duration{
+		"H": time.Hour, "M": time.Minute, "S": time.Second, "m": time.Millisecond, "u": time.Microsecond, "n": time.Nanosecond,
+	}
 	fuzzTime(f, "grpc-timeout", func(s string) (d time.Duration) {
 		for letter, unit := range units {
 			d = max(d, number(s, `\A([0-9]{1,8})`+letter+`\z`, unit))
