@@ -28,7 +28,6 @@ func TestZeroValues(t *testing.T) {
 		{new(dispatch.Consumer), "Consumer"},
 		{(*dispatch.Consumer)(nil), "Consumer"},
 		{new(dispatch.Log), ""},
-		{new(dispatch.Logger), ""},
 		{new(deadletter.Memory), ""},
 		{new(durable.MemStore), ""},
 	} {

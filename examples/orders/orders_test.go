@@ -135,7 +135,7 @@ func TestAdapters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]dispatch.Concurrency{"gate": gated{gate}, "limiter": limited{limiter: two}} {
+	for name, c := range map[string]func(context.Context, func() error) error{"gate": gated(gate), "limiter": limited(two, limiter.Task{})} {
 		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 		if err != nil {
 			t.Fatal(err)

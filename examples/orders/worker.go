@@ -49,7 +49,7 @@ func work(o options) error {
 		return err
 	}
 	consumer, err := dispatch.NewConsumer(&announcer{Ownership: group, handler: h}, dispatch.Config{
-		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated{gate}, Observer: h,
+		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated(gate), Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err) // must not happen: the order would be missing

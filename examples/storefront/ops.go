@@ -115,13 +115,13 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 
 // open opens the shop and makes the operators' server. Events of limiter and compartments go to the metrics and the log.
 func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *wardenslog.Logger, err error) {
-	tasks, errTasks := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "storefront"})
-	calls, errCalls := wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "database"})
-	log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance())})
-	if err := errors.Join(errTasks, errCalls, err); err != nil {
+	tasks, errTasks := wardenprom.NewEvents("storefront")
+	calls, errCalls := wardenprom.NewEvents("database")
+	log = wardenslog.New(slog.New(slog.NewTextHandler(logTo, nil)).With("instance", instance()))
+	if err := errors.Join(errTasks, errCalls); err != nil {
 		return nil, nil, nil, err
 	}
-	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks, log}, bulkhead.Observers{calls, log.Bulkhead()})
+	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks.Limiter(), log.Limiter()}, bulkhead.Observers{calls.Bulkhead(), log.Bulkhead()})
 	if err != nil {
 		return nil, nil, nil, err
 	}

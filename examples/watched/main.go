@@ -35,44 +35,17 @@ func (a alone) Hold(ctx context.Context, work func(context.Context, dispatch.Par
 	return nil
 }
 
-// decisions is an observer that counts a ledger's answers.
-type decisions struct{ *wardenprom.LedgerDecisions }
-
-// Observe implements lease.Observer.
-func (d decisions) Observe(e lease.Event) { d.Count(e.Op.String(), e.Result()) }
-
 // metrics returns a collector for the dispatcher of each partition and for the ledgers.
-func metrics(ctx context.Context, consumer *dispatch.Consumer, group alone) (*wardenprom.Collector, error) {
-	ledgers := map[string]wardenprom.Ledger{}
+func metrics(consumer *dispatch.Consumer, group alone) (prometheus.Collector, error) {
+	ledgers := map[string]lease.Ledger{}
 	for _, p := range group {
-		ledgers[p.Name] = wardenprom.Ledger{Stats: func() (wardenprom.LedgerStats, error) { return held(ctx, p.Ledger) }}
+		ledgers[p.Name] = p.Ledger
 	}
 	return wardenprom.New(wardenprom.Config{
-		Ledgers: ledgers,
-		Dispatchers: map[string]wardenprom.Dispatcher{
-			"orders": {Partitions: partitions, Stats: consumer.Stats},
-		},
+		Ledgers:     ledgers,
+		Dispatchers: map[string]func() []dispatch.Stats{"orders": consumer.Stats},
+		Partitions:  map[string]int{"orders": partitions},
 	})
-}
-
-// held counts leases in progress and keys that are ready. A lease released until its retry is due is neither.
-func held(ctx context.Context, ledger lease.Ledger) (s wardenprom.LedgerStats, err error) {
-	for l, err := range ledger.Held(ctx) {
-		if err != nil {
-			return s, err
-		}
-		if !l.Released {
-			s.Held++
-			s.OldestHeld = max(s.OldestHeld, time.Since(l.AcquiredAt))
-		}
-	}
-	for _, err := range ledger.Ready(ctx) {
-		if err != nil {
-			return s, err
-		}
-		s.Ready++
-	}
-	return s, nil
 }
 
 func main() {
@@ -94,13 +67,13 @@ func main() {
 
 func run() error {
 	registry := prometheus.NewRegistry() // a service serves it by promhttp.HandlerFor
-	decided, err := wardenprom.NewLedgerDecisions("orders")
+	decisions, err := wardenprom.NewEvents("orders")
 	if err != nil {
 		return err
 	}
 	group := make(alone, partitions)
 	for i := range group {
-		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries, Observer: decisions{decided}})
+		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries, Observer: decisions.Ledger()})
 		if err != nil {
 			return err
 		}
@@ -119,18 +92,18 @@ func run() error {
 		},
 		DeadLetter:  dispatch.Discard,
 		CommitEvery: 10 * time.Millisecond,
-		Observer:    &dispatch.Logger{To: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))},
+		Observer:    dispatch.NewLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	})
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	collector, err := metrics(ctx, consumer, group)
+	collector, err := metrics(consumer, group)
 	if err != nil {
 		return err
 	}
-	if err := wardenprom.Register(registry, collector, decided); err != nil {
+	if err := wardenprom.Register(registry, collector, decisions); err != nil {
 		return err
 	}
 

@@ -59,9 +59,8 @@ func serving(t *testing.T, l limiter.Config, part *bulkhead.CompartmentConfig) *
 			t.Fatal(err)
 		}
 	}
-	s.log, err = wardenslog.New(wardenslog.Config{Logger: slog.New(slog.NewJSONHandler(&s.lines, nil))})
-	check()
-	l.Name, l.Observer = "api", s.log
+	s.log = wardenslog.New(slog.New(slog.NewJSONHandler(&s.lines, nil)))
+	l.Name, l.Observer = "api", s.log.Limiter()
 	l.MaxQueue = cmp.Or(l.MaxQueue, 1)
 	l.Initial.Seq, l.Initial.TargetConcurrency = 1, cmp.Or(l.Initial.TargetConcurrency, 1)
 	s.warden, err = warden.New(warden.Config{Limiter: l, Controller: steady(l.Initial)})

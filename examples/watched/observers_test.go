@@ -20,25 +20,20 @@ func Example_observers() {
 	var lines bytes.Buffer
 	logger, instance, ctx := slog.New(slog.NewTextHandler(&lines, nil)), "api-1", context.Background()
 
-	logs, err := wardenslog.New(wardenslog.Config{Logger: logger.With("instance", instance)})
+	logs := wardenslog.New(logger.With("instance", instance))
+	events, err := wardenprom.NewEvents("api")
 	if err != nil {
 		panic(err)
 	}
-	times, err := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "api"})
-	if err != nil {
-		panic(err)
-	}
-	w, err := warden.New(warden.Config{Limiter: limiter.Config{Name: "api", Observer: limiter.Observers{times, logs}}})
-	if err != nil {
-		panic(err)
-	}
-	calls, err := wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "api"})
+	w, err := warden.New(warden.Config{Limiter: limiter.Config{
+		Name: "api", Observer: limiter.Observers{events.Limiter(), logs.Limiter()},
+	}})
 	if err != nil {
 		panic(err)
 	}
 	set, err := bulkhead.New(bulkhead.Config{
 		Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "reports", Guaranteed: 1}},
-		Observer: bulkhead.Observers{calls, logs.Bulkhead()},
+		Observer: bulkhead.Observers{events.Bulkhead(), logs.Bulkhead()},
 	})
 	if err != nil {
 		panic(err)

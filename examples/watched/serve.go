@@ -76,7 +76,9 @@ func serve(ops string, after time.Duration, input io.Reader) error {
 	if err != nil {
 		return err
 	}
-	collector, err := wardenprom.New(wardenprom.Config{Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Stats: consumer.Stats}}})
+	collector, err := wardenprom.New(wardenprom.Config{
+		Dispatchers: map[string]func() []dispatch.Stats{"orders": consumer.Stats},
+	})
 	if err != nil {
 		return err
 	}
@@ -94,8 +96,7 @@ func serve(ops string, after time.Duration, input io.Reader) error {
 	defer server.Close()
 	go func() { _ = server.Serve(listener) }()
 	fmt.Printf("metrics: http://%s/metrics\n", listener.Addr())
-	var undone *dispatch.DrainError // of what hangs
-	if err := consumer.Run(ctx); !errors.As(err, &undone) {
+	if err := consumer.Run(ctx); !errors.Is(err, dispatch.ErrDrain) { // of handlers that hang
 		return err
 	}
 	return nil

@@ -71,8 +71,8 @@ var rules = []rule{
 	{layer: "warden/console", arrows: flow},
 	{layer: "warden/wardenslog", arrows: flow},
 	{layer: "warden/service", arrows: append([]string{"warden/wardenhttp", "warden/wardenslog", "warden/console"}, flow...)},
-	{layer: "warden/wardenprom", arrows: append([]string{"admission", "lease/dispatch"}, flow...), others: anything, tests: []string{"warden/wardenhttp", "warden/service"}},
-	{layer: "warden/wardenotel", arrows: append([]string{"admission", "lease/dispatch", "warden/wardenhttp"}, flow...), others: anything},
+	{layer: "warden/wardenprom", arrows: append([]string{"admission", "lease", "lease/dispatch"}, flow...), others: anything, tests: []string{"warden/wardenhttp", "warden/service"}},
+	{layer: "warden/wardenotel", arrows: append([]string{"warden/wardenhttp"}, flow...), others: anything},
 	{layer: "warden/wardengrpc", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry"}, flow...), others: anything},
 	{layer: "warden/wardenconnect", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry", "warden/wardenhttp"}, flow...), others: anything},
 

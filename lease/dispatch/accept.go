@@ -1,69 +1,69 @@
 package dispatch
 
-// This file queues fetched records, marks those without room for a later read, and tracks what was read. A record is offered to the
-// ledger when its turn comes.
+// This file queues fetched records, defers those without room to a later read, and tracks what was read. A record is offered to
+// the ledger when it is the next of its domain and a slot is free.
 
 import (
 	"slices"
 	"time"
 )
 
-// arrivals are the records of one domain in one reading.
+// arrivals are the records of one domain in one read.
 type arrivals struct {
 	domain  string
 	owner   string
 	records []Record
-	// off: the records from mark on have to be read again.
-	off  bool
-	mark int64
+	// deferred: the records from deferredFrom on have to be read again.
+	deferred     bool
+	deferredFrom int64
 }
 
 // accept queues fetched records.
 func (d *Dispatcher) accept(w window) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all, off, end := d.choose(w)
-	d.enter(all, off, w.first, end)
+	all, full, end := d.selectLocked(w)
+	d.enqueueLocked(all, full, w.first, end)
 }
 
-// choose says which of the records are new to their domains and have room, and from where on those of an owner who has none were put off. Everything
-// below end has been looked at. The lock is held.
-func (d *Dispatcher) choose(w window) (all []*arrivals, off map[string]int64, end int64) {
-	of, taken, off := map[string]*arrivals{}, map[string]int{}, map[string]int64{}
-	room, _ := d.records.take(len(w.records))
-	defer func() { d.records.give(room) }()
+// selectLocked returns the records that are new to their domains and have room; of each owner without room, the offset from
+// which its records are deferred; and the end of the part of the window that was examined.
+func (d *Dispatcher) selectLocked(w window) (all []*arrivals, full map[string]int64, end int64) {
+	byDomain, taken, full := map[string]*arrivals{}, map[string]int{}, map[string]int64{}
+	room, _ := d.records.acquire(len(w.records))
+	defer func() { d.records.release(room) }()
 	for _, r := range w.records {
 		name := w.owners[r.Domain]
-		dom, a, own := d.domains[r.Domain], of[r.Domain], d.owners[name]
-		_, full := off[name]
-		read := d.high // every record of the owner below was taken, or is of a domain that is behind it
-		if own != nil && own.behind {
-			read = own.mark
+		dom, a, own := d.domains[r.Domain], byDomain[r.Domain], d.owners[name]
+		_, ownerFull := full[name]
+		read := d.position // every record of the owner below was queued, or its domain is deferred
+		if own != nil && own.deferred {
+			read = own.deferredFrom
 		}
-		behind := dom != nil && dom.behind // and then its mark is below read
+		deferred := dom != nil && dom.deferred // and then its deferredFrom is below read
 		switch {
-		case full, a != nil && a.off: // it does not take more of this reading
-		case behind && (dom.mark < w.first || r.Offset < dom.mark): // one before it has to come first; or it was taken before
-		case !behind && r.Offset < read: // it was taken before
-		case r.Offset >= read && read < w.first: // one of its owner's before it has to come first
+		case ownerFull, a != nil && a.deferred: // no more of this read
+		case deferred && (dom.deferredFrom < w.first || r.Offset < dom.deferredFrom): // an earlier one is next; or it was queued
+		case !deferred && r.Offset < read: // it was queued
+		case r.Offset >= read && read < w.first: // an earlier one of its owner comes first
 		case room == 0:
-			return all, off, r.Offset
+			return all, full, r.Offset
 		default:
-			full := taken[name] >= d.cfg.MaxPerOwner || own != nil && own.buffered+taken[name] >= d.cfg.MaxPerOwner
-			if full && r.Offset >= read {
-				off[name] = r.Offset
+			noRoom := taken[name] >= d.cfg.MaxPerOwner || own != nil && own.buffered+taken[name] >= d.cfg.MaxPerOwner
+			if noRoom && r.Offset >= read {
+				full[name] = r.Offset
 				break
 			}
 			if a == nil {
 				a = &arrivals{domain: r.Domain, owner: name}
-				of[r.Domain], all = a, append(all, a)
+				byDomain[r.Domain], all = a, append(all, a)
 			}
-			have := len(a.records)
+			queued := len(a.records)
 			if dom != nil {
-				have += len(dom.queue)
+				queued += len(dom.queue)
 			}
-			if full || have >= d.cfg.MaxPerDomain {
-				a.off, a.mark = true, r.Offset
+			if noRoom || queued >= d.cfg.MaxPerDomain {
+				a.deferred, a.deferredFrom = true, r.Offset
 				break
 			}
 			a.records = append(a.records, r)
@@ -71,74 +71,75 @@ func (d *Dispatcher) choose(w window) (all []*arrivals, off map[string]int64, en
 			room--
 		}
 	}
-	return all, off, w.end
+	return all, full, w.end
 }
 
-// enter appends the chosen records to their queues, and advances high and the marks past all examined records. The lock is held.
-func (d *Dispatcher) enter(all []*arrivals, off map[string]int64, from, end int64) {
+// enqueueLocked appends the selected records to their queues, and advances the position and the deferrals past all examined
+// records.
+func (d *Dispatcher) enqueueLocked(all []*arrivals, full map[string]int64, from, end int64) {
 	now := time.Now()
-	d.high = max(d.high, end)
-	put := map[*domain]bool{} // put off in this reading
+	d.position = max(d.position, end)
+	deferredNow := map[*domain]bool{}
 	for _, a := range all {
-		dom := d.domain(a.domain, a.owner)
+		dom := d.domainLocked(a.domain, a.owner)
 		for _, r := range a.records {
 			dom.queue = append(dom.queue, item{Record: r, since: now})
 		}
 		d.buffered += len(a.records)
-		dom.of.buffered += len(a.records)
-		if a.off {
-			put[dom] = true
-			d.markBehind(&dom.lag, a.mark)
+		dom.owner.buffered += len(a.records)
+		if a.deferred {
+			deferredNow[dom] = true
+			d.deferLocked(&dom.deferral, a.deferredFrom)
 		}
 	}
-	for name, mark := range off {
-		own := d.owned(name)
-		if !own.behind {
-			d.lagging = append(d.lagging, own)
+	for name, offset := range full {
+		own := d.ownerLocked(name)
+		if !own.deferred {
+			d.deferredOwners = append(d.deferredOwners, own)
 		}
-		d.markBehind(&own.lag, mark)
+		d.deferLocked(&own.deferral, offset)
 	}
-	d.lagging = slices.DeleteFunc(d.lagging, func(own *owner) bool {
-		if _, full := off[own.name]; !full {
-			d.advanceMark(&own.lag, from, end)
+	d.deferredOwners = slices.DeleteFunc(d.deferredOwners, func(own *owner) bool {
+		if _, again := full[own.name]; !again {
+			own.advanceDeferral(from, end)
 		}
-		if d.clearIfCaughtUp(&own.lag, d.high); own.empty() {
-			d.forgetOwner(own)
+		if d.endDeferralLocked(&own.deferral, d.position); own.empty() {
+			d.forgetOwnerLocked(own)
 		}
-		return !own.behind
+		return !own.deferred
 	})
-	d.attended = slices.DeleteFunc(d.attended, func(dom *domain) bool {
-		if !put[dom] {
-			d.advanceMark(&dom.lag, from, end)
+	d.watched = slices.DeleteFunc(d.watched, func(dom *domain) bool {
+		if !deferredNow[dom] {
+			dom.advanceDeferral(from, end)
 		}
-		if d.clearIfCaughtUp(&dom.lag, d.high); dom.of.behind {
-			d.clearIfCaughtUp(&dom.lag, dom.of.mark)
+		if d.endDeferralLocked(&dom.deferral, d.position); dom.owner.deferred {
+			d.endDeferralLocked(&dom.deferral, dom.owner.deferredFrom)
 		}
-		d.makeRunnable(dom)
-		dom.attended = dom.behind || dom.state == idle && !dom.empty()
-		return !dom.attended
+		d.makeReadyLocked(dom)
+		dom.watched = dom.deferred || dom.state == idle && !dom.empty()
+		return !dom.watched
 	})
 }
 
-// markBehind records that l has to be read again from mark on. The lock is held.
-func (d *Dispatcher) markBehind(l *lag, mark int64) {
-	if !l.behind {
-		d.behind++
+// deferLocked records that l has to be read again from offset on.
+func (d *Dispatcher) deferLocked(l *deferral, offset int64) {
+	if !l.deferred {
+		d.deferrals++
 	}
-	l.behind, l.mark = true, mark
+	l.deferred, l.deferredFrom = true, offset
 }
 
-// advanceMark moves a mark past the examined records. The lock is held.
-func (d *Dispatcher) advanceMark(l *lag, from, end int64) {
-	if l.behind && l.mark >= from && l.mark < end {
-		l.mark = end
+// advanceDeferral moves a deferral past the examined records.
+func (l *deferral) advanceDeferral(from, end int64) {
+	if l.deferred && l.deferredFrom >= from && l.deferredFrom < end {
+		l.deferredFrom = end
 	}
 }
 
-// clearIfCaughtUp marks l as no longer behind if it has everything below high. The lock is held.
-func (d *Dispatcher) clearIfCaughtUp(l *lag, high int64) {
-	if l.behind && l.mark >= high {
-		l.behind = false
-		d.behind--
+// endDeferralLocked ends a deferral that has nothing left below position.
+func (d *Dispatcher) endDeferralLocked(l *deferral, position int64) {
+	if l.deferred && l.deferredFrom >= position {
+		l.deferred = false
+		d.deferrals--
 	}
 }

@@ -1,6 +1,6 @@
 package dispatch
 
-// This file takes one domain one step further: the next lease, the handler, the outcome, the dead letter. Every step may be
+// This file advances one domain by one step: the next lease, the handler, the outcome, the dead letter. Every step may be
 // repeated, so a call that the ledger rejects is made again later.
 
 import (
@@ -15,7 +15,7 @@ import (
 func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 	switch dom.stage {
 	case fresh, missing:
-		if wait, early := d.review(dom); early {
+		if wait, below := d.review(dom); below {
 			return wait
 		}
 		if wait, dead := d.resendDeadLetter(dom); dead {
@@ -27,7 +27,7 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 	case leased:
 		wait = d.attempt(dom)
 	case fenced:
-		return d.regain(dom)
+		return d.awaitOwnership(dom)
 	case ended, givenUp:
 	}
 	switch dom.stage {
@@ -45,20 +45,20 @@ func (d *Dispatcher) advance(dom *domain) (wait time.Duration) {
 func (d *Dispatcher) attempt(dom *domain) (wait time.Duration) {
 	for rejected := 1; ; rejected++ {
 		ran := false
-		rejection := d.cfg.Concurrency.Do(d.soft, func() error {
+		rejection := d.cfg.Concurrency(d.runCtx, func() error {
 			ran = true
-			if d.soft.Err() != nil { // the drain has begun: nothing new
-				return nil //nolint:nilerr // it is no failure of the handler's
+			if d.runCtx.Err() != nil { // the drain has begun: no new attempt
+				return nil //nolint:nilerr // the handler has not failed
 			}
 			return d.try(dom, &wait)
 		})
-		if ran || d.soft.Err() != nil {
+		if ran || d.runCtx.Err() != nil {
 			return wait
 		}
 		if rejected == 1 {
 			d.observe(Event{Kind: Rejected, Domain: dom.name, Err: rejection})
 		}
-		sleep(d.soft, step(time.Millisecond, 50*time.Millisecond, rejected))
+		sleep(d.runCtx, step(time.Millisecond, 50*time.Millisecond, rejected))
 	}
 }
 
@@ -67,16 +67,16 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	switch {
 	case dom.stage == fresh:
 		*wait = d.acquire(dom)
-		if dom.suspect || dom.released { // inherited: it has its own time to wait
+		if dom.suspect || dom.released { // taken over: it has a pause of its own
 			return nil
 		}
 	case dom.released:
-		*wait = d.retake(dom)
+		*wait = d.reclaimReleased(dom)
 	}
 	if dom.stage != leased || *wait > 0 { // its record is not fetched, or the ledger rejected the call
 		return nil
 	}
-	d.pick(dom)
+	d.setCurrent(dom)
 	if dom.suspect && !dom.counted {
 		if *wait = d.countAttempt(dom); !dom.counted {
 			return nil
@@ -87,22 +87,23 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 	return dom.err
 }
 
-// retake reclaims a lease that this dispatcher released for a pause. Another token in the ledger does not show who owns the partition: any
-// process may take a released lease, and a reply may have been lost. The lease's fate is looked up as for a domain without one; its taker is left alone
-// for Grace, also when he gives it back: he may be the new owner.
-func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
-	l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, dom.lease.Token)
+// reclaimReleased reclaims a lease that this dispatcher released for a pause. Another token in the ledger does not show which
+// process owns the partition: any process may take a released lease, and a reply may have been lost. The lease is looked up as
+// for a domain without one; a process that took it is left alone for Grace, also if it releases the lease: it may be the new
+// owner.
+func (d *Dispatcher) reclaimReleased(dom *domain) (wait time.Duration) {
+	l, err := d.cfg.Ledger.Reclaim(d.ledgerCtx, dom.name, dom.lease.Token)
 	switch {
 	case isFence(err):
 		d.mu.Lock()
-		dom.recordState = recordState{unsure: dom.unsure, contested: true}
+		dom.recordState = recordState{maybeApplied: dom.maybeApplied, takenByOther: true}
 		d.mu.Unlock()
 		return 0
 	case err != nil:
-		dom.unsure = true
+		dom.maybeApplied = true
 		return d.backOff(dom, err)
 	}
-	dom.released, dom.unsure, dom.errorsInRow = false, false, 0
+	dom.released, dom.maybeApplied, dom.errorsInRow = false, false, 0
 	d.setLease(dom, l)
 	return 0
 }
@@ -110,18 +111,18 @@ func (d *Dispatcher) retake(dom *domain) (wait time.Duration) {
 // countAttempt counts a suspect's attempt before it begins. If the attempt kills the process, the ledger shows it, and the other
 // running records are not charged. A suspect without an attempt left is given up.
 func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
-	f, err := d.fail(d.hard, dom.lease, dom.unsure)
+	f, err := d.fail(d.ledgerCtx, dom.lease, dom.maybeApplied)
 	switch {
 	case isFence(err):
-		return d.fence(dom, err)
+		return d.loseLease(dom, err)
 	case err != nil:
-		dom.unsure = true
+		dom.maybeApplied = true
 		return d.backOff(dom, err)
 	}
-	dom.unsure, dom.errorsInRow = false, 0
+	dom.maybeApplied, dom.errorsInRow = false, 0
 	if f.Status != lease.RetryScheduled {
 		dom.err = ErrDied
-		d.giveUp(dom, f, Event{Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, RetryCount: f.RetryCount, Err: dom.err})
+		d.giveUp(dom, f, Event{RetryCount: f.RetryCount, Err: dom.err})
 		return 0
 	}
 	dom.counted = true
@@ -133,8 +134,8 @@ func (d *Dispatcher) countAttempt(dom *domain) (wait time.Duration) {
 // giveUp marks the record as given up; its dead letter comes next.
 func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
 	d.mu.Lock()
-	dom.stage, dom.suspect, dom.ours = givenUp, false, 0
-	dom.after, dom.more = f.Next, f.Status == lease.GiveUpNextHint
+	dom.stage, dom.suspect, dom.heldToken = givenUp, false, 0
+	dom.next, dom.hasNext = f.Next, f.Status == lease.GiveUpNextHint
 	d.count.gaveUp++
 	switch {
 	case errors.Is(dom.err, ErrPermanent):
@@ -144,15 +145,16 @@ func (d *Dispatcher) giveUp(dom *domain, f lease.Failure, e Event) {
 	}
 	d.mu.Unlock()
 	e.Kind = GaveUp
-	d.observe(e)
+	d.observeLease(dom.lease, e)
 }
 
-// acquire asks for the lease on the domain's next offset, which is the ledger's if that has one. Records that are done already are passed over.
+// acquire asks for the lease on the domain's next offset, which is the ledger's if that has one. Records that are done already
+// are skipped.
 func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 	for {
 		d.mu.Lock()
 		var first item
-		open, waiting := dom.open, len(dom.queue) > 0
+		inLedger, waiting := dom.inLedger, len(dom.queue) > 0
 		if waiting {
 			first = dom.queue[0]
 		}
@@ -160,10 +162,10 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 		var a lease.Acquisition
 		var err error
 		switch {
-		case open:
-			a, err = d.cfg.Ledger.AcquireNext(d.hard, dom.name)
+		case inLedger:
+			a, err = d.cfg.Ledger.AcquireNext(d.ledgerCtx, dom.name)
 		case waiting && !first.dead:
-			a, err = d.cfg.Ledger.TryAcquire(d.hard, dom.name, first.Offset)
+			a, err = d.cfg.Ledger.TryAcquire(d.ledgerCtx, dom.name, first.Offset)
 		default:
 			return 0
 		}
@@ -177,13 +179,13 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 			return d.awaitHolder(dom, nil)
 		case lease.NothingToDo:
 			d.mu.Lock()
-			dom.open = false
+			dom.inLedger = false
 			d.mu.Unlock()
 		case lease.AlreadyProcessed, lease.AlreadyFailed:
 			d.skipKnown(dom, first.Offset, a.Status)
 		}
-		dom.unsure, dom.contested, dom.errorsInRow, dom.foreign = false, false, 0, 0
-		if dom.stage != fresh || d.soft.Err() != nil {
+		dom.maybeApplied, dom.takenByOther, dom.errorsInRow, dom.foreign = false, false, 0, 0
+		if dom.stage != fresh || d.runCtx.Err() != nil {
 			return 0
 		}
 	}
@@ -193,26 +195,26 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 func (d *Dispatcher) acquireFailed(dom *domain, err error) (wait time.Duration) {
 	var disordered *lease.BacklogOrderingError
 	switch {
-	case errors.As(err, &disordered): // the ledger has had others of it
+	case errors.As(err, &disordered): // the ledger has earlier records of the domain
 		d.mu.Lock()
-		dom.open, dom.at = true, disordered.Expected
+		dom.inLedger, dom.ledgerOffset = true, disordered.Expected
 		d.mu.Unlock()
 		return 0
-	case errors.Is(err, lease.ErrInvalid): // no ledger will ever take it
+	case errors.Is(err, lease.ErrInvalid): // no ledger will ever accept the record
 		d.mu.Lock()
 		dom.queue[0].dead, dom.queue[0].cause = true, err
 		d.mu.Unlock()
 		return 0
-	case errors.Is(err, lease.ErrBacklogFull): // behind a lease of somebody else's; or the record of the domain is full
+	case errors.Is(err, lease.ErrBacklogFull): // behind a lease of another process; or the ledger's entry of the domain is full
 		return d.awaitHolder(dom, err)
 	}
-	dom.unsure = true
+	dom.maybeApplied = true
 	return d.backOff(dom, err)
 }
 
 // skipKnown removes the queue's first record, which was done before a restart, or marks it dead if it was given up.
-func (d *Dispatcher) skipKnown(dom *domain, offset int64, how lease.AcquireStatus) {
-	if how == lease.AlreadyFailed {
+func (d *Dispatcher) skipKnown(dom *domain, offset int64, status lease.AcquireStatus) {
+	if status == lease.AlreadyFailed {
 		d.mu.Lock()
 		dom.queue[0].dead = true
 		d.mu.Unlock()
@@ -220,27 +222,28 @@ func (d *Dispatcher) skipKnown(dom *domain, offset int64, how lease.AcquireStatu
 	}
 	d.mu.Lock()
 	d.count.skipped++
-	d.leave(dom, offset)
+	d.removeLocked(dom, offset)
 	d.mu.Unlock()
 	d.observe(Event{Kind: Skipped, Domain: dom.name, Offset: offset})
 }
 
-// setLease makes l the lease that dom works under. The stage is leased if the record is here, or will never be.
+// setLease makes l the lease that dom works under. The stage is leased if the record has been read, or is lost.
 func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	dom.lease, dom.stage, dom.ours = l, missing, l.Token
-	dom.open, dom.at = true, l.Offset
-	if dom.find(l.Offset) >= 0 || d.lost(dom, l.Offset) {
+	dom.lease, dom.stage, dom.heldToken = l, missing, l.Token
+	dom.inLedger, dom.ledgerOffset = true, l.Offset
+	if dom.find(l.Offset) >= 0 || d.recordLostLocked(dom, l.Offset) {
 		dom.stage = leased
 	}
 }
 
-// awaitHolder handles a lease of another process. If an earlier call's reply was lost, the lease is ours. Otherwise a process that has not
-// yet noticed its loss of the partition took it, and gets Grace to finish. The lease is reclaimed only if the source says, after it was read, that the
-// partition is still ours. Without any lease, cause is the error to back off from.
+// awaitHolder deals with a lease that another call has taken. If the reply of an earlier call was lost, the lease is this
+// dispatcher's own. Otherwise it was taken by a process that has not yet noticed its loss of the partition, which gets Grace to
+// finish. The lease is reclaimed only if the source confirms, after the lease was read, that this process owns the partition.
+// Without any lease, cause is the error to back off from.
 func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) {
-	v, err := d.cfg.Ledger.Inspect(d.hard, dom.name)
+	v, err := d.cfg.Ledger.Inspect(d.ledgerCtx, dom.name)
 	if err != nil {
 		return d.backOff(dom, err)
 	}
@@ -250,36 +253,36 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 		}
 		return 0
 	}
-	if given := v.Lease.Released && !dom.contested; !given && !dom.unsure {
+	if free := v.Lease.Released && !dom.takenByOther; !free && !dom.maybeApplied {
 		if dom.foreign != v.Lease.Token {
 			dom.foreign, dom.foreignSince = v.Lease.Token, time.Now()
 			dom.errorsInRow = 0
-			d.observe(Event{Kind: Foreign, Domain: dom.name, Offset: v.Lease.Offset, Token: v.Lease.Token})
+			d.observeLease(*v.Lease, Event{Kind: Foreign})
 		}
 		if time.Since(dom.foreignSince) < d.cfg.Grace {
 			dom.errorsInRow++
 			return min(d.cfg.errorPause(dom.errorsInRow), time.Until(dom.foreignSince.Add(d.cfg.Grace)))
 		}
 	}
-	if wait := d.confirm(dom); wait > 0 {
+	if wait := d.confirmOwnership(dom); wait > 0 {
 		return wait
 	}
-	if dom.unsure {
-		l, err := d.cfg.Ledger.Reclaim(d.hard, dom.name, v.Lease.Token)
+	if dom.maybeApplied {
+		l, err := d.cfg.Ledger.Reclaim(d.ledgerCtx, dom.name, v.Lease.Token)
 		if err != nil {
 			return d.backOff(dom, err)
 		}
 		d.setLease(dom, l)
-		dom.unsure, dom.errorsInRow = false, 0
+		dom.maybeApplied, dom.errorsInRow = false, 0
 		return 0
 	}
-	t, err := d.takeOverLease(d.hard, *v.Lease)
+	t, err := d.takeOverLease(d.ledgerCtx, *v.Lease)
 	if err != nil {
 		return d.backOff(dom, err)
 	}
 	d.mu.Lock()
-	dom.recordState, dom.open, dom.at = t, true, t.lease.Offset
-	if dom.find(dom.at) >= 0 || d.lost(dom, dom.at) {
+	dom.recordState, dom.inLedger, dom.ledgerOffset = t, true, t.lease.Offset
+	if dom.find(dom.ledgerOffset) >= 0 || d.recordLostLocked(dom, dom.ledgerOffset) {
 		dom.stage = leased
 	}
 	d.mu.Unlock()
@@ -287,17 +290,17 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 }
 
 // review looks up the outcome of a record below the ledger's position in the domain.
-func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
+func (d *Dispatcher) review(dom *domain) (wait time.Duration, below bool) {
 	d.mu.Lock()
 	var first item
-	if early = dom.early(); early {
+	if below = dom.belowLedger(); below {
 		first = dom.queue[0]
 	}
 	d.mu.Unlock()
-	if !early {
+	if !below {
 		return 0, false
 	}
-	status, err := d.cfg.Ledger.Offer(d.hard, dom.name, first.Offset)
+	status, err := d.cfg.Ledger.Offer(d.ledgerCtx, dom.name, first.Offset)
 	switch {
 	case err != nil:
 		return d.backOff(dom, err), true
@@ -305,7 +308,7 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, early bool) {
 		d.skipKnown(dom, first.Offset, status)
 	default:
 		d.mu.Lock()
-		dom.queue[0].waits = true
+		dom.queue[0].inBacklog = true
 		d.mu.Unlock()
 	}
 	dom.errorsInRow = 0
@@ -322,48 +325,48 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 			d.recordSuccess(dom, next, more)
 			return 0
 		case isFence(err):
-			return d.fence(dom, err)
+			return d.loseLease(dom, err)
 		}
 		return d.backOff(dom, err)
 	}
-	if d.handling.Err() != nil {
-		// The drain cut the handler off, which is no failure. The lease is given back when the drain ends.
+	if d.handlerCtx.Err() != nil {
+		// The drain ended the handler's context, which is no failure. The lease is released when the drain ends.
 		dom.stage, dom.counted = leased, false
 		return 0
 	}
-	if early := (*later)(nil); errors.As(dom.err, &early) {
-		wait := min(early.wait, maxPause)
+	if postponed := (*later)(nil); errors.As(dom.err, &postponed) {
+		wait := min(postponed.wait, maxPause)
 		if wait <= 0 {
 			wait = d.cfg.Backoff
 		}
 		dom.counted = false
 		d.tally(&d.count.postponed)
-		return d.wait(dom, Event{Kind: Postponed, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Wait: wait, Took: time.Since(dom.began)})
+		return d.retryLater(dom, Event{Kind: Postponed, RetryCount: l.RetryCount, Wait: wait, Took: time.Since(dom.began)})
 	}
 	f, err := lease.Failure{Status: lease.RetryScheduled, RetryCount: l.RetryCount}, error(nil)
 	switch {
 	case errors.Is(dom.err, ErrPermanent):
-		f, err = d.failure(d.hard, l, d.cfg.Ledger.GiveUp)
+		f, err = d.failure(d.ledgerCtx, l, d.cfg.Ledger.GiveUp)
 	case !dom.counted:
-		f, err = d.fail(d.hard, l, dom.unsure)
+		f, err = d.fail(d.ledgerCtx, l, dom.maybeApplied)
 	}
 	switch {
 	case isProcessed(err):
-		// The handler ended the lease in its own transaction, and that was committed, whatever the handler heard of it.
-		next, more, err := d.head(d.hard, dom.name)
+		// The handler ended the lease in its own transaction, and that was committed, whatever error the handler received.
+		next, more, err := d.head(d.ledgerCtx, dom.name)
 		if err != nil {
 			return d.backOff(dom, err)
 		}
 		d.recordSuccess(dom, next, more)
 		return 0
 	case isFence(err):
-		return d.fence(dom, err)
+		return d.loseLease(dom, err)
 	case err != nil:
-		dom.unsure = true
+		dom.maybeApplied = true
 		return d.backOff(dom, err)
 	}
-	dom.unsure, dom.counted, dom.errorsInRow = false, false, 0
-	failed := Event{Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
+	dom.maybeApplied, dom.counted, dom.errorsInRow = false, false, 0
+	failed := Event{RetryCount: f.RetryCount, Err: dom.err, Took: time.Since(dom.began)}
 	if f.Status != lease.RetryScheduled {
 		d.giveUp(dom, f, failed)
 		return d.sendDeadLetter(dom)
@@ -371,37 +374,37 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 	dom.lease.RetryCount = f.RetryCount
 	failed.Kind, failed.Wait = Retrying, d.cfg.pause(f.RetryCount)
 	d.tally(&d.count.retried)
-	return d.wait(dom, failed)
+	return d.retryLater(dom, failed)
 }
 
-// recordSuccess ends the record that dom has in work.
+// recordSuccess removes the record that dom has in work, which is done.
 func (d *Dispatcher) recordSuccess(dom *domain, next int64, more bool) {
 	l, took := dom.lease, time.Since(dom.began)
 	d.finish(dom, l.Offset, more, next, &d.count.succeeded)
-	d.observe(Event{Kind: Succeeded, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Took: took})
+	d.observeLease(l, Event{Kind: Succeeded, RetryCount: l.RetryCount, Took: took})
 }
 
-// wait has dom come again after e.Wait, and gives its lease back until then.
-func (d *Dispatcher) wait(dom *domain, e Event) time.Duration {
+// retryLater pauses dom for e.Wait, and releases its lease until then.
+func (d *Dispatcher) retryLater(dom *domain, e Event) time.Duration {
 	dom.due = time.Now().Add(e.Wait)
-	d.releaseLease(d.hard, dom.lease)
+	d.releaseLease(d.ledgerCtx, dom.lease)
 	d.mu.Lock()
-	dom.stage, dom.released, dom.ours = leased, true, 0
+	dom.stage, dom.released, dom.heldToken = leased, true, 0
 	d.mu.Unlock()
-	d.observe(e)
+	d.observeLease(dom.lease, e)
 	return time.Until(dom.due)
 }
 
 // sendDeadLetter delivers the record that was given up. The record is done when DeadLetter has accepted it.
 func (d *Dispatcher) sendDeadLetter(dom *domain) (wait time.Duration) {
-	if wait = d.write(dom, DeadLetter{Record: dom.work.Record, Lease: dom.lease, Err: dom.err}); wait == 0 {
-		d.finish(dom, dom.work.Offset, dom.more, dom.after, &d.count.deadLettered)
+	if wait = d.deliver(dom, DeadLetter{Record: dom.current.Record, Lease: dom.lease, Err: dom.err}); wait == 0 {
+		d.finish(dom, dom.current.Offset, dom.hasNext, dom.next, &d.count.deadLettered)
 	}
 	return wait
 }
 
-// resendDeadLetter delivers the queue's first record if it was given up in an earlier life. It comes before everything behind it, also before a
-// lease that was inherited.
+// resendDeadLetter delivers the queue's first record if it was given up before a restart. It comes before all later records, also
+// before one whose lease was taken over.
 func (d *Dispatcher) resendDeadLetter(dom *domain) (wait time.Duration, dead bool) {
 	d.mu.Lock()
 	var first item
@@ -412,20 +415,20 @@ func (d *Dispatcher) resendDeadLetter(dom *domain) (wait time.Duration, dead boo
 	if !dead {
 		return 0, false
 	}
-	if wait = d.write(dom, DeadLetter{Record: first.Record, Err: first.cause}); wait == 0 {
+	if wait = d.deliver(dom, DeadLetter{Record: first.Record, Err: first.cause}); wait == 0 {
 		d.mu.Lock()
 		d.count.deadLettered++
-		d.leave(dom, first.Offset)
+		d.removeLocked(dom, first.Offset)
 		d.mu.Unlock()
 		dom.errorsInRow = 0
 	}
 	return wait, true
 }
 
-// write delivers a dead letter. It returns 0 if the letter was accepted, otherwise the pause before the next try.
-func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) {
+// deliver calls DeadLetter. It returns 0 if the letter was accepted, otherwise the pause before the next call.
+func (d *Dispatcher) deliver(dom *domain, letter DeadLetter) (wait time.Duration) {
 	letter.Partition = d.cfg.Name
-	err := d.bounded(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
+	err := d.callWithTimeout(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {
 		dom.errorsInRow++
@@ -437,41 +440,42 @@ func (d *Dispatcher) write(dom *domain, letter DeadLetter) (wait time.Duration) 
 	return wait
 }
 
-// finish forgets a record that is done, and counts it. If the ledger has more of the domain, next is its offset.
+// finish removes a record that is done, and counts it. If the ledger has more of the domain, next is its offset.
 func (d *Dispatcher) finish(dom *domain, offset int64, more bool, next int64, counter *uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	*counter++
-	dom.open, dom.at, dom.ours = more, next, 0
+	dom.inLedger, dom.ledgerOffset, dom.heldToken = more, next, 0
 	dom.recordState = recordState{}
-	d.leave(dom, offset)
+	d.removeLocked(dom, offset)
 }
 
-// leave takes a record that is done out of the queue. The lock is held.
-func (d *Dispatcher) leave(dom *domain, offset int64) {
+// removeLocked removes a record that is done from the queue.
+func (d *Dispatcher) removeLocked(dom *domain, offset int64) {
 	if dom.drop(offset) {
 		d.buffered--
-		dom.of.buffered--
-		d.records.give(1)
+		dom.owner.buffered--
+		d.records.release(1)
 	}
-	d.signalFetch(dom)
+	d.signalFetchLocked(dom)
 }
 
-// fence: another process has taken the lease. Its records stay queued and hold the floor until the source says whose the partition is.
-func (d *Dispatcher) fence(dom *domain, err error) (wait time.Duration) {
+// loseLease is called when another process has taken the lease. The domain's records stay queued and hold the floor until the
+// source confirms which process owns the partition.
+func (d *Dispatcher) loseLease(dom *domain, err error) (wait time.Duration) {
 	l := dom.lease
 	d.mu.Lock()
-	dom.recordState, dom.ours = recordState{stage: fenced, lease: l}, 0
+	dom.recordState, dom.heldToken = recordState{stage: fenced, lease: l}, 0
 	d.count.lost++
 	d.mu.Unlock()
-	d.observe(Event{Kind: Fenced, Domain: dom.name, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount, Err: err})
-	return d.regain(dom)
+	d.observeLease(l, Event{Kind: Fenced, RetryCount: l.RetryCount, Err: err})
+	return d.awaitOwnership(dom)
 }
 
-// regain asks the source whose the partition is. If it is ours still, a former owner has taken the lease, and the domain begins anew; if
-// not, the Run ends.
-func (d *Dispatcher) regain(dom *domain) (wait time.Duration) {
-	if wait := d.confirm(dom); wait > 0 {
+// awaitOwnership asks the source which process owns the partition. If it is this one, a former owner has taken the lease, and the
+// domain begins anew; if not, the Run ends.
+func (d *Dispatcher) awaitOwnership(dom *domain) (wait time.Duration) {
+	if wait := d.confirmOwnership(dom); wait > 0 {
 		return wait
 	}
 	d.mu.Lock()
@@ -480,9 +484,10 @@ func (d *Dispatcher) regain(dom *domain) (wait time.Duration) {
 	return 0
 }
 
-// confirm asks the source whether the partition is still ours. It returns 0 if so, otherwise the pause before the next question.
-func (d *Dispatcher) confirm(dom *domain) (wait time.Duration) {
-	if d.ask(d.handling) == nil {
+// confirmOwnership asks the source whether this process owns the partition. It returns 0 if so, otherwise the pause before it
+// asks again.
+func (d *Dispatcher) confirmOwnership(dom *domain) (wait time.Duration) {
+	if d.checkOwnership(d.handlerCtx) == nil {
 		return 0
 	}
 	dom.errorsInRow++

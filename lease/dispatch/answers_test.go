@@ -1,7 +1,7 @@
 package dispatch_test
 
-// This file is what a handler can answer besides success and failure: too early, and never; and what becomes of one that takes too
-// long. All in virtual time.
+// This file is what a handler can answer besides success and failure: too early, and never; and what becomes of one that takes
+// too long. All in virtual time.
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// A permanent failure is given up at once, by whatever error carries it, also when the ledger's reply is lost; what is behind it goes on.
+// A permanent failure is given up at once, by whatever error carries it, also when the ledger's reply is lost; what is behind
+// it goes on.
 func TestPermanentFailureIsGivenUpAtOnce(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -56,19 +57,22 @@ func TestLaterCountsNothing(t *testing.T) {
 		c, seen := newCalls(), &events{}
 		var counts []int
 		ledger := memory(t, 1)
-		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("k", "k"), Observer: seen, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			counts = append(counts, job.Lease.RetryCount)
-			switch n := len(counts); {
-			case n < 5:
-				return fmt.Errorf("the shop is closed: %w", dispatch.Later(time.Hour))
-			case n == 5:
-				return dispatch.Later(0)
-			case n == 6:
-				return errLost
-			}
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: fill("k", "k"), Observer: seen,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				counts = append(counts, job.Lease.RetryCount)
+				switch n := len(counts); {
+				case n < 5:
+					return fmt.Errorf("the shop is closed: %w", dispatch.Later(time.Hour))
+				case n == 5:
+					return dispatch.Later(0)
+				case n == 6:
+					return errLost
+				}
+				return nil
+			},
+		})
 		began := time.Now()
 		time.Sleep(time.Minute)
 		for l := range ledger.Held(t.Context()) {
@@ -86,7 +90,8 @@ func TestLaterCountsNothing(t *testing.T) {
 	})
 }
 
-// A handler and a receiver of dead letters have AttemptTimeout, by their contexts; one that does not listen has the last word all the same.
+// A handler and a receiver of dead letters have AttemptTimeout, by their contexts; one that does not listen has the last word
+// all the same.
 func TestAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, seen := newCalls(), &events{}
@@ -144,12 +149,15 @@ func TestKeyless(t *testing.T) {
 		for offset := range int64(1024) {
 			log.Append(dispatch.Keyless(offset), nil)
 		}
-		r := run(t, dispatch.Config{Ledger: memory(t, 1000), Source: log, Backoff: time.Hour, MaxBackoff: time.Hour, Handler: func(_ context.Context, job dispatch.Job) error {
-			if job.Record.Offset == 5 {
-				return errLost
-			}
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: memory(t, 1000), Source: log, Backoff: time.Hour, MaxBackoff: time.Hour,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				if job.Record.Offset == 5 {
+					return errLost
+				}
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		equal(t, "succeeded", r.Stats().Succeeded, 1020)
 		equal(t, "floor", r.Stats().Floor, 5)

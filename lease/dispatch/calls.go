@@ -1,7 +1,7 @@
 package dispatch
 
-// This file makes the calls that can go wrong half way: on the ledger, whose reply may be lost, and on foreign functions, which may
-// panic or leave.
+// This file makes the calls that can fail half way: of the ledger, whose reply may be lost, and of the user's functions, which
+// may panic or call runtime.Goexit.
 
 import (
 	"context"
@@ -12,19 +12,19 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// succeed ends a lease. Done before is done: the reply was lost, or the handler has done it.
+// succeed ends a lease. If it had ended before, by a call whose reply was lost or by the handler, that is success.
 func (d *Dispatcher) succeed(l lease.Lease) (next int64, more bool, err error) {
-	c, err := d.cfg.Ledger.Succeed(d.hard, l.Domain, l.Token)
+	c, err := d.cfg.Ledger.Succeed(d.ledgerCtx, l.Domain, l.Token)
 	if isProcessed(err) {
-		return d.head(d.hard, l.Domain)
+		return d.head(d.ledgerCtx, l.Domain)
 	}
 	return c.Next, c.Status == lease.NextHint, err
 }
 
-// fail counts a failure of l. With unsure the call before may have been carried out, so the ledger is asked first: the count
-// must not be raised twice for one attempt.
-func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, unsure bool) (lease.Failure, error) {
-	if unsure {
+// fail counts a failure of l. If the call before may have been applied, the ledger is asked first: the count must not be raised
+// twice for one attempt.
+func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, maybeApplied bool) (lease.Failure, error) {
+	if maybeApplied {
 		v, err := d.cfg.Ledger.Inspect(ctx, l.Domain)
 		if err != nil {
 			return lease.Failure{}, err
@@ -36,8 +36,10 @@ func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, unsure bool) (leas
 	return d.failure(ctx, l, d.cfg.Ledger.Fail)
 }
 
-// failure calls Fail or GiveUp. Given up before is given up: the reply was lost.
-func (d *Dispatcher) failure(ctx context.Context, l lease.Lease, call func(context.Context, string, lease.Token) (lease.Failure, error)) (lease.Failure, error) {
+// failure calls Fail or GiveUp. If the record was given up before, by a call whose reply was lost, that is success.
+func (d *Dispatcher) failure(ctx context.Context, l lease.Lease,
+	call func(context.Context, string, lease.Token) (lease.Failure, error),
+) (lease.Failure, error) {
 	f, err := call(ctx, l.Domain, l.Token)
 	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Outcome == lease.OutcomeFailed {
 		next, more, err := d.head(ctx, l.Domain)
@@ -50,7 +52,7 @@ func (d *Dispatcher) failure(ctx context.Context, l lease.Lease, call func(conte
 	return f, err
 }
 
-// head is the hint of a completion whose reply was lost.
+// head returns the hint of a completion whose reply was lost: the head of the domain's backlog, if there is one.
 func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more bool, err error) {
 	v, err := d.cfg.Ledger.Inspect(ctx, domain)
 	if err != nil || len(v.Backlog) == 0 {
@@ -59,8 +61,8 @@ func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more 
 	return v.Backlog[0], true, nil
 }
 
-// takeOverLease takes the lease of a holder that is gone. A released lease continues where it was. Of any other the holder may have died:
-// it becomes a suspect. Nothing is counted.
+// takeOverLease reclaims the lease of a former holder. A released lease continues where it was. Of any other the holder may have
+// died, and the record becomes a suspect. No attempt is counted.
 func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recordState, error) {
 	l, err := d.cfg.Ledger.Reclaim(ctx, held.Domain, held.Token)
 	if err != nil {
@@ -75,63 +77,64 @@ func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recor
 	}
 	t.due = time.Now().Add(d.cfg.resume(l.AcquiredAt, retry))
 	d.tally(&d.count.reclaimed)
-	d.observe(Event{Kind: Reclaimed, Domain: l.Domain, Offset: l.Offset, Token: l.Token, RetryCount: l.RetryCount})
+	d.observeLease(l, Event{Kind: Reclaimed, RetryCount: l.RetryCount})
 	return t, nil
 }
 
-// releaseLease releases l until its record is due, so that a process that dies meanwhile does not make the record a suspect. It is not
-// retried: if the ledger fails, the next owner treats the record as a suspect. A ledger with OldReaders rejects the call by configuration.
+// releaseLease releases l until its record is due, so that the record does not become a suspect if this process dies meanwhile.
+// It is not retried: if the ledger fails, the next owner treats the record as a suspect. A ledger may reject the call as
+// invalid, by its configuration.
 func (d *Dispatcher) releaseLease(ctx context.Context, l lease.Lease) {
 	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
 		d.observeUnless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
 	}
 }
 
-// pick finds the record that dom is leased for.
-func (d *Dispatcher) pick(dom *domain) {
+// setCurrent makes the record that dom is leased for its current one.
+func (d *Dispatcher) setCurrent(dom *domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := dom.find(dom.lease.Offset)
 	if dom.gone = i < 0; dom.gone {
-		dom.work = item{Record: Record{Domain: dom.name, Offset: dom.lease.Offset}}
+		dom.current = item{Record: Record{Domain: dom.name, Offset: dom.lease.Offset}}
 	} else {
-		dom.work = dom.queue[i]
+		dom.current = dom.queue[i]
 	}
 }
 
-// handle calls the handler on the record that was picked.
+// handle calls the handler with the current record.
 func (d *Dispatcher) handle(dom *domain) error {
 	dom.began = time.Now()
 	if dom.gone {
 		return ErrRecordGone
 	}
-	job := Job{Record: dom.work.Record, Lease: dom.lease, Ledger: d.cfg.Ledger}
-	d.observe(Event{Kind: Started, Domain: dom.name, Offset: job.Lease.Offset, Token: job.Lease.Token, RetryCount: job.Lease.RetryCount})
-	return d.bounded(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
+	job := Job{Record: dom.current.Record, Lease: dom.lease, Ledger: d.cfg.Ledger}
+	d.observeLease(job.Lease, Event{Kind: Started, RetryCount: job.Lease.RetryCount})
+	return d.callWithTimeout(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
 }
 
-// bounded calls fn with the time that an attempt has. When that is over, and whether fn listens to its context or not, dom's slot does not count
-// as its partition's any more, and if dom was on trial, the next suspect's trial begins.
-func (d *Dispatcher) bounded(dom *domain, fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(d.handling, d.cfg.AttemptTimeout)
+// callWithTimeout calls fn with a context that ends after AttemptTimeout. From then on, whether fn returns or not, dom's slot
+// counts as overdue, and if dom was on trial, the next suspect's trial begins.
+func (d *Dispatcher) callWithTimeout(dom *domain, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(d.handlerCtx, d.cfg.AttemptTimeout)
 	defer cancel()
 	over := time.AfterFunc(d.cfg.AttemptTimeout, func() {
-		dom.of.line.countOverdue(1)
-		d.clearSuspect(dom)
+		dom.owner.waiter.countOverdue(1)
+		d.endTrial(dom)
 	})
 	defer func() {
 		if !over.Stop() {
-			dom.of.line.countOverdue(-1)
+			dom.owner.waiter.countOverdue(-1)
 		}
 	}()
 	return contained(func() error { return fn(ctx) })
 }
 
-// contained calls fn in a goroutine of its own, which a Goexit may take along, and makes an error of every way to end.
+// contained calls fn in a goroutine of its own, which a Goexit may end, and turns a panic and a Goexit into an error.
 func contained(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		err := ErrGoexit
+		err := errGoexit
 		defer func() {
 			if value := recover(); value != nil {
 				err = &PanicError{Value: value, Stack: debug.Stack()}

@@ -5,7 +5,6 @@ package dispatch
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -36,17 +35,9 @@ type DeadLetter struct {
 	Record    Record // without a Payload if the Source has lost the record
 	// Lease is the last attempt's. It is zero if an earlier process made that attempt.
 	Lease lease.Lease
-	// Err is the last failure: the handler's own, a *PanicError, ErrGoexit, ErrDied, ErrRecordGone, or the ledger's
-	// *lease.InvalidError for a record that it cannot hold. Nil if an earlier process gave the record up.
+	// Err is the last failure: the handler's own, a *PanicError, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError
+	// for a record that it cannot hold. Nil if an earlier process gave the record up.
 	Err error
-}
-
-// Concurrency admits attempts. An adapter of one line makes it from an admission gate or a limiter.
-type Concurrency interface {
-	// Do calls run once, in this goroutine, and returns any error; or it returns without calling run, at once or after a
-	// wait, which is a rejection: the dispatcher tries again after 1 ms to 50 ms. It should give up when ctx is done.
-	// Run's error is the handler's.
-	Do(ctx context.Context, run func() error) error
 }
 
 // Discard is a DeadLetter function that drops the records.
@@ -54,7 +45,8 @@ func Discard(context.Context, DeadLetter) error { return nil }
 
 // Config configures a Dispatcher. Ledger, Source, Handler and DeadLetter are required; every other field may be zero.
 type Config struct {
-	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep requires. Usually the partition's name.
+	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep requires. Usually
+	// the partition's name.
 	Name    string
 	Ledger  lease.Ledger
 	Source  Source
@@ -62,8 +54,11 @@ type Config struct {
 
 	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16.
 	MaxInFlight int
-	// Concurrency, when not nil, admits every attempt, in addition to MaxInFlight.
-	Concurrency Concurrency
+	// Concurrency, when not nil, admits every attempt, in addition to MaxInFlight: an admission gate or a limiter. It calls
+	// run once, in this goroutine, and returns any error; or it returns without calling run, at once or after a wait, which
+	// is a rejection: the dispatcher tries again after 1 ms to 50 ms. It should give up when ctx is done. The error of run is
+	// the handler's. It must be safe for concurrent use.
+	Concurrency func(ctx context.Context, run func() error) error
 	// Rate, when not nil, bounds how fast attempts begin: all of them, including retries and trials, over all partitions
 	// of a Consumer.
 	Rate Rate
@@ -86,16 +81,11 @@ type Config struct {
 	// eighth of MaxBuffered, at least 1. At most MaxBuffered; 0 without an Owner.
 	MaxPerOwner int
 
-	// Backoff is the pause before the first retry; it doubles with every retry. 0: 100 ms.
+	// Backoff is the pause before the first retry; it doubles with every retry. A random part, up to half, is taken off
+	// each pause. 0: 100 ms.
 	Backoff time.Duration
 	// MaxBackoff bounds the pause. 0: 30 s, or Backoff if that is more. At least Backoff.
 	MaxBackoff time.Duration
-	// Jitter is the random share by which a pause may be shortened, above 0 to 1. 0: a half.
-	Jitter float64
-	// Rand returns numbers in [0, 1) and is safe for concurrent use. Nil: math/rand/v2. A function that always returns 0
-	// means no jitter.
-	Rand func() float64
-
 	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. A call that ignores
 	// its context keeps its key and its slot until it returns, and its result then counts. 0: a minute.
 	AttemptTimeout time.Duration
@@ -126,7 +116,6 @@ func (cfg Config) complete() (Config, error) {
 		{"Source", nilcheck.Required(cfg.Source), "a source"},
 		{"Handler", nilcheck.Required(cfg.Handler), "a function"},
 		{"DeadLetter", nilcheck.Required(cfg.DeadLetter), "a function; use Discard to drop the records"},
-		{"Concurrency", nilcheck.Optional(cfg.Concurrency), "nil (only MaxInFlight) or a limiter"},
 		{"Rate", nilcheck.Optional(cfg.Rate), "nil (unlimited) or a rate"},
 		{"Observer", nilcheck.Optional(cfg.Observer), "nil (no observer) or an observer"},
 	} {
@@ -175,17 +164,8 @@ func (cfg Config) complete() (Config, error) {
 	if err := orDefault("CommitEvery", &cfg.CommitEvery, 500*time.Millisecond, maxPause); err != nil {
 		return cfg, err
 	}
-	if !(cfg.Jitter >= 0 && cfg.Jitter <= 1) { // NaN is none of both
-		return cfg, invalidField("Config.Jitter", cfg.Jitter, "above 0 to 1, or 0 (the default, 0.5)")
-	}
-	if cfg.Jitter == 0 {
-		cfg.Jitter = 0.5
-	}
-	if cfg.Rand == nil {
-		cfg.Rand = rand.Float64
-	}
 	if cfg.Concurrency == nil {
-		cfg.Concurrency = unbounded{}
+		cfg.Concurrency = func(_ context.Context, run func() error) error { return run() }
 	}
 	return cfg, nil
 }
@@ -203,8 +183,3 @@ func orDefault[T int | time.Duration](field string, value *T, zero, most T) erro
 	}
 	return nil
 }
-
-// unbounded is the default Concurrency: MaxInFlight is the only bound.
-type unbounded struct{}
-
-func (unbounded) Do(_ context.Context, run func() error) error { return run() }

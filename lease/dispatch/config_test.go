@@ -5,7 +5,6 @@ package dispatch_test
 import (
 	"context"
 	"errors"
-	"math"
 	"testing"
 	"time"
 
@@ -23,9 +22,8 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Handler", func(cfg *dispatch.Config) { cfg.Handler = nil }},
 		{"Config.Ledger", func(cfg *dispatch.Config) { cfg.Ledger = (*lease.Memory)(nil) }},
 		{"Config.Source", func(cfg *dispatch.Config) { cfg.Source = (*dispatch.Log)(nil) }},
-		{"Config.Concurrency", func(cfg *dispatch.Config) { cfg.Concurrency = (*late)(nil) }},
 		{"Config.Rate", func(cfg *dispatch.Config) { cfg.Rate = (*bucket)(nil) }},
-		{"Config.Observer", func(cfg *dispatch.Config) { cfg.Observer = (*dispatch.Logger)(nil) }},
+		{"Config.Observer", func(cfg *dispatch.Config) { cfg.Observer = (*events)(nil) }},
 		{"Config.DeadLetter", func(cfg *dispatch.Config) { cfg.DeadLetter = nil }},
 		{"Config.AttemptTimeout", func(cfg *dispatch.Config) { cfg.AttemptTimeout = -1 }},
 		{"Config.MaxInFlight", func(cfg *dispatch.Config) { cfg.MaxInFlight = -1 }},
@@ -39,14 +37,14 @@ func TestNewRefuses(t *testing.T) {
 		{"Config.Backoff", func(cfg *dispatch.Config) { cfg.Backoff = 366 * 24 * time.Hour }},
 		{"Config.MaxBackoff", func(cfg *dispatch.Config) { cfg.MaxBackoff = -1 }},
 		{"Config.MaxBackoff", func(cfg *dispatch.Config) { cfg.Backoff, cfg.MaxBackoff = 2, 1 }},
-		{"Config.Jitter", func(cfg *dispatch.Config) { cfg.Jitter = -0.1 }},
-		{"Config.Jitter", func(cfg *dispatch.Config) { cfg.Jitter = 1.1 }},
-		{"Config.Jitter", func(cfg *dispatch.Config) { cfg.Jitter = math.NaN() }},
 		{"Config.Grace", func(cfg *dispatch.Config) { cfg.Grace = -1 }},
 		{"Config.DrainTimeout", func(cfg *dispatch.Config) { cfg.DrainTimeout = -1 }},
 		{"Config.CommitEvery", func(cfg *dispatch.Config) { cfg.CommitEvery = -1 }},
 	} {
-		cfg := dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard}
+		cfg := dispatch.Config{
+			Ledger: memory(t, 0), Source: fill(),
+			Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard,
+		}
 		c.change(&cfg)
 		d, err := dispatch.New(cfg)
 		var invalid *lease.InvalidError
@@ -58,7 +56,10 @@ func TestNewRefuses(t *testing.T) {
 
 // What Run refuses is no run: the dispatcher is as good as new.
 func TestRunRefuses(t *testing.T) {
-	d, err := dispatch.New(dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard})
+	d, err := dispatch.New(dispatch.Config{
+		Ledger: memory(t, 0), Source: fill(),
+		Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

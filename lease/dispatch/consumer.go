@@ -1,6 +1,6 @@
 package dispatch
 
-// This file runs many partitions in one process: a Dispatcher for each partition held, under shared bounds.
+// This file runs many partitions in one process: a Dispatcher for each, which share slots, room and trials.
 
 import (
 	"cmp"
@@ -21,12 +21,12 @@ type Consumer struct {
 	ownership       Ownership
 	cfg             Config
 	slots           *slots
-	records, trials *bound
+	records, trials *semaphore
 	used            atomic.Bool // Run was called
 
-	mu     sync.Mutex // guards all below; nothing foreign runs under it
+	mu     sync.Mutex // guards all below; no foreign code runs under it
 	held   map[string]*Dispatcher
-	undone []error // of the partitions that ended with the Consumer
+	undone []error // ErrDrain of the partitions that ended with the Consumer
 }
 
 // NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in
@@ -53,13 +53,13 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		ownership: ownership, cfg: cfg, held: map[string]*Dispatcher{},
-		slots: newSlots(cfg), records: &bound{most: cfg.MaxBuffered, room: true}, trials: &bound{most: 1},
+		slots: newSlots(cfg), records: &semaphore{limit: cfg.MaxBuffered, ofRecords: true}, trials: &semaphore{limit: 1},
 	}, nil
 }
 
 // Run joins the group and processes the assigned partitions until ctx is done or the membership cannot go on, which is
 // the error. A lost partition is dropped at once; a partition that moves to another member is drained first, as by
-// Dispatcher.Run. The error includes the *DrainError of each partition that ended because ctx was done; an earlier one
+// Dispatcher.Run. The error includes the ErrDrain of each partition that ended because ctx was done; an earlier one
 // is only an event (Drained). A second Run, a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that
 // assigns a partition twice, or one without a Source or a Ledger, are an *InvalidError. Run blocks until all partitions
 // have been given back.
@@ -99,7 +99,8 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 			return err
 		}
 	} else if p.Source != nil || p.Ledger != nil {
-		return invalidField("Partition.Open", fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name), "nil beside those")
+		value := fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name)
+		return invalidField("Partition.Open", value, "nil beside those")
 	}
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
@@ -107,7 +108,7 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 		return invalidField("Partition.Name", p.Name, "a partition that this consumer does not hold already")
 	}
 	d := sharing(cfg, c.slots, c.records, c.trials)
-	d.open = p.Open
+	d.openPartition = p.Open
 	c.held[p.Name] = d
 	c.mu.Unlock()
 	err := d.Run(ctx)

@@ -1,6 +1,6 @@
 package dispatch
 
-// This file is a dispatcher's life: taking a partition, working it off, and the drain.
+// This file is the life of a dispatcher: it takes a partition, processes it, and drains.
 
 import (
 	"context"
@@ -18,45 +18,48 @@ type Dispatcher struct {
 	cfg  Config
 	used atomic.Bool // Run was called
 
-	// Contexts of one Run, set before its first goroutine starts. soft ends when the drain begins; handling when handlers, and commits
-	// that began before the drain, have had their time; hard, which is the ledger's, when Run returns.
-	soft, handling, hard context.Context
-	lose                 context.CancelCauseFunc // ends soft, for a *LostError
+	// Contexts of one Run, set before its first goroutine starts. runCtx ends when the drain begins; handlerCtx when handlers
+	// and commits that began before it have had their time; ledgerCtx when Run returns.
+	runCtx, handlerCtx, ledgerCtx context.Context
+	lose                          context.CancelCauseFunc // ends runCtx, with an ErrLost
 
 	slots           *slots
-	share           share  // of the slots
-	records, trials *quota // of MaxBuffered, and of the one trial that all partitions have at a time
+	account         account    // this partition's, of the slots
+	records, trials *allotment // of MaxBuffered, and of the one trial that all partitions share
 
-	committing chan struct{} // room for one: the floor that is being committed to the source
+	committing chan struct{} // capacity 1: held while a floor is being committed to the source
 
-	mu             sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
-	domains        map[string]*domain
-	owners         map[string]*owner
-	trial          *domain // the suspect that has gone on; nil: none
+	mu      sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
+	domains map[string]*domain
+	owners  map[string]*owner
+
+	onTrial        *domain // the suspect whose attempt runs; nil: none
 	trialElsewhere bool    // another partition has a suspect on trial
-	granted        bool    // the trial that was waited for is this partition's, and has not begun
+	trialGranted   bool    // the trial that was waited for is this partition's, and has not begun
 	active         int     // goroutines that work on a domain
 	buffered       int     // records in the queues
-	// attended are the domains that a reading concerns even if it brings no record of theirs: those that are behind, and those that wait for
-	// a record, which may be lost. A reading does not look at the others, however many they are.
-	attended []*domain
-	lagging  []*owner // the owners that are behind
-	behind   int      // domains and owners that are behind
-	high     int64    // every record below is in a queue, done, or of a domain that is behind it
-	begun    bool     // high means something
-	// open gets cfg.Source and cfg.Ledger; nil once they are there. Run's goroutine alone changes it, and them.
-	open     func(context.Context) (Source, lease.Ledger, error)
-	draining bool
-	closed   bool               // Run has returned, or is about to: nothing is written any more
-	paused   bool               // fetching waits for room
-	stop     context.CancelFunc // of the Fetch that waits at high; nil while none does
-	count    counters
-	where    floors
-	stalled  string // why nothing had ended when the watch looked
-	seen     sight  // by the watch
 
-	wake  chan struct{} // to the fetch loop: room, or a domain that wants to be read again; room for one
-	quiet chan struct{} // closed when a drain has nothing left to wait for
+	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and those
+	// that wait for a record, which may be lost. A read does not examine the others, however many they are.
+	watched        []*domain
+	deferredOwners []*owner
+	deferrals      int   // domains and owners with deferred records
+	position       int64 // every record below was read: it is in a queue, done, or deferred
+	taken          bool  // position is valid
+
+	// openPartition opens cfg.Source and cfg.Ledger; nil once they are set. Only Run's goroutine changes it, and them.
+	openPartition func(context.Context) (Source, lease.Ledger, error)
+	draining      bool
+	closed        bool               // Run has returned, or is about to: nothing is written any more
+	paused        bool               // fetching waits for room
+	cancelFetch   context.CancelFunc // of the Fetch that waits at position; nil while none does
+	count         counters
+	floors        floors
+	stallReason   string   // why nothing had ended when watchForStalls looked
+	lastProgress  progress // at that time
+
+	wakeFetch chan struct{} // to the fetch loop: there is room, or deferred records are to be read; capacity 1
+	drained   chan struct{} // closed when a drain has nothing left to wait for
 }
 
 // New returns a Dispatcher. It starts no goroutine and calls none of its parts. Error: *InvalidError naming the field.
@@ -65,28 +68,29 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sharing(cfg, newSlots(cfg), &bound{most: cfg.MaxBuffered, room: true}, &bound{most: 1}), nil
+	return sharing(cfg, newSlots(cfg), &semaphore{limit: cfg.MaxBuffered, ofRecords: true}, &semaphore{limit: 1}), nil
 }
 
-// sharing returns a Dispatcher with a part of each bound. Its Run gives them back.
-func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
+// sharing returns a Dispatcher with its part of the slots and semaphores. Its Run releases them.
+func sharing(cfg Config, slots *slots, records, trials *semaphore) *Dispatcher {
 	d := &Dispatcher{
 		cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
-		high: math.MaxInt64, wake: make(chan struct{}, 1), committing: make(chan struct{}, 1), quiet: make(chan struct{}),
+		position:  math.MaxInt64,
+		wakeFetch: make(chan struct{}, 1), committing: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
-	d.records = records.join(d.readOn)
+	d.records = records.join(d.signalRoom)
 	d.trials = trials.join(func() { go d.beginTrial() })
 	return d
 }
 
 // Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers
 // may end within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the
-// partition. It returns nil after a drain that left nothing running, and a *DrainError after any other. A second Run is
+// partition. It returns nil after a drain that left nothing running, and an ErrDrain after any other. A second Run is
 // an *InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
 // not make. Other failures are retried and sent to the Observer.
 //
-// When the partition is lost, because the Source returns a *LostError or ctx ends with one as its cause, Run drains
-// without a commit, and returns the *LostError, or a *DrainError that wraps it if a handler was left running.
+// When the partition is lost, because the Source returns an ErrLost or ctx ends with one as its cause, Run drains without
+// a commit, and returns that error, or an ErrDrain that wraps it if a handler was left running.
 //
 // Run blocks. A handler that ignores its context may outlive it; its result is then ignored.
 func (d *Dispatcher) Run(ctx context.Context) error {
@@ -100,23 +104,23 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return invalidField("Dispatcher", "one that has run", "a new one for each Run")
 	}
 	lasting := context.WithoutCancel(ctx)
-	hard, release := context.WithCancel(lasting)
-	defer release()
-	handling, interrupt := context.WithCancel(lasting)
-	defer interrupt()
-	soft, lose := context.WithCancelCause(ctx)
+	ledgerCtx, endLedger := context.WithCancel(lasting)
+	defer endLedger()
+	handlerCtx, endHandlers := context.WithCancel(lasting)
+	defer endHandlers()
+	runCtx, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
-	d.soft, d.handling, d.hard, d.lose = soft, handling, hard, lose
-	defer d.leaveLines() // a handler that outlives this has its slot until it ends
+	d.runCtx, d.handlerCtx, d.ledgerCtx, d.lose = runCtx, handlerCtx, ledgerCtx, lose
+	defer d.leaveSlots() // a handler that outlives this has its slot until it ends
 	defer d.trials.leave()
 	defer d.records.leave()
-	defer d.records.give(math.MaxInt)
+	defer d.records.release(math.MaxInt)
 
 	var loops sync.WaitGroup
-	loops.Go(d.watch)
+	loops.Go(d.watchForStalls)
 	if !d.take() {
 		loops.Wait()
-		lost := lostIn(context.Cause(soft))
+		lost := lostIn(context.Cause(runCtx))
 		if lost == nil {
 			return nil
 		}
@@ -125,80 +129,76 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	loops.Go(d.fetch)
 	loops.Go(d.commits)
-	<-soft.Done()
-	patience := time.AfterFunc(d.cfg.DrainTimeout, interrupt)
-	defer patience.Stop()
-	d.halt()
+	<-runCtx.Done()
+	timeout := time.AfterFunc(d.cfg.DrainTimeout, endHandlers)
+	defer timeout.Stop()
+	d.beginDrain()
 	loops.Wait()
 	return d.drain()
 }
 
-// halt begins the drain: waiting work will not start. Outcomes that are not yet written to the ledger still are.
-func (d *Dispatcher) halt() {
+// beginDrain takes back all waiting work. Outcomes that are not yet written to the ledger still are.
+func (d *Dispatcher) beginDrain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.draining = true
-	d.emptyLines()
-	d.returnTrial()
+	d.clearReadyLocked()
+	d.returnTrialLocked()
 	for _, dom := range d.domains {
 		if dom.state == ready || dom.state == pausing {
 			if dom.timer != nil {
 				dom.timer.Stop()
 			}
 			dom.state = idle
-			d.makeRunnable(dom)
+			d.makeReadyLocked(dom)
 		}
 	}
-	d.closeIfQuiet()
+	d.endDrainLocked()
 }
 
 // drain waits for running handlers, commits the floor, and ends the Run.
 func (d *Dispatcher) drain() error {
 	select {
-	case <-d.quiet:
-	case <-d.handling.Done():
+	case <-d.drained:
+	case <-d.handlerCtx.Done():
 		rest := time.NewTimer(d.cfg.DrainTimeout / 10)
 		defer rest.Stop()
 		select {
-		case <-d.quiet:
+		case <-d.drained:
 		case <-rest.C:
 		}
 	}
 
 	d.mu.Lock()
 	d.closed = true
-	failed := DrainError{Name: d.cfg.Name}
+	failed := drainError{name: d.cfg.Name}
 	for _, dom := range d.domains {
 		if dom.timer != nil {
 			dom.timer.Stop()
 		}
 		if dom.state == working || dom.stage == ended {
-			failed.Abandoned++
+			failed.abandoned++
 		}
 	}
 	d.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(d.hard, d.cfg.DrainTimeout)
+	ctx, cancel := context.WithTimeout(d.ledgerCtx, d.cfg.DrainTimeout)
 	defer cancel()
-	lost := lostIn(context.Cause(d.soft))
-	if lost == nil {
-		failed.Commit = d.commit(ctx)
-		lost = lostIn(failed.Commit)
-	} else {
-		failed.Commit = lost
+	lost := lostIn(context.Cause(d.runCtx))
+	if failed.commit = lost; lost == nil {
+		failed.commit = d.commit(ctx)
+		lost = lostIn(failed.commit)
 	}
-	d.giveBack(ctx)
-	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Count: failed.Abandoned, Err: failed.Commit})
-	switch {
-	case failed.Abandoned > 0, lost == nil && failed.Commit != nil:
-		return &failed
-	case lost != nil:
-		return lost
+	d.releaseLeases(ctx)
+	err := lost
+	if failed.abandoned > 0 || lost == nil && failed.commit != nil {
+		err = &failed
 	}
-	return nil
+	d.observe(Event{Kind: Drained, Offset: d.Stats().Floor, Err: err})
+	return err
 }
 
-// endIfLost ends the Run if err is a *LostError, and reports whether it is.
+// endIfLost ends the Run if err is an ErrLost, and reports whether it is.
 func (d *Dispatcher) endIfLost(err error) bool {
 	lost := lostIn(err)
 	if lost != nil {
@@ -207,21 +207,22 @@ func (d *Dispatcher) endIfLost(err error) bool {
 	return lost != nil
 }
 
-// lostIn returns the *LostError that err is, or nil.
-func lostIn(err error) *LostError {
-	var lost *LostError
-	errors.As(err, &lost)
-	return lost
+// lostIn returns err if it is an ErrLost, and nil otherwise.
+func lostIn(err error) error {
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	return nil
 }
 
-// giveBack releases the leases that the drain leaves, so that the next owner finds nobody dead and counts nothing. A suspect that has not had
-// its run stays one.
-func (d *Dispatcher) giveBack(ctx context.Context) {
+// releaseLeases releases the leases that the drain leaves, so that the next owner finds no suspects and counts no attempts. A
+// suspect that has not had its trial stays one.
+func (d *Dispatcher) releaseLeases(ctx context.Context) {
 	d.mu.Lock()
 	var left []lease.Lease
 	for _, dom := range d.domains {
-		if dom.ours != 0 {
-			left = append(left, lease.Lease{Domain: dom.name, Offset: dom.at, Token: dom.ours})
+		if dom.heldToken != 0 {
+			left = append(left, lease.Lease{Domain: dom.name, Offset: dom.ledgerOffset, Token: dom.heldToken})
 		}
 	}
 	d.mu.Unlock()
@@ -230,8 +231,8 @@ func (d *Dispatcher) giveBack(ctx context.Context) {
 	}
 }
 
-// closeIfQuiet closes quiet once the drain has nothing left to wait for. The lock is held.
-func (d *Dispatcher) closeIfQuiet() {
+// endDrainLocked closes drained once the drain has nothing left to wait for.
+func (d *Dispatcher) endDrainLocked() {
 	if !d.draining || d.active > 0 {
 		return
 	}
@@ -241,14 +242,14 @@ func (d *Dispatcher) closeIfQuiet() {
 		}
 	}
 	select {
-	case <-d.quiet:
+	case <-d.drained:
 	default:
-		close(d.quiet)
+		close(d.drained)
 	}
 }
 
-// makeRunnable makes an idle domain ready if it can go on, and forgets it if there is nothing to remember. The lock is held.
-func (d *Dispatcher) makeRunnable(dom *domain) {
+// makeReadyLocked makes an idle domain ready if it has a next step, and forgets it if it is empty.
+func (d *Dispatcher) makeReadyLocked(dom *domain) {
 	if dom.state != idle {
 		return
 	}
@@ -257,39 +258,39 @@ func (d *Dispatcher) makeRunnable(dom *domain) {
 	}
 	switch dom.stage {
 	case fresh:
-		if len(dom.queue) == 0 && !(dom.open && d.lost(dom, dom.at)) {
+		if len(dom.queue) == 0 && !(dom.inLedger && d.recordLostLocked(dom, dom.ledgerOffset)) {
 			if dom.empty() {
-				d.forget(dom)
+				d.forgetLocked(dom)
 			} else {
-				d.attend(dom)
+				d.watchLocked(dom)
 			}
 			return
 		}
 	case missing:
-		if dom.dead() || dom.early() {
+		if dom.dead() || dom.belowLedger() {
 			break
 		}
-		if dom.find(dom.at) < 0 && !d.lost(dom, dom.at) {
-			d.attend(dom)
+		if dom.find(dom.ledgerOffset) < 0 && !d.recordLostLocked(dom, dom.ledgerOffset) {
+			d.watchLocked(dom)
 			return
 		}
 		dom.stage = leased
-		if d.pause(dom, time.Until(dom.due)) {
+		if d.pauseLocked(dom, time.Until(dom.due)) {
 			return
 		}
 	case leased, ended, givenUp, fenced:
 	}
-	dom.of.push(dom)
-	d.requestSlot(dom.of)
+	dom.owner.push(dom)
+	d.requestSlotLocked(dom.owner)
 }
 
-// lost: the record was not there when its offset was read, and will not come. The lock is held.
-func (d *Dispatcher) lost(dom *domain, offset int64) bool {
-	return offset < d.high && !(dom.behind && offset >= dom.mark) && !(dom.of.behind && offset >= dom.of.mark)
+// recordLostLocked reports whether the record at offset was missing when its offset was read, and will not come.
+func (d *Dispatcher) recordLostLocked(dom *domain, offset int64) bool {
+	return offset < d.position && !dom.lacks(offset) && !dom.owner.lacks(offset)
 }
 
-// pause makes an idle domain ready after wait, if that is in the future. The lock is held.
-func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
+// pauseLocked makes an idle domain ready after wait, and reports false if that is now.
+func (d *Dispatcher) pauseLocked(dom *domain, wait time.Duration) bool {
 	if wait <= 0 || d.draining && dom.stage != ended {
 		return false
 	}
@@ -299,34 +300,33 @@ func (d *Dispatcher) pause(dom *domain, wait time.Duration) bool {
 		defer d.mu.Unlock()
 		if dom.state == pausing && !d.closed {
 			dom.state = idle
-			d.makeRunnable(dom)
+			d.makeReadyLocked(dom)
 		}
 	})
 	return true
 }
 
-// beginTrial begins the trial that was waited for, of any partition's suspects. It came from hand to hand, or the partition that has just had one would have the
-// next as well.
+// beginTrial is called when this partition has been granted the trial that it waited for. Trials are handed from partition to
+// partition: otherwise the one that has just had one would take the next as well.
 func (d *Dispatcher) beginTrial() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.trialElsewhere, d.granted = false, true
-	if d.draining || !d.hasReadySuspect() {
-		d.returnTrial()
+	d.trialElsewhere, d.trialGranted = false, true
+	if d.draining || !d.hasReadySuspectLocked() {
+		d.returnTrialLocked()
 	}
-	d.requestForSuspects()
+	d.requestForSuspectsLocked()
 }
 
-// returnTrial gives a trial back that has not begun. The lock is held.
-func (d *Dispatcher) returnTrial() {
-	if d.granted {
-		d.granted = false
-		d.trials.give(1)
+// returnTrialLocked releases a trial that was granted and has not begun.
+func (d *Dispatcher) returnTrialLocked() {
+	if d.trialGranted {
+		d.trialGranted = false
+		d.trials.release(1)
 	}
 }
 
-// hasReadySuspect reports whether a suspect is ready to run. The lock is held.
-func (d *Dispatcher) hasReadySuspect() bool {
+func (d *Dispatcher) hasReadySuspectLocked() bool {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
 			return true
@@ -335,52 +335,51 @@ func (d *Dispatcher) hasReadySuspect() bool {
 	return false
 }
 
-// clearSuspect ends dom's trial, if it has one, so that the next suspect's can begin.
-func (d *Dispatcher) clearSuspect(dom *domain) {
+func (d *Dispatcher) endTrial(dom *domain) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.endTrial(dom)
+	d.endTrialLocked(dom)
 }
 
-// endTrial ends dom's trial if it is on one. The lock is held.
-func (d *Dispatcher) endTrial(dom *domain) {
-	if d.trial == dom {
-		d.trial = nil
-		d.trials.give(1)
-		d.requestForSuspects()
+// endTrialLocked ends dom's trial, if it is on one, so that the next suspect's can begin.
+func (d *Dispatcher) endTrialLocked(dom *domain) {
+	if d.onTrial == dom {
+		d.onTrial = nil
+		d.trials.release(1)
+		d.requestForSuspectsLocked()
 	}
 }
 
-// work advances one domain after the other while it is this partition's turn.
+// work advances one domain after the other, as long as the released slot is granted to this partition again.
 func (d *Dispatcher) work(dom *domain) {
 	for dom != nil {
-		line, began := dom.of.line, time.Now()
+		slot, began := dom.owner.waiter, time.Now()
 		var wait, own, all time.Duration
-		if dom.asks {
+		if dom.needsRate {
 			own, all = d.pace(dom)
 		}
 		rejected := own > 0 || all > 0
 		if !rejected {
-			line.answered(false, 0)
+			slot.rateAnswered(false, 0)
 			wait = d.advance(dom)
 		}
 		used := time.Since(began)
 		d.mu.Lock()
 		dom.state, dom.paced = idle, own > 0
-		d.endTrial(dom)
+		d.endTrialLocked(dom)
 		switch {
 		case d.closed:
-			d.emptyLines()
-		case !d.pause(dom, max(wait, own)):
-			d.makeRunnable(dom)
+			d.clearReadyLocked()
+		case !d.pauseLocked(dom, max(wait, own)):
+			d.makeReadyLocked(dom)
 		}
 		if rejected {
-			line.answered(true, all)
+			slot.rateAnswered(true, all)
 			used = 0
 		}
-		if dom = d.use(line.give(used)); dom == nil {
+		if dom = d.domainForSlotLocked(slot.release(used)); dom == nil {
 			d.active--
-			d.closeIfQuiet()
+			d.endDrainLocked()
 		}
 		d.mu.Unlock()
 	}

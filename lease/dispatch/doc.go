@@ -1,59 +1,144 @@
-// Package dispatch consumes a partition of a log in parallel: records of one key in order, one at a time; different keys side by side; with
-// retries, dead letters and offset commits. Delivery is at-least-once.
+// Package dispatch consumes a log in parallel and in order per key: records of one key run one at a time, in the order of
+// their offsets; records of different keys run side by side. A record that fails is retried with backoff, delays its own key
+// alone, and becomes a dead letter when its retries are used up. Delivery is at-least-once.
 //
-// A [lease.Ledger] decides about a record (who may work on it, how often it failed, whether it is done); this package does what
-// takes time. docs/dispatch.md has the options and the invariants D1 to D12.
+// It is the front door of the module lease: most programs need this package and one engine, package leasekafka, leasenats or
+// leasepg, which has the log, the ledger and the membership of a consumer group.
 //
-// A [Dispatcher] runs one partition: one [Source], one Ledger, one [Dispatcher.Run]. When a partition is assigned, call Run with a new Dispatcher;
-// when it is revoked, cancel Run's context and wait until it returns. A [Consumer] does this for all partitions that an [Ownership],
-// the membership of a consumer group, gives to this process, under bounds that they share.
+// # The picture
+//
+//	log                         one process (a Consumer)                      your code
+//
+//	partition 0: ann ann bob -> Dispatcher: a queue for each key -+         +-> Handler(ann, 0)
+//	                                                              +- slots -+-> Handler(bob, 2)
+//	partition 1: eve eve eve -> Dispatcher: a queue for each key -+         +-> Handler(eve, 0)
+//
+// Its words:
+//
+//   - A partition is one log of [Record]s with rising offsets, read through a [Source]. A group of processes shares the
+//     partitions out; each has one owner at a time, and an [Ownership] says which ones are this process's.
+//   - A key is called domain. It is the unit of order: an entity whose records depend on each other, such as an account.
+//   - A slot is one running call: a process has MaxInFlight of them, for all of its partitions. A key takes a slot for one
+//     record, and waits for no other key's records.
+//   - A [lease.Ledger] decides about a record: which process may work on it, how often it failed, whether it is done. It
+//     outlives the process. Each lease has a fencing token (Job.Lease.Token) that rises, so that a store can reject the writes
+//     of a process that has lost its lease.
+//   - The floor is the low watermark of a partition: every record below it is done. It is what is committed to the Source.
+//   - A dead letter is a record that was given up. It is done when Config.DeadLetter has accepted it.
+//
+// # A program
+//
+// One partition, with a log and a ledger in memory:
+//
+//	func main() {
+//		orders := new(dispatch.Log)
+//		orders.Append("ann", []byte("an order"))
+//		ledger, err := lease.NewMemory(lease.Config{MaxRetries: 3})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		d, err := dispatch.New(dispatch.Config{
+//			Source: orders,
+//			Ledger: ledger,
+//			Handler: func(ctx context.Context, job dispatch.Job) error {
+//				return ship(ctx, job.Record.Payload) // nil: done; an error: a retry
+//			},
+//			DeadLetter: dispatch.Discard, // or deadletter.Keep(store)
+//			Observer:   dispatch.NewLogger(nil),
+//		})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+//		defer stop()
+//		if err := d.Run(ctx); err != nil { // until ctx is done and running handlers have ended
+//			log.Fatal(err)
+//		}
+//	}
+//
+// In production a [Consumer] takes the place of the [Dispatcher]. The group comes from an engine's package, whose text shows how
+// to open it, and brings Source and Ledger of each partition:
+//
+//	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handle, DeadLetter: deadletter.Keep(store)})
+//	…
+//	err = consumer.Run(ctx)
+//
+// # What blocks, and which errors end Run
+//
+// New, NewConsumer and Stats do not block and start nothing. Run blocks. It returns
+//
+//   - nil, when its context was done and the drain left nothing running;
+//   - [ErrDrain], when a handler outlived the drain or the last commit failed: the next owner of the partition goes on;
+//   - [ErrLost], when the partition belongs to another process (a Consumer drops the partition instead, and goes on);
+//   - an *InvalidError for a nil context, a second Run, or a Dispatcher that New did not make;
+//   - for a Consumer, also the error with which the membership of the group ended.
+//
+// No other error ends it. Calls of the ledger and the source are repeated with pauses up to 5 s, and each error is an [Event].
+//
+// A Handler runs in a goroutine of its own and may block for AttemptTimeout. Observer, Owner and the rates are called on the
+// way of a record and delay it. A panic of any of them is contained.
+//
+// # A handler that hangs
+//
+// After AttemptTimeout (a minute) the handler's context ends. An error that it then returns is a failed attempt. One that
+// ignores its context keeps, until it returns:
+//
+//   - its slot: MaxInFlight such handlers stop the process. In the order of slots it counts for no owner and no partition;
+//   - its key: later records of the key wait;
+//   - the floor of its partition, which rises no further. Records of other keys are handled all the same, also above the
+//     floor, and the ledger remembers each of them until the floor has passed it.
+//
+// A drain waits DrainTimeout for it, ends its context, waits a tenth of that, and returns ErrDrain. Its lease is released, so
+// the next owner of the partition runs the record under a greater token, possibly while the first call still hangs.
 //
 // # A record's way
 //
-//	Source.Fetch -> waits -> Ledger.TryAcquire -> Handler -> Succeed ------------> done
+//	Source.Fetch -> queue -> Ledger.TryAcquire -> Handler -> Succeed ------------> done
 //	                              ^                  |
 //	                              |                  +-> Fail -> retry, later ----> Handler
 //	                              +-- next of its ------+------> given up -> DeadLetter -> done
 //	                                  domain
 //
-// A domain, that is a key, has at most one record between TryAcquire and done. Of the domains that could go on, the one whose record has the
-// lowest offset goes first: a domain that has fallen behind becomes the oldest, so nothing starves, a hot key is served without a
-// pause as soon as it is the bottleneck, and the commit floor follows closely. With owners, a slot goes to the owner who
-// has the fewest slots and has used the least time of them, and to its domain with the lowest offset. A rate is asked before an attempt
-// begins, and an attempt that it delays holds nothing.
+// A domain has at most one record between TryAcquire and done. A free slot goes to the ready domain with the lowest offset: a
+// domain that has fallen behind becomes the oldest, so none starves, a hot key is served without a pause as soon as it is the
+// bottleneck, and the floor follows closely. With Config.Owner, a slot goes to the owner who has the fewest slots and has used
+// the least time of them, and to its domain with the lowest offset. A rate is asked before an attempt begins, and an attempt
+// that it delays holds neither slot nor lease.
 //
 // # The floor
 //
-// The floor is the low watermark: the lowest offset that may still be in work, of the records fetched and not done, of those seen and put
-// off, or else the next that has never been read. It rises only past done records; a given-up one is done when its dead
-// letter has been accepted. The floor is committed to the Source first and then compacted in the ledger, because
-// Compact cannot be taken back: it forgets how an offset ended. A Source that knows that the partition has gone elsewhere
-// rejects the commit, and then nothing is forgotten. A crash between the two leaves the ledger remembering more than it needs; a crash
-// before both leaves records that are fetched again and that the ledger answers for.
+// The floor is the lowest offset that may still be in work: of the records fetched and not done, of those deferred, or else the
+// next that has never been read. It rises only past done records. It is committed to the Source first and then compacted in the
+// ledger, because Compact cannot be taken back: it forgets how an offset ended. A Source that knows that the partition has gone
+// elsewhere rejects the commit, and then nothing is forgotten. A crash between the two leaves the ledger remembering more than
+// it needs; a crash before both leaves records that are fetched again and that the ledger answers for.
 //
-// # Bounds
+// # Windows
 //
-// At most MaxBuffered records are fetched and not done, at most MaxPerDomain of one domain. A record of a domain that has its
-// share is put off: the dispatcher drops it and keeps one number for the domain, the offset from which it has to be read again. It reads
-// again when the domain has room, and leaves out the records of all others. So a stuck key costs MaxPerDomain records and no more, and
-// fetching stops only when MaxBuffered is reached. How long a record takes does not depend on the number of keys buffered.
+// At most MaxBuffered records are fetched and not done, at most MaxPerDomain of one domain. Further records of a domain are
+// deferred: the dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It
+// reads again when the domain has room, and skips the records of all others. So a stuck key costs MaxPerDomain records and no
+// more, and fetching stops only when MaxBuffered is reached. The time of a record does not depend on the number of keys
+// buffered.
 //
 // # Retries
 //
 // Retry n of an offset begins
 //
-//	d(n) = min(MaxBackoff, Backoff·2^(n-1)),   less up to Jitter of that,
+//	d(n) = min(MaxBackoff, Backoff·2^(n-1)),   less up to half of that at random,
 //
-// after its nth failure was seen, however long the handler took. Meanwhile the lease is given back. A new owner of the partition
+// after its nth failure was seen, however long the handler took. Meanwhile the lease is released. A new owner of the partition
 // goes on in the schedule AcquiredAt + d(1) + … + d(n) instead of beginning anew, and waits no longer than d(n).
 //
 // # Crashes
 //
 // A lease that is held when a partition is taken belonged to a former owner. It is reclaimed, which fences that owner out, and
-// no attempt is counted. If it was given back, its record was waiting, and goes on. If not, its record ran when its process died, and may have killed
-// it (a poison record): it is a suspect. Suspects run one at a time, beside everything else, and each run is counted before it begins, so that a process that
-// dies leaves one attempt more on the record that was on trial and on no other.
+// no attempt is counted. If it was released, its record was waiting, and goes on. If not, its record ran when its process died,
+// and may have killed it (a poison record): it is a suspect. Each suspect has a trial: its attempt runs beside everything else
+// but while no other suspect runs, and is counted before it begins, so that a process that dies leaves one attempt more on the
+// record that was on trial and on no other.
 //
-// A handler may run twice for one record: when it succeeded and the process died before the ledger knew. The fencing token of its [Job] makes
-// its writes idempotent: see docs/dispatch.md.
+// A handler may run twice for one record: when it succeeded and the process died before the ledger knew. Compare Job.Lease.Token
+// or the offset in the same write as the effect: docs/dispatch.md shows how, and lists the invariants D1 to D12 that the tests
+// check.
 package dispatch

@@ -41,7 +41,8 @@ func TestHandlerEndsItsLease(t *testing.T) {
 							if job.Record.Offset > 0 {
 								return nil
 							}
-							if _, err := job.Ledger.Succeed(context.WithoutCancel(ctx), job.Lease.Domain, job.Lease.Token); err != nil {
+							if _, err := job.Ledger.Succeed(context.WithoutCancel(ctx), job.Lease.Domain,
+								job.Lease.Token); err != nil {
 								t.Error(err)
 							}
 							return ending(ctx)

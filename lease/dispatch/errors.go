@@ -5,26 +5,28 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
 )
 
 var (
-	// ErrDrain marks a *DrainError.
+	// ErrDrain says that a drain left something unfinished: handlers that were still running, or whose outcome could not be
+	// written to the ledger, which the text counts as abandoned; or the floor was not committed, for the reason wrapped.
+	// Nothing is lost: leases are released, and the next owner of the partition goes on.
 	ErrDrain = errors.New("dispatch: drain incomplete")
-	// ErrLost marks a *LostError.
+	// ErrLost says that the partition belongs to another member of the group, or to none. See Lost.
 	ErrLost = errors.New("dispatch: partition lost")
 	// ErrPermanent, wrapped in a handler's error, gives the record up at once: another attempt would fail too.
 	ErrPermanent = errors.New("dispatch: permanent failure")
-	// ErrGoexit is the failure of a handler that called runtime.Goexit.
-	ErrGoexit = errors.New("dispatch: handler called runtime.Goexit")
 	// ErrDied is the failure of a record whose process died during the last attempt.
 	ErrDied = errors.New("dispatch: the last attempt ended with its process")
 	// ErrRecordGone is the failure of a record that the ledger has and the Source has lost. It is retried and given up
 	// like any other.
 	ErrRecordGone = errors.New("dispatch: the source has lost the record")
 
+	errGoexit  = errors.New("dispatch: handler called runtime.Goexit")
 	errNothing = errors.New("dispatch: Fetch returned neither records nor an error")
 )
 
@@ -37,10 +39,10 @@ func allowed[T any](zero, most T) string {
 	return fmt.Sprintf("above 0 to %v, or 0 (the default, %v)", most, zero)
 }
 
-// PanicError is the failure of a handler that panicked.
+// PanicError is the failure of a handler, a DeadLetter function or another function of the Config that panicked.
 type PanicError struct {
-	Value any
-	Stack []byte
+	Value any    // of the panic
+	Stack []byte // as runtime/debug.Stack returns it
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("dispatch: panic: %v", e.Value) }
@@ -49,6 +51,11 @@ func (e *PanicError) Error() string { return fmt.Sprintf("dispatch: panic: %v", 
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
+}
+
+// panicked is the error of a function of the Config that must not panic.
+func panicked(function string, value any) error {
+	return fmt.Errorf("dispatch: Config.%s: %w", function, &PanicError{Value: value, Stack: debug.Stack()})
 }
 
 // Later is a handler's error to be called again after wait, or after Backoff if wait is 0 or less. It is not a failure
@@ -60,69 +67,58 @@ type later struct{ wait time.Duration }
 
 func (e *later) Error() string { return "dispatch: retry after " + e.wait.String() }
 
-// BatchError rejects all records of a Fetch: Offset is not above the offset before it, or for the first record is below
-// From. The event is FetchFailed, and the records are fetched again: dropping the one out of order would lose it.
-type BatchError struct {
-	From   int64 // the argument of Fetch
-	After  int64 // the offset before, From-1 for the first record
-	Offset int64
-}
-
-func (e *BatchError) Error() string {
-	return fmt.Sprintf("dispatch: Fetch from %d returned offset %d after %d; allowed: from %d on, rising", e.From, e.Offset, e.After, e.From)
-}
-
-// ordered rejects records that begin below from or do not rise.
+// ordered rejects all of a batch that begins below from or does not rise: dropping the record out of order would lose it.
 func ordered(from int64, records []Record) error {
 	for i, r := range records {
-		if i == 0 && r.Offset < from {
-			return &BatchError{From: from, After: from - 1, Offset: r.Offset}
-		}
-		if i > 0 && r.Offset <= records[i-1].Offset {
-			return &BatchError{From: from, After: records[i-1].Offset, Offset: r.Offset}
+		switch {
+		case i == 0 && r.Offset < from:
+			return outOfOrder(from, r.Offset, fmt.Sprintf("%d or more", from))
+		case i > 0 && r.Offset <= records[i-1].Offset:
+			return outOfOrder(from, r.Offset, fmt.Sprintf("more than %d, the offset before", records[i-1].Offset))
 		}
 	}
 	return nil
 }
 
-// DrainError says what a drain left unfinished. Nothing is lost: the next owner of the partition does it.
-type DrainError struct {
-	Name string
-	// Abandoned counts the records whose handler was still running, or whose outcome could not be written to the ledger.
-	// Their leases are released.
-	Abandoned int
-	// Commit is why the floor was not committed, nil if it was.
-	Commit error
+func outOfOrder(from, offset int64, allowed string) error {
+	return invalidField(fmt.Sprintf("Source.Fetch: an offset from %d on", from), offset, allowed)
 }
 
-func (e *DrainError) Error() string {
-	return fmt.Sprintf("dispatch: %s drained with %d abandoned, commit: %v", e.Name, e.Abandoned, e.Commit)
+// drainError is an ErrDrain.
+type drainError struct {
+	name      string
+	abandoned int
+	commit    error // why the floor was not committed; nil if it was
 }
 
-// Unwrap returns ErrDrain and Commit.
-func (e *DrainError) Unwrap() []error {
-	if e.Commit == nil {
-		return []error{ErrDrain}
+func (e *drainError) Error() string {
+	text := fmt.Sprintf("dispatch: %s drained with %d abandoned", e.name, e.abandoned)
+	if e.commit != nil {
+		text += ", commit: " + e.commit.Error()
 	}
-	return []error{ErrDrain, e.Commit}
+	return text
 }
 
-// LostError says that the partition belongs to another member of the group, or to none. A Source returns it; an
-// Ownership ends the context of a partition with it as the cause; a Run that meets it ends with it. Unfinished records
-// are left to the next owner.
-type LostError struct {
-	Partition string
-	Err       error // the reason; may be nil
+func (e *drainError) Is(target error) bool { return target == ErrDrain }
+func (e *drainError) Unwrap() error        { return e.commit }
+
+// Lost returns an error that says that the partition belongs to another member of the group, or to none, because of reason,
+// which may be nil. A Source returns it; an Ownership ends the context of a partition with it as the cause; a Run that meets
+// it ends with it, and unfinished records are left to the next owner. errors.Is finds ErrLost in it.
+func Lost(partition string, reason error) error { return &lostError{partition, reason} }
+
+type lostError struct {
+	partition string
+	reason    error
 }
 
-func (e *LostError) Error() string {
-	return fmt.Sprintf("dispatch: partition %s lost: %v", e.Partition, e.Err)
-}
-
-// Unwrap returns ErrLost and Err.
-func (e *LostError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{ErrLost}
+func (e *lostError) Error() string {
+	text := "dispatch: partition " + e.partition + " lost"
+	if e.reason != nil {
+		text += ": " + e.reason.Error()
 	}
-	return []error{ErrLost, e.Err}
+	return text
 }
+
+func (e *lostError) Is(target error) bool { return target == ErrLost }
+func (e *lostError) Unwrap() error        { return e.reason }

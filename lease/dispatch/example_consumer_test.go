@@ -5,13 +5,15 @@ package dispatch_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"sync"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// everything is the Ownership of a process that has no others beside it: it holds all partitions until it ends.
+// everything is the Ownership of a process without others beside it: it holds all partitions until it ends. In a group of
+// processes it is the Group of leasekafka, leasenats or leasepg.
 type everything []dispatch.Partition
 
 func (e everything) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
@@ -23,12 +25,15 @@ func (e everything) Hold(ctx context.Context, work func(context.Context, dispatc
 	return nil
 }
 
-func ExampleNewConsumer() {
+func ExampleConsumer() {
 	var group everything
 	for i := range 3 {
 		orders := new(dispatch.Log)
 		orders.Append("ann", []byte("an order"))
-		ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 3})
+		ledger, err := lease.NewMemory(lease.Config{MaxRetries: 3})
+		if err != nil {
+			log.Fatal(err)
+		}
 		group = append(group, dispatch.Partition{Name: fmt.Sprint("orders/", i), Source: orders, Ledger: ledger})
 	}
 
@@ -42,16 +47,22 @@ func ExampleNewConsumer() {
 			left.Done()
 			return nil
 		},
-		DeadLetter: func(context.Context, dispatch.DeadLetter) error { return nil },
+		DeadLetter: dispatch.Discard,
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
 	go func() {
 		left.Wait()
+		for _, s := range consumer.Stats() {
+			fmt.Println(s.Name, s.Held)
+		}
 		cancel()
 	}()
 	fmt.Println(consumer.Run(ctx))
-	// Output: <nil>
+	// Output:
+	// orders/0 true
+	// orders/1 true
+	// orders/2 true
+	// <nil>
 }

@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"log/slog"
-	"os"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -20,7 +21,7 @@ func ExampleNew() {
 	// Output: lease: dispatch.Config.Ledger is nil; allowed: a ledger
 }
 
-func ExampleDispatcher_Run() {
+func ExampleDispatcher() {
 	orders := new(dispatch.Log)
 	for _, customer := range []string{"ann", "ann", "ann"} {
 		orders.Append(customer, []byte("an order"))
@@ -57,14 +58,54 @@ func ExampleDispatcher_Run() {
 	// <nil> 3 3
 }
 
+// Later is no failure, and ErrPermanent is no retry.
+func ExampleLater() {
+	mails := new(dispatch.Log)
+	mails.Append("ann", []byte("welcome"))
+	mails.Append("bob", []byte("no address"))
+	ledger, err := lease.NewMemory(lease.Config{MaxRetries: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	opens := time.Now().Add(10 * time.Millisecond) // the mail server
+	d, err := dispatch.New(dispatch.Config{
+		Ledger: ledger,
+		Source: mails,
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			switch wait := time.Until(opens); {
+			case job.Record.Domain == "bob":
+				return fmt.Errorf("%w: %s", dispatch.ErrPermanent, job.Record.Payload)
+			case wait > 0:
+				return dispatch.Later(wait)
+			}
+			cancel()
+			return nil
+		},
+		DeadLetter: dispatch.Discard,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = d.Run(ctx)
+
+	s := d.Stats()
+	fmt.Println(err, s.Succeeded, "sent,", s.Permanent, "given up,", s.Retried, "retries,", s.Postponed > 0)
+	// Output: <nil> 1 sent, 1 given up, 0 retries, true
+}
+
 // What was given up goes to DeadLetter, at least once, before the floor passes it.
 func ExampleDeadLetter() {
 	events := new(dispatch.Log)
 	events.Append("ann", []byte("not JSON"))
-	ledger, _ := lease.NewMemory(lease.Config{})
+	ledger, err := lease.NewMemory(lease.Config{}) // no retries
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	d, _ := dispatch.New(dispatch.Config{
+	d, err := dispatch.New(dispatch.Config{
 		Ledger:  ledger,
 		Source:  events,
 		Handler: func(context.Context, dispatch.Job) error { return errors.New("bad payload") },
@@ -74,23 +115,76 @@ func ExampleDeadLetter() {
 			return nil
 		},
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
 	fmt.Println(d.Run(ctx), d.Stats().Committed)
 	// Output:
 	// 0 not JSON bad payload
 	// <nil> 1
 }
 
-// Stats and Event are values for a structured log.
-func ExampleStats_LogValue() {
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-	logger.Info("progress", "partition", dispatch.Stats{Name: "orders-3", Floor: 40, Committed: 38, Next: 57, Lag: 60, Buffered: 12, Working: 4, Succeeded: 45})
-	logger.Warn("event", "dispatch", dispatch.Event{Kind: dispatch.Fenced, Name: "orders-3", Domain: "ann", Offset: 41, Token: 977})
+// interval is a Rate of one attempt in each interval. A *rate.Limiter of golang.org/x/time makes a better one.
+type interval struct {
+	length time.Duration
+	mu     sync.Mutex
+	next   time.Time
+}
+
+func (i *interval) Delay(now time.Time) time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.next.Sub(now)
+}
+
+func (i *interval) Take(now time.Time) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if now.Before(i.next) {
+		return false
+	}
+	i.next = now.Add(i.length)
+	return true
+}
+
+// A customer with many keys does not crowd out the others: slots, and here attempts of a limited rate, are shared by owner.
+func ExampleRate() {
+	calls := new(dispatch.Log)
+	for _, key := range []string{"acme/1", "acme/2", "acme/3", "bob/1"} {
+		calls.Append(key, nil)
+	}
+	ledger, err := lease.NewMemory(lease.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	began := time.Now()
+	d, err := dispatch.New(dispatch.Config{
+		Ledger:      ledger,
+		Source:      calls,
+		MaxInFlight: 1,
+		Rate:        &interval{length: 10 * time.Millisecond},
+		Owner: func(domain string) string {
+			customer, _, _ := strings.Cut(domain, "/")
+			return customer
+		},
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			if fmt.Println(job.Record.Domain); job.Record.Domain == "acme/3" {
+				cancel()
+			}
+			return nil
+		},
+		DeadLetter: dispatch.Discard,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Run(ctx), time.Since(began) >= 30*time.Millisecond)
 	// Output:
-	// level=INFO msg=progress partition.name=orders-3 partition.floor=40 partition.committed=38 partition.next=57 partition.lag=60 partition.buffered=12 partition.oldest=0s partition.working=4 partition.succeeded=45
-	// level=WARN msg=event dispatch.kind=Fenced dispatch.name=orders-3 dispatch.domain=ann dispatch.offset=41 dispatch.token=977
+	// acme/1
+	// bob/1
+	// acme/2
+	// acme/3
+	// <nil> true
 }

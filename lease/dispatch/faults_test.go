@@ -19,13 +19,15 @@ import (
 
 // Each call's reply is lost once, and once the call is not made at all: one attempt stays one attempt.
 func TestLostReplies(t *testing.T) {
-	for _, call := range []string{"TryAcquire", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact", "Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
+	for _, call := range []string{"TryAcquire", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact",
+		"Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(call, " carried out ", after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					ledger, log := memory(t, 2), fill("k", "k", "j")
-					held, _ := ledger.TryAcquire(context.Background(), "h", -1) // somebody died with it, and the source has lost the record
-					if call == "AcquireNext" {                                  // what an earlier program offered
+					// somebody died with it, and the source has lost the record
+					held, _ := ledger.TryAcquire(context.Background(), "h", -1)
+					if call == "AcquireNext" { // what an earlier program offered
 						_, _ = ledger.Offer(context.Background(), "k", 0)
 						_, _ = ledger.Offer(context.Background(), "k", 1)
 					}
@@ -100,7 +102,8 @@ func TestConcurrencyIsShared(t *testing.T) {
 			for k := range 100 {
 				log.Append(fmt.Sprint(i, "-", k%10), nil)
 			}
-			all = append(all, run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, Concurrency: both, Observer: seen, Handler: handler}))
+			all = append(all, run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, Concurrency: both.do,
+				Observer: seen, Handler: handler}))
 		}
 		time.Sleep(time.Minute)
 		for _, r := range all {
@@ -119,7 +122,10 @@ func TestConcurrencyIsShared(t *testing.T) {
 func TestRefusedHoldsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := memory(t, 0)
-		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("k"), Concurrency: make(pool), Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: fill("k"), Concurrency: make(pool).do,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(time.Minute)
 		for l := range ledger.Held(context.Background()) {
 			t.Errorf("held: %+v", l)
@@ -142,13 +148,17 @@ func TestSourceFails(t *testing.T) {
 			return nil, nil
 		}
 		seen := &events{}
-		r := run(t, dispatch.Config{Ledger: p, Source: p, Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, Observer: seen,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(time.Minute)
 		var waits []time.Duration
 		for _, e := range seen.of(dispatch.FetchFailed) {
 			waits = append(waits, e.Wait)
 		}
-		same(t, "waits", waits[:8], 100*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond, 800*time.Millisecond, 1600*time.Millisecond, 3200*time.Millisecond, 5*time.Second, 5*time.Second)
+		same(t, "waits", waits[:8], 100*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond,
+			800*time.Millisecond, 1600*time.Millisecond, 3200*time.Millisecond, 5*time.Second, 5*time.Second)
 		p.mu.Lock()
 		p.fault = nil
 		p.mu.Unlock()
@@ -178,7 +188,7 @@ func (s *sloppy) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 func TestSloppySourceIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrong func(from int64, records []dispatch.Record) []dispatch.Record
-		want  []dispatch.BatchError // of the first refusal
+		want  string // the text of the first refusal
 	}{
 		"nothing": {wrong: func(int64, []dispatch.Record) []dispatch.Record { return nil }},
 		"below from": {
@@ -188,7 +198,7 @@ func TestSloppySourceIsRefused(t *testing.T) {
 				}
 				return records
 			},
-			want: []dispatch.BatchError{{From: 0, After: -1, Offset: -3}},
+			want: "lease: dispatch.Source.Fetch: an offset from 0 on is -3; allowed: 0 or more",
 		},
 		"neighbours swapped": {
 			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {
@@ -196,13 +206,13 @@ func TestSloppySourceIsRefused(t *testing.T) {
 				slices.Reverse(records)
 				return records
 			},
-			want: []dispatch.BatchError{{From: 0, After: 12, Offset: 11}},
+			want: "lease: dispatch.Source.Fetch: an offset from 0 on is 11; allowed: more than 12, the offset before",
 		},
 		"twice": {
 			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {
 				return append(records[len(records)-1:], records[len(records)-1])
 			},
-			want: []dispatch.BatchError{{From: 0, After: 12, Offset: 12}},
+			want: "lease: dispatch.Source.Fetch: an offset from 0 on is 12; allowed: more than 12, the offset before",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -212,11 +222,15 @@ func TestSloppySourceIsRefused(t *testing.T) {
 					log.Append(fmt.Sprint("k", i%3), nil)
 				}
 				c, seen, wrong, want := newCalls(), &events{}, c.wrong, c.want
-				r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: &sloppy{Log: log, wrong: wrong}, Observer: seen, MaxBuffered: 8, MaxPerDomain: 2, Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					time.Sleep(time.Millisecond)
-					return nil
-				}})
+				r := run(t, dispatch.Config{
+					Ledger: memory(t, 0), Source: &sloppy{Log: log,
+						wrong: wrong}, Observer: seen, MaxBuffered: 8, MaxPerDomain: 2,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						time.Sleep(time.Millisecond)
+						return nil
+					},
+				})
 				time.Sleep(10 * time.Minute)
 				r.mustStop(t)
 				c.check(t)
@@ -232,8 +246,7 @@ func TestSloppySourceIsRefused(t *testing.T) {
 				if len(refused) == 0 {
 					t.Fatal("D2: nothing was refused")
 				}
-				var got *dispatch.BatchError
-				if named := errors.As(refused[0].Err, &got); named != (len(want) > 0) || named && *got != want[0] {
+				if err := refused[0].Err; want != "" && (!is[*lease.InvalidError](err) || err.Error() != want) {
 					t.Errorf("D2: refused: %v", refused[0].Err)
 				}
 			})
@@ -245,18 +258,21 @@ func TestSloppySourceIsRefused(t *testing.T) {
 func TestHandlerPanicsAndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
-		r := run(t, dispatch.Config{Ledger: memory(t, 1), Source: fill("panic", "exit", "error"), Observer: seen, Handler: func(_ context.Context, job dispatch.Job) error {
-			switch {
-			case job.Lease.RetryCount > 0:
-			case job.Record.Domain == "panic":
-				panic(errLost)
-			case job.Record.Domain == "exit":
-				runtime.Goexit()
-			default:
-				return errLost
-			}
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: memory(t, 1), Source: fill("panic", "exit", "error"), Observer: seen,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				switch {
+				case job.Lease.RetryCount > 0:
+				case job.Record.Domain == "panic":
+					panic(errLost)
+				case job.Record.Domain == "exit":
+					runtime.Goexit()
+				default:
+					return errLost
+				}
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 3)
@@ -268,7 +284,7 @@ func TestHandlerPanicsAndLeaves(t *testing.T) {
 					t.Errorf("panic: %v", e.Err)
 				}
 			case "exit":
-				equal(t, "exit", e.Err, dispatch.ErrGoexit)
+				equal(t, "exit", e.Err.Error(), "dispatch: handler called runtime.Goexit")
 			case "error":
 				equal(t, "error", e.Err, errLost)
 			}
@@ -281,7 +297,10 @@ func TestHandlerPanicsAndLeaves(t *testing.T) {
 func TestObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{also: func(dispatch.Event) { panic("observer") }}
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: fill("k"), Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: memory(t, 0), Source: fill("k"), Observer: seen,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 1)

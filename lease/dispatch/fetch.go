@@ -3,9 +3,9 @@ package dispatch
 // This file is the fetch loop: where to read next, how much, and when to interrupt a waiting Fetch.
 
 import (
-	"cmp"
 	"context"
 	"slices"
+	"sort"
 )
 
 const batch = 256 // records asked for at once, at most
@@ -13,17 +13,17 @@ const batch = 256 // records asked for at once, at most
 // fetch reads until the drain begins.
 func (d *Dispatcher) fetch() {
 	var read windows
-	for failures := 0; d.soft.Err() == nil; {
-		ctx, cancel := context.WithCancel(d.soft)
-		from, limit := d.plan(cancel)
-		if d.level() {
+	for failures := 0; d.runCtx.Err() == nil; {
+		ctx, cancel := context.WithCancel(d.runCtx)
+		from, limit := d.nextRead(cancel)
+		if d.nothingDeferred() {
 			read = nil
 		}
 		if limit == 0 {
 			cancel()
 			select {
-			case <-d.wake:
-			case <-d.soft.Done():
+			case <-d.wakeFetch:
+			case <-d.runCtx.Done():
 			}
 			continue
 		}
@@ -36,7 +36,7 @@ func (d *Dispatcher) fetch() {
 		records, err := d.cfg.Source.Fetch(ctx, from, limit)
 		interrupted := ctx.Err() != nil
 		d.mu.Lock()
-		d.stop = nil
+		d.cancelFetch = nil
 		d.mu.Unlock()
 		cancel()
 		if len(records) > 0 {
@@ -49,45 +49,45 @@ func (d *Dispatcher) fetch() {
 			failures = 0
 			records = records[:min(len(records), limit)]
 			w := window{from, records[len(records)-1].Offset + 1, records, d.ownersOf(records)}
-			if again := d.wanted(w); len(again.records) > 0 {
+			if again := d.worthKeeping(w); len(again.records) > 0 {
 				read.keep(again, d.cfg.MaxBuffered)
 			}
 			d.accept(w)
-		case d.endIfLost(err): // soft is done
+		case d.endIfLost(err): // runCtx is done
 		case len(records) > 0, !interrupted:
 			failures++
 			wait := d.cfg.errorPause(failures)
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
-			sleep(d.soft, wait)
+			sleep(d.runCtx, wait)
 		}
 	}
 }
 
-// windows are what was read again, the last one first: a domain that is behind takes its share of a reading and comes back for the
-// next, which would otherwise be read once for each share.
+// windows cache the reads of deferred records, the most recently used first: a domain takes MaxPerDomain records of a read and
+// comes back for more, which would otherwise be read from the Source each time.
 type windows []window
 
-// window has every record from first to before end that may be wanted.
+// window holds every record from first to before end that a domain may lack.
 type window struct {
 	first, end int64
 	records    []Record
 	owners     map[string]string // of the domains
 }
 
-// at returns the window that offset is in, without what is below, and nil if none is kept.
+// at returns the window that offset is in, without the records below; nil if none is kept.
 func (ws *windows) at(offset int64) *window {
 	for i, w := range *ws {
 		if w.first <= offset && offset < w.end {
 			copy((*ws)[1:i+1], *ws)
 			(*ws)[0] = w
-			from, _ := slices.BinarySearchFunc(w.records, offset, func(r Record, offset int64) int { return cmp.Compare(r.Offset, offset) })
+			from := sort.Search(len(w.records), func(i int) bool { return w.records[i].Offset >= offset })
 			return &window{offset, w.end, w.records[from:], w.owners}
 		}
 	}
 	return nil
 }
 
-// until is limit, or less where a window begins sooner.
+// until returns limit, or less where a window begins sooner.
 func (ws *windows) until(offset int64, limit int) int {
 	for _, w := range *ws {
 		if gap := w.first - offset; gap > 0 && gap < int64(limit) {
@@ -97,7 +97,7 @@ func (ws *windows) until(offset int64, limit int) int {
 	return limit
 }
 
-// keep adds w, and drops what was used the longest time ago until no more than most records are kept.
+// keep adds w, and drops the least recently used windows until no more than most records are kept.
 func (ws *windows) keep(w window, most int) {
 	*ws = slices.Insert(*ws, 0, w)
 	kept := 0
@@ -109,98 +109,91 @@ func (ws *windows) keep(w window, most int) {
 	}
 }
 
-// wanted is what may be wanted of w once more, if it was read again. Where neither a domain nor its owner is behind, it has taken everything below high,
-// and will never be behind there.
-func (d *Dispatcher) wanted(w window) window {
+// worthKeeping returns the records of w that may have to be read again, if w is not a first read. A domain without a deferral, of
+// itself or of its owner, has queued everything below position, and will never lack a record there.
+func (d *Dispatcher) worthKeeping(w window) window {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	wanted := window{first: w.first, end: w.end, owners: w.owners}
-	if w.first >= d.high {
-		return wanted
+	kept := window{first: w.first, end: w.end, owners: w.owners}
+	if w.first >= d.position {
+		return kept
 	}
 	for _, r := range w.records {
 		dom, own := d.domains[r.Domain], d.owners[w.owners[r.Domain]]
-		if r.Offset >= d.high || dom != nil && dom.behind && r.Offset >= dom.mark || own != nil && own.behind && r.Offset >= own.mark {
-			wanted.records = append(wanted.records, r)
+		if r.Offset >= d.position || dom != nil && dom.lacks(r.Offset) || own != nil && own.lacks(r.Offset) {
+			kept.records = append(kept.records, r)
 		}
 	}
-	return wanted
+	return kept
 }
 
-// level reports whether no domain and no owner is behind.
-func (d *Dispatcher) level() bool {
+// nothingDeferred reports whether neither a domain nor an owner has to be read again.
+func (d *Dispatcher) nothingDeferred() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.behind == 0
+	return d.deferrals == 0
 }
 
-// plan returns where to read and how much: first for the domain or owner that is furthest behind and has room, then unread records.
-// A limit of 0 means no room.
-func (d *Dispatcher) plan(stop context.CancelFunc) (from int64, limit int) {
+// nextRead returns where to read and how much: first the lowest deferred records that have room, then unread ones. A limit of 0
+// means no room.
+func (d *Dispatcher) nextRead(cancel context.CancelFunc) (from int64, limit int) {
 	d.mu.Lock()
-	_, room := d.records.take(0)
-	from, d.stop = d.high, stop
-	if again, ok := d.nextReread(); ok && room > 0 {
-		from, limit, d.stop = again, batch, nil
-	} else if d.behind < d.cfg.MaxBuffered {
+	defer d.mu.Unlock()
+	_, room := d.records.acquire(0)
+	from, d.cancelFetch = d.position, cancel
+	if again, ok := d.nextRereadLocked(); ok && room > 0 {
+		from, limit, d.cancelFetch = again, batch, nil
+	} else if d.deferrals < d.cfg.MaxBuffered {
 		limit = min(batch, room)
 	}
-	paused, buffered := limit == 0, d.buffered
-	changed := d.paused != paused
-	d.paused = paused
-	d.mu.Unlock()
-	switch {
-	case changed && paused:
-		d.observe(Event{Kind: Paused, Offset: from, Count: buffered})
-	case changed:
-		d.observe(Event{Kind: Resumed, Offset: from, Count: buffered})
-	}
+	d.paused = limit == 0
 	return from, limit
 }
 
-// nextReread returns the offset to read again from. The lock is held.
-func (d *Dispatcher) nextReread() (from int64, ok bool) {
-	if d.behind == 0 {
+// nextRereadLocked returns the offset to read deferred records from.
+func (d *Dispatcher) nextRereadLocked() (from int64, ok bool) {
+	if d.deferrals == 0 {
 		return 0, false
 	}
-	for _, dom := range d.attended {
-		if dom.wants(d.cfg) && (!ok || dom.mark < from) {
-			from, ok = dom.mark, true
+	for _, dom := range d.watched {
+		if dom.wantsReread(d.cfg) && (!ok || dom.deferredFrom < from) {
+			from, ok = dom.deferredFrom, true
 		}
 	}
-	for _, o := range d.lagging {
-		if d.wants(o) && (!ok || o.mark < from) {
-			from, ok = o.mark, true
+	for _, o := range d.deferredOwners {
+		if o.wantsReread(d.cfg) && (!ok || o.deferredFrom < from) {
+			from, ok = o.deferredFrom, true
 		}
 	}
 	return from, ok
 }
 
-// wants: a domain is read again when half of its share is free, so that one reading serves many records, and its owner has room.
-func (dom *domain) wants(cfg Config) bool {
-	return dom.behind && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.of.buffered < cfg.MaxPerOwner
+// wantsReread reports whether the deferred records of dom are to be read now: when half of MaxPerDomain is free, so that one read
+// serves many records, and its owner has room.
+func (dom *domain) wantsReread(cfg Config) bool {
+	return dom.deferred && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.owner.buffered < cfg.MaxPerOwner
 }
 
-// signalFetch tells the fetch loop that there is more room, and calls it back from waiting at the end of the log when dom wants to be
-// read again. The lock is held.
-func (d *Dispatcher) signalFetch(dom *domain) {
-	d.readOn()
-	if d.stop == nil {
+// signalFetchLocked tells the fetch loop that there is more room, and cancels a Fetch that waits at the end of the log when
+// deferred records of dom or its owner are to be read.
+func (d *Dispatcher) signalFetchLocked(dom *domain) {
+	d.signalRoom()
+	if d.cancelFetch == nil {
 		return
 	}
-	again := dom.wants(d.cfg) || d.wants(dom.of)
-	if !again && dom.of.buffered == d.cfg.MaxPerOwner-1 { // others of its owner had no room either
-		_, again = d.nextReread()
+	again := dom.wantsReread(d.cfg) || dom.owner.wantsReread(d.cfg)
+	if !again && dom.owner.buffered == d.cfg.MaxPerOwner-1 { // others of its owner had no room either
+		_, again = d.nextRereadLocked()
 	}
 	if again {
-		d.stop()
+		d.cancelFetch()
 	}
 }
 
-// readOn wakes the fetch loop.
-func (d *Dispatcher) readOn() {
+// signalRoom wakes the fetch loop if it waits for room.
+func (d *Dispatcher) signalRoom() {
 	select {
-	case d.wake <- struct{}{}:
+	case d.wakeFetch <- struct{}{}:
 	default:
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// floors are the floors committed so far. Guarded by Dispatcher.mu; written by the commit loop and, after it, by the drain.
+// floors are the floors committed so far, and the end of the log. Guarded by Dispatcher.mu; written by the commit loop and, after
+// it, by the drain.
 type floors struct {
 	committed int64 // in the source
 	compacted int64 // in the ledger
@@ -19,27 +20,27 @@ type floors struct {
 	endKnown  bool
 }
 
-// floor is the lowest offset that may not be done. The lock is held.
-func (d *Dispatcher) floor() int64 {
-	floor := d.high
+// floorLocked returns the lowest offset that may not be done.
+func (d *Dispatcher) floorLocked() int64 {
+	floor := d.position
 	for _, dom := range d.domains {
 		if low, ok := dom.low(); ok {
 			floor = min(floor, low)
 		}
 	}
-	for _, o := range d.lagging {
-		floor = min(floor, o.mark)
+	for _, o := range d.deferredOwners {
+		floor = min(floor, o.deferredFrom)
 	}
 	return floor
 }
 
-// commits has the floor committed from time to time, until the drain begins. A commit that is running then may end, as handlers may: the
-// source's server could carry out one that is cancelled after the drain's own. Only one for a lost partition is cancelled at once.
+// commits commits the floor every CommitEvery, until the drain begins. A commit that is running then may end, as handlers may: a
+// server could carry out one that is cancelled after the drain's own. Only one for a lost partition is cancelled at once.
 func (d *Dispatcher) commits() {
-	ctx, cancel := context.WithCancel(d.handling)
+	ctx, cancel := context.WithCancel(d.handlerCtx)
 	defer cancel()
-	stop := context.AfterFunc(d.soft, func() {
-		if lostIn(context.Cause(d.soft)) != nil {
+	stop := context.AfterFunc(d.runCtx, func() {
+		if lostIn(context.Cause(d.runCtx)) != nil {
 			cancel()
 		}
 	})
@@ -48,18 +49,18 @@ func (d *Dispatcher) commits() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-d.soft.Done():
+		case <-d.runCtx.Done():
 			return
 		case <-tick.C:
 		}
-		if d.soft.Err() != nil {
+		if d.runCtx.Err() != nil {
 			return
 		}
 		_ = d.commit(ctx) // the observer got the error; the next tick tries again
 		if source, ok := d.cfg.Source.(Ended); ok {
-			if end, err := source.End(d.soft); err == nil {
+			if end, err := source.End(d.runCtx); err == nil {
 				d.mu.Lock()
-				d.where.end, d.where.endKnown = end, true
+				d.floors.end, d.floors.endKnown = end, true
 				d.mu.Unlock()
 			}
 		}
@@ -69,31 +70,34 @@ func (d *Dispatcher) commits() {
 // commit commits the floor to the source, and then compacts the ledger below it.
 func (d *Dispatcher) commit(ctx context.Context) error {
 	d.mu.Lock()
-	floor, said := d.floor(), d.where
+	floor, done := d.floorLocked(), d.floors
 	d.mu.Unlock()
-	if floor > said.committed {
+	if floor > done.committed {
 		if err := d.commitFloor(ctx, floor); err != nil {
 			return err
 		}
-		said.committed = floor
+		done.committed = floor
 		d.observe(Event{Kind: Committed, Offset: floor})
 	}
-	if said.committed > said.compacted {
-		// a later owner has compacted the ledger further
-		if err := d.cfg.Ledger.Compact(ctx, said.committed); err != nil && !errors.Is(err, lease.ErrFloor) {
-			d.observeUnless(ctx, Event{Kind: LedgerError, Offset: said.committed, Err: err})
+	if done.committed > done.compacted {
+		// ErrFloor: a later owner has compacted the ledger further.
+		if err := d.cfg.Ledger.Compact(ctx, done.committed); err != nil && !errors.Is(err, lease.ErrFloor) {
+			d.observeUnless(ctx, Event{Kind: LedgerError, Offset: done.committed, Err: err})
 			return err
 		}
 		d.mu.Lock()
-		d.where.compacted = said.committed
+		d.floors.compacted = done.committed
 		d.mu.Unlock()
 	}
 	return nil
 }
 
-// ask asks the source, by the floor that it has already, whether the partition is still ours. Asked after a lease was read in the ledger and
-// before it is reclaimed, so that a former owner never fences out a later one.
-func (d *Dispatcher) ask(ctx context.Context) error { return d.commitFloor(ctx, math.MinInt64) }
+// checkOwnership asks the source whether this process still owns the partition, by committing the floor that it has already. It
+// is called after a lease was read in the ledger and before it is reclaimed, so that a former owner never fences out a later
+// one.
+func (d *Dispatcher) checkOwnership(ctx context.Context) error {
+	return d.commitFloor(ctx, math.MinInt64)
+}
 
 // commitFloor commits a floor to the source, one at a time.
 func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
@@ -104,7 +108,7 @@ func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
 	}
 	defer func() { <-d.committing }()
 	d.mu.Lock()
-	floor = max(floor, d.where.committed)
+	floor = max(floor, d.floors.committed)
 	d.mu.Unlock()
 	if err := d.cfg.Source.Commit(ctx, floor); err != nil {
 		d.observeUnless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
@@ -112,7 +116,7 @@ func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
 		return err
 	}
 	d.mu.Lock()
-	d.where.committed = floor
+	d.floors.committed = floor
 	d.mu.Unlock()
 	return nil
 }

@@ -1,7 +1,7 @@
 package dispatch_test
 
-// This file holds the floor (D2) where nothing but a number stands for a record: while it is put off and its domain has nothing else, and below
-// what was committed.
+// This file holds the floor (D2) where nothing but a number stands for a record: while it is put off and its domain has nothing
+// else, and below what was committed.
 
 import (
 	"context"
@@ -26,15 +26,18 @@ func TestFloorWaitsForWhatIsPutOff(t *testing.T) {
 			return nil, nil
 		}
 		c := newCalls()
-		r := run(t, dispatch.Config{Ledger: p, Source: p, MaxPerDomain: 1, CommitEvery: time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, MaxPerDomain: 1, CommitEvery: time.Millisecond,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return nil
+			},
+		})
 		time.Sleep(time.Second)
 		same(t, "k", c.of("k"), 0)
 		s := r.Stats()
-		equal(t, "behind", s.Behind, 1)
-		equal(t, "next", s.Next, 5)
+		equal(t, "behind", r.Behind(), 1)
+		equal(t, "next", r.Next(), 5)
 		equal(t, "buffered", s.Buffered, 0)
 		equal(t, "floor", s.Floor, 1)
 		equal(t, "committed", s.Committed, 1)

@@ -1,7 +1,7 @@
 package dispatch_test
 
-// This file holds D8 where two owners overlap and the source knows the later one: a former owner takes nothing from it, and an owner who was
-// fenced goes on if the partition is still its own; all in virtual time.
+// This file holds D8 where two owners overlap and the source knows the later one: a former owner takes nothing from it, and an
+// owner who was fenced goes on if the partition is still its own; all in virtual time.
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func (c *claim) Commit(ctx context.Context, floor int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last != c {
-		return &dispatch.LostError{Partition: "p"}
+		return dispatch.Lost("p", nil)
 	}
 	return c.Log.Commit(ctx, floor)
 }
@@ -62,8 +62,9 @@ func (r *running) ended() error {
 	}
 }
 
-// Somebody died with leases. A member that takes the partition over is stopped before each of its calls, one after the other; another one takes
-// the partition and is at work when the first wakes up. The one whose partition it is keeps all of its leases, and does all of the work.
+// Somebody died with leases. A member that takes the partition over is stopped before each of its calls, one after the other;
+// another one takes the partition and is at work when the first wakes up. The one whose partition it is keeps all of its
+// leases, and does all of the work.
 func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 	var stops []string
 	for n := 1; len(stops) == n-1; n++ {
@@ -71,7 +72,8 @@ func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger, log := memory(t, 3), keys(40)
 				for i := range 4 {
-					if a, err := ledger.TryAcquire(t.Context(), fmt.Sprint("k", i), int64(i)); err != nil || i%2 == 0 && ledger.Release(t.Context(), a.Lease.Domain, a.Lease.Token) != nil {
+					if a, err := ledger.TryAcquire(t.Context(), fmt.Sprint("k", i), int64(i)); err != nil || i%2 == 0 &&
+						ledger.Release(t.Context(), a.Lease.Domain, a.Lease.Token) != nil {
 						t.Fatal(err)
 					}
 				}
@@ -123,7 +125,8 @@ func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 	}
 }
 
-// A lease of the next owner is in the way of one that does not know yet that it has lost the partition. When Grace is over, it asks.
+// A lease of the next owner is in the way of one that does not know yet that it has lost the partition. When Grace is over, it
+// asks.
 func TestFormerOwnerAfterGrace(t *testing.T) {
 	for _, released := range []bool{false, true} {
 		t.Run(fmt.Sprint("released ", released), func(t *testing.T) {
@@ -137,15 +140,21 @@ func TestFormerOwnerAfterGrace(t *testing.T) {
 					}
 					return nil, nil
 				}
-				old := run(t, dispatch.Config{Ledger: p, Source: p, CommitEvery: time.Hour, Handler: func(context.Context, dispatch.Job) error { return nil }})
+				old := run(t, dispatch.Config{
+					Ledger: p, Source: p, CommitEvery: time.Hour,
+					Handler: func(context.Context, dispatch.Job) error { return nil },
+				})
 				synctest.Wait()
-				young := run(t, dispatch.Config{Ledger: ledger, Source: &claim{log}, Observer: seen, Backoff: 20 * time.Minute, Handler: func(_ context.Context, job dispatch.Job) error {
-					if released && job.Lease.RetryCount < 1 {
-						return errLost
-					}
-					time.Sleep(10 * time.Minute)
-					return nil
-				}})
+				young := run(t, dispatch.Config{
+					Ledger: ledger, Source: &claim{log}, Observer: seen, Backoff: 20 * time.Minute,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						if released && job.Lease.RetryCount < 1 {
+							return errLost
+						}
+						time.Sleep(10 * time.Minute)
+						return nil
+					},
+				})
 				synctest.Wait()
 				for range 2 {
 					log.Append("k", nil)
@@ -168,8 +177,8 @@ func TestFormerOwnerAfterGrace(t *testing.T) {
 	}
 }
 
-// An owner is fenced out of a key, and the partition is its own all the same. It goes on with the key when the lease is free: at once if it was
-// given back or its record is done, after Grace if not, and when the source can be asked again.
+// An owner is fenced out of a key, and the partition is its own all the same. It goes on with the key when the lease is free:
+// at once if it was given back or its record is done, after Grace if not, and when the source can be asked again.
 func TestFencedOwnerGoesOn(t *testing.T) {
 	for how, leave := range map[string]func(*lease.Memory, lease.Lease) error{
 		"gives it back": func(ledger *lease.Memory, l lease.Lease) error {
@@ -194,21 +203,24 @@ func TestFencedOwnerGoesOn(t *testing.T) {
 							}
 							return nil, nil
 						}
-						r := run(t, dispatch.Config{Ledger: p, Source: p, Observer: seen, Grace: 10 * time.Second, Handler: func(ctx context.Context, job dispatch.Job) error {
-							defer c.enter(job)()
-							if job.Record.Offset > 0 || began.Swap(true) {
-								return nil
-							}
-							down.Store(away > 0)
-							taken, err := ledger.Reclaim(ctx, "k0", job.Lease.Token)
-							if err == nil {
-								err = leave(ledger, taken)
-							}
-							if err != nil {
-								t.Error(err)
-							}
-							return outcome
-						}})
+						r := run(t, dispatch.Config{
+							Ledger: p, Source: p, Observer: seen, Grace: 10 * time.Second,
+							Handler: func(ctx context.Context, job dispatch.Job) error {
+								defer c.enter(job)()
+								if job.Record.Offset > 0 || began.Swap(true) {
+									return nil
+								}
+								down.Store(away > 0)
+								taken, err := ledger.Reclaim(ctx, "k0", job.Lease.Token)
+								if err == nil {
+									err = leave(ledger, taken)
+								}
+								if err != nil {
+									t.Error(err)
+								}
+								return outcome
+							},
+						})
 						time.Sleep(5 * time.Second)
 						want := 0
 						if how == "dies" || away > 0 {
@@ -238,15 +250,18 @@ func TestFencedOwnerHearsThatItIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), keys(40)
 		var taken lease.Lease
-		r := run(t, dispatch.Config{Ledger: ledger, Source: &claim{log}, CommitEvery: time.Hour, Handler: func(ctx context.Context, job dispatch.Job) (err error) {
-			if job.Record.Offset == 0 {
-				if _, err := (&claim{log}).Committed(ctx); err != nil {
-					t.Error(err)
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: &claim{log}, CommitEvery: time.Hour,
+			Handler: func(ctx context.Context, job dispatch.Job) (err error) {
+				if job.Record.Offset == 0 {
+					if _, err := (&claim{log}).Committed(ctx); err != nil {
+						t.Error(err)
+					}
+					taken, err = ledger.Reclaim(ctx, "k0", job.Lease.Token)
 				}
-				taken, err = ledger.Reclaim(ctx, "k0", job.Lease.Token)
-			}
-			return err
-		}})
+				return err
+			},
+		})
 		if err := r.ended(); !errors.Is(err, dispatch.ErrLost) || errors.Is(err, dispatch.ErrDrain) {
 			t.Errorf("D8: Run returned %v", err)
 		}

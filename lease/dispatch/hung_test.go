@@ -1,6 +1,7 @@
 package dispatch_test
 
-// This file holds D5 and D9 where a handler or a receiver of dead letters does not return: its place is lost, and nobody's turn is.
+// This file holds D5 and D9 where a handler or a receiver of dead letters does not return: its place is lost, and nobody's turn
+// is.
 
 import (
 	"context"
@@ -15,23 +16,27 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Six others are busy and three places are left. The partition of the handler that hangs gets its part of them once that is over its time.
+// Six others are busy and three places are left. The partition of the handler that hangs gets its part of them once that is
+// over its time.
 func TestHungHandlerStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		count := map[string]int{}
 		hang := make(chan struct{})
-		c := consume(t, dispatch.Config{MaxInFlight: 4, AttemptTimeout: time.Minute, Handler: func(_ context.Context, job dispatch.Job) error {
-			if job.Record.Domain == "hung/0" {
-				<-hang
+		c := consume(t, dispatch.Config{
+			MaxInFlight: 4, AttemptTimeout: time.Minute,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				if job.Record.Domain == "hung/0" {
+					<-hang
+					return nil
+				}
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				count[string(job.Record.Payload)]++
 				return nil
-			}
-			time.Sleep(time.Second)
-			mu.Lock()
-			defer mu.Unlock()
-			count[string(job.Record.Payload)]++
-			return nil
-		}})
+			},
+		})
 		c.give(filled(t, "hung", 20))
 		time.Sleep(time.Millisecond)
 		for i := range 6 {
@@ -48,7 +53,8 @@ func TestHungHandlerStarvesNobody(t *testing.T) {
 	})
 }
 
-// Two suspects have no attempt left. The receiver of dead letters never returns from the first that it is told of; the other one's turn comes all the same.
+// Two suspects have no attempt left. The receiver of dead letters never returns from the first that it is told of; the other
+// one's turn comes all the same.
 func TestHungDeadLetterEndsTheTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("a", "b")

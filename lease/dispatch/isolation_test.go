@@ -54,9 +54,9 @@ func TestStuckKeyDelaysOnlyItself(t *testing.T) {
 		mu.Unlock()
 		s := r.Stats()
 		equal(t, "floor", s.Floor, 0)
-		equal(t, "next", s.Next, 3000)
+		equal(t, "next", r.Next(), 3000)
 		equal(t, "buffered", s.Buffered, 20)
-		equal(t, "behind", s.Behind, 2)
+		equal(t, "behind", r.Behind(), 2)
 		close(release)
 		time.Sleep(time.Minute)
 		equal(t, "succeeded", r.Stats().Succeeded, 2000)
@@ -85,13 +85,16 @@ func TestBrokenDomainDelaysOnlyItself(t *testing.T) {
 					return nil, nil
 				}
 				c := newCalls()
-				r := run(t, dispatch.Config{Ledger: p, Source: p, MaxInFlight: 1, Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					if call == "Fail" && job.Record.Offset%10 == 0 && job.Lease.RetryCount == 0 {
-						return errors.New("once")
-					}
-					return nil
-				}})
+				r := run(t, dispatch.Config{
+					Ledger: p, Source: p, MaxInFlight: 1,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						if call == "Fail" && job.Record.Offset%10 == 0 && job.Lease.RetryCount == 0 {
+							return errors.New("once")
+						}
+						return nil
+					},
+				})
 				time.Sleep(time.Second)
 				equal(t, "fine", len(c.of("fine")), 100)
 				equal(t, "floor", r.Stats().Floor, 0)
@@ -121,11 +124,14 @@ func TestHotKey(t *testing.T) {
 		}
 		began := time.Now()
 		c := newCalls()
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, MaxInFlight: 4, MaxBuffered: 100, MaxPerDomain: 10, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			time.Sleep(time.Millisecond)
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: memory(t, 0), Source: log, MaxInFlight: 4, MaxBuffered: 100, MaxPerDomain: 10,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				time.Sleep(time.Millisecond)
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		c.check(t)
@@ -154,13 +160,16 @@ func TestSlowKey(t *testing.T) {
 		for i := range 500 {
 			log.Append(fmt.Sprint("k", i%20), nil)
 		}
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, MaxInFlight: 2, MaxBuffered: 20, MaxPerDomain: 1, Handler: func(_ context.Context, job dispatch.Job) error {
-			time.Sleep(time.Millisecond)
-			if job.Record.Domain == "slow" {
-				time.Sleep(10 * time.Second)
-			}
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: memory(t, 0), Source: log, MaxInFlight: 2, MaxBuffered: 20, MaxPerDomain: 1,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				time.Sleep(time.Millisecond)
+				if job.Record.Domain == "slow" {
+					time.Sleep(10 * time.Second)
+				}
+				return nil
+			},
+		})
 		time.Sleep(5 * time.Second)
 		s := r.Stats()
 		equal(t, "done", s.Succeeded, 500)

@@ -1,6 +1,7 @@
 package dispatch_test
 
-// This file holds D4 and D8 where a drain finds a commit on its way: what a server carries out although nobody waits for it any more.
+// This file holds D4 and D8 where a drain finds a commit on its way: what a server carries out although nobody waits for it any
+// more.
 
 import (
 	"context"
@@ -13,7 +14,8 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// distant is a source whose server takes its time for the first commit that moves the floor, and carries it out even when the caller has gone.
+// distant is a source whose server takes its time for the first commit that moves the floor, and carries it out even when the
+// caller has gone.
 type distant struct {
 	*dispatch.Log
 	takes time.Duration // the first one; the others take a second
@@ -121,10 +123,10 @@ func TestLossCancelsTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &distant{Log: fill("a", "b"), takes: 30 * time.Second}
 		took, err := drained(t, source, func(r *running) error {
-			r.cancel(&dispatch.LostError{Partition: "p", Err: errors.New("somebody else's")})
+			r.cancel(dispatch.Lost("p", errors.New("somebody else's")))
 			return <-r.result
 		})
-		if !is[*dispatch.LostError](err) {
+		if !errors.Is(err, dispatch.ErrLost) {
 			t.Errorf("D8: Run returned %v", err)
 		}
 		equal(t, "took", took, 0)
@@ -145,7 +147,10 @@ func TestDrainEndsAQuestionThatHangs(t *testing.T) {
 		}
 		source := &distant{Log: fill("a", "b"), takes: time.Hour}
 		p.Source = source
-		r := run(t, dispatch.Config{Ledger: p, Source: p, CommitEvery: 10 * time.Second, DrainTimeout: 10 * time.Second, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, CommitEvery: 10 * time.Second, DrainTimeout: 10 * time.Second,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(5 * time.Second)
 		equal(t, "commits sent", source.sentSoFar(), 1)
 		equal(t, "floor", r.Stats().Floor, 1)

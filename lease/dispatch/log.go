@@ -7,12 +7,13 @@ import (
 	"sync"
 )
 
-// Log is a Source in memory. The zero Log is empty and ready. It is safe for concurrent use. It keeps every record.
+// Log is a Source in memory, for tests and for work that need not outlive its process. The zero Log is empty and ready. It is
+// safe for concurrent use. It keeps every record.
 type Log struct {
-	mu        sync.Mutex // guards all below; nothing foreign runs under it
+	mu        sync.Mutex // guards all below; no foreign code runs under it
 	records   []Record
 	committed int64
-	appended  chan struct{} // closed by the next Append; nil while nobody waits
+	appended  chan struct{} // closed by the next Append; nil while no Fetch waits
 }
 
 var (

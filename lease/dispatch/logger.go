@@ -10,17 +10,19 @@ import (
 	"time"
 )
 
-// Logger is an Observer that logs, as "dispatch: GaveUp" with the event's fields. Events that need attention are
-// warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed,
-// CommitFailed, Stalled, and Drained with an error or abandoned records. Started, Succeeded, Skipped and Committed are debug
-// messages; the rest is info. Of each kind at most ten lines a second are written, and left_out counts the events
-// without a line; debug messages are not limited. A panic's stack is part of the line. A handler's error and the
-// domain's name are logged unchanged: keep secrets out of them.
+// NewLogger returns an Observer that writes events to a log, as "dispatch: gave_up" with the event's fields. Events that need
+// attention are warnings: GaveUp, DeadLetterFailed, Fenced, Foreign, CallbackFailed, LedgerError, TakeFailed, FetchFailed,
+// CommitFailed, Stalled, and Drained with an error. Started, Succeeded, Skipped and Committed are debug messages; the rest is
+// info. Of each kind at most ten lines a second are written, and left_out counts the events without a line; debug messages are
+// not limited. A panic's stack is part of the line. A handler's error and the domain's name are logged unchanged: keep secrets
+// out of them.
 //
-// It writes in the goroutine that caused the event, so the work waits for the slog.Handler. One Logger serves any number
-// of dispatchers. It must not be copied.
-type Logger struct {
-	To *slog.Logger // nil: slog.Default()
+// It writes in the goroutine that caused the event, so the work waits for the slog.Handler. One logger serves any number of
+// dispatchers. Nil: slog.Default().
+func NewLogger(to *slog.Logger) Observer { return &logger{to: to, spent: map[Kind]second{}} }
+
+type logger struct {
+	to *slog.Logger
 
 	mu    sync.Mutex // guards all below
 	spent map[Kind]second
@@ -35,9 +37,8 @@ type second struct {
 
 const linesPerSecond = 10
 
-// Observe implements Observer.
-func (l *Logger) Observe(e Event) {
-	ctx, level, to := context.Background(), e.level(), l.To
+func (l *logger) Observe(e Event) {
+	ctx, level, to := context.Background(), e.level(), l.to
 	if to == nil {
 		to = slog.Default()
 	}
@@ -57,7 +58,7 @@ func (l *Logger) Observe(e Event) {
 	if panicked := (*PanicError)(nil); errors.As(e.Err, &panicked) {
 		attrs = append(attrs, slog.String("stack", string(panicked.Stack)))
 	}
-	to.LogAttrs(ctx, level, "dispatch: "+e.Kind.String(), attrs...)
+	to.LogAttrs(ctx, level, "dispatch: "+string(e.Kind), attrs...)
 }
 
 // level is how much an event weighs.
@@ -65,10 +66,10 @@ func (e Event) level() slog.Level {
 	switch e.Kind {
 	case Started, Succeeded, Skipped, Committed:
 		return slog.LevelDebug
-	case GaveUp, DeadLetterFailed, Foreign, Fenced, RateFailed, OwnerFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed, Stalled:
+	case GaveUp, DeadLetterFailed, Foreign, Fenced, CallbackFailed, LedgerError, TakeFailed, FetchFailed, CommitFailed, Stalled:
 		return slog.LevelWarn
 	case Drained:
-		if e.Err != nil || e.Count > 0 {
+		if e.Err != nil {
 			return slog.LevelWarn
 		}
 	}
@@ -76,13 +77,10 @@ func (e Event) level() slog.Level {
 }
 
 // spend takes one of the second's lines, and returns how many events had none since the last line.
-func (l *Logger) spend(kind Kind) (leftOut int, ok bool) {
+func (l *logger) spend(kind Kind) (leftOut int, ok bool) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.spent == nil {
-		l.spent = map[Kind]second{}
-	}
 	s := l.spent[kind]
 	defer func() { l.spent[kind] = s }()
 	if now.Sub(s.began) >= time.Second {
@@ -108,12 +106,15 @@ func (r Record) LogValue() slog.Value {
 
 // LogValue implements slog.LogValuer: the record, the token and the retry count.
 func (j Job) LogValue() slog.Value {
-	return slog.GroupValue(slog.Any("record", j.Record), slog.Uint64("token", uint64(j.Lease.Token)), slog.Int("retry_count", j.Lease.RetryCount))
+	token, retries := slog.Uint64("token", uint64(j.Lease.Token)), slog.Int("retry_count", j.Lease.RetryCount)
+	return slog.GroupValue(slog.Any("record", j.Record), token, retries)
 }
 
 // LogValue implements slog.LogValuer: the partition, the record, the retry count and the error.
 func (l DeadLetter) LogValue() slog.Value {
-	attrs := []slog.Attr{slog.String("partition", l.Partition), slog.Any("record", l.Record), slog.Int("retry_count", l.Lease.RetryCount)}
+	attrs := []slog.Attr{
+		slog.String("partition", l.Partition), slog.Any("record", l.Record), slog.Int("retry_count", l.Lease.RetryCount),
+	}
 	if l.Err != nil {
 		attrs = append(attrs, slog.String("err", l.Err.Error()))
 	}

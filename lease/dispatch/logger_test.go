@@ -31,8 +31,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-func (l *lines) logger(level slog.Level) *dispatch.Logger {
-	return &dispatch.Logger{To: slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))}
+func (l *lines) logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }
 
 // of returns the lines of a kind.
@@ -45,7 +45,7 @@ func (l *lines) of(t testing.TB, kind dispatch.Kind) (found []map[string]any) {
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatal(err)
 		}
-		if line["msg"] == "dispatch: "+kind.String() {
+		if line["msg"] == "dispatch: "+string(kind) {
 			found = append(found, line)
 		}
 	}
@@ -59,7 +59,7 @@ func TestLoggerTellsALife(t *testing.T) {
 		letters := 0
 		h := newHands()
 		c, err := dispatch.NewConsumer(h, dispatch.Config{
-			Observer: all.logger(slog.LevelDebug),
+			Observer: dispatch.NewLogger(all.logger(slog.LevelDebug)),
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				switch {
 				case job.Record.Domain == "panics" && job.Lease.RetryCount == 0:
@@ -95,7 +95,7 @@ func TestLoggerTellsALife(t *testing.T) {
 		equal(t, "died", s.Died, 0)
 		equal(t, "postponed", s.Postponed, 1)
 		equal(t, "dead letters refused", s.DeadLetterFailed, 1)
-		take(&dispatch.LostError{Partition: "orders-3", Err: errDead})
+		take(dispatch.Lost("orders-3", errDead))
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -136,7 +136,7 @@ func TestLoggerTellsALife(t *testing.T) {
 func TestLoggerBoundsAStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all lines
-		logger := all.logger(slog.LevelDebug)
+		logger := dispatch.NewLogger(all.logger(slog.LevelDebug))
 		for range 2 {
 			for i := range int64(25) {
 				logger.Observe(dispatch.Event{Kind: dispatch.LedgerError, Offset: i, Err: errLost})
@@ -158,20 +158,20 @@ func TestLoggerBoundsAStorm(t *testing.T) {
 		equal(t, "of another kind", len(all.of(t, dispatch.Fenced)), 2)
 
 		var some lines
-		logger = some.logger(slog.LevelWarn)
+		logger = dispatch.NewLogger(some.logger(slog.LevelWarn))
 		logger.Observe(dispatch.Event{Kind: dispatch.Drained})
-		logger.Observe(dispatch.Event{Kind: dispatch.Drained, Count: 1})
+		logger.Observe(dispatch.Event{Kind: dispatch.Drained, Err: dispatch.ErrDrain})
 		equal(t, "below the level", len(some.of(t, dispatch.Drained)), 1)
 	})
 }
 
-// The zero Logger writes to the default one.
+// A logger of nil writes to the default one.
 func TestLoggerZero(t *testing.T) {
 	var all lines
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	slog.SetDefault(all.logger(slog.LevelInfo).To)
-	new(dispatch.Logger).Observe(dispatch.Event{Kind: dispatch.Fenced, Name: "p"})
+	slog.SetDefault(all.logger(slog.LevelInfo))
+	dispatch.NewLogger(nil).Observe(dispatch.Event{Kind: dispatch.Fenced, Name: "p"})
 	if found := all.of(t, dispatch.Fenced); len(found) != 1 || found[0]["name"] != "p" {
 		t.Errorf("lines: %v", found)
 	}
@@ -201,7 +201,8 @@ func TestLogsHaveNoPayload(t *testing.T) {
 	}
 }
 
-// Suspects are counted while they wait for their trial and while they are on it, at no other time; one without an attempt left has died.
+// Suspects are counted while they wait for their trial and while they are on it, at no other time; one without an attempt left
+// has died.
 func TestStatsCountSuspects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for attempts, want := range [][]int{{3, 2, 1, 0}, {0, 0, 0, 0}} { // that they have had before
@@ -248,9 +249,12 @@ func TestLostBeforeTaken(t *testing.T) {
 			case time.Since(began) < time.Second:
 				return errLost, nil
 			}
-			return &dispatch.LostError{Partition: "p", Err: errDead}, nil
+			return dispatch.Lost("p", errDead), nil
 		}
-		r := run(t, dispatch.Config{Ledger: p, Source: p, Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, Observer: seen,
+			Handler: func(context.Context, dispatch.Job) error { return nil },
+		})
 		time.Sleep(500 * time.Millisecond)
 		equal(t, "held", r.Stats().Held, false)
 		if err := <-r.result; !errors.Is(err, dispatch.ErrLost) {

@@ -4,145 +4,79 @@ package dispatch
 
 import (
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Kind is the kind of an Event. Zero is not a kind.
-type Kind uint8
+// Kind says what an Event is about, in snake_case as in a log.
+type Kind string
 
+// The kinds of events. Err, Wait, Took and Reason are set where the text names them.
 const (
 	// Started: the handler is about to be called.
-	Started Kind = iota + 1
+	Started Kind = "started"
 	// Succeeded: the handler returned nil, and the ledger has recorded it. Took is the time of handler and ledger.
-	Succeeded
+	Succeeded Kind = "succeeded"
 	// Retrying: the handler failed with Err and will be called again after Wait.
-	Retrying
+	Retrying Kind = "retrying"
 	// Postponed: the handler asked to be called again after Wait, with Later.
-	Postponed
+	Postponed Kind = "postponed"
 	// GaveUp: the handler failed with Err for the last time. ErrDied: its process died.
-	GaveUp
-	// DeadLettered: Config.DeadLetter has accepted the record.
-	DeadLettered
+	GaveUp Kind = "gave_up"
+	// DeadLettered: Config.DeadLetter has accepted the record. Err is the record's last failure.
+	DeadLettered Kind = "dead_lettered"
 	// DeadLetterFailed: Config.DeadLetter failed with Err and is called again after Wait.
-	DeadLetterFailed
+	DeadLetterFailed Kind = "dead_letter_failed"
 	// Skipped: a record that was fetched is done already.
-	Skipped
+	Skipped Kind = "skipped"
 	// Reclaimed: the lease of a former holder was reclaimed.
-	Reclaimed
+	Reclaimed Kind = "reclaimed"
 	// Foreign: another process took a lease after this one had taken the partition. It has Grace; then the Source is asked
-	// whose the partition is.
-	Foreign
-	// Fenced: another process has reclaimed the lease. The Source is asked whose the partition is: if it is still this
-	// Run's, the domain goes on, and if not, Run ends with a *LostError.
-	Fenced
+	// which process owns the partition.
+	Foreign Kind = "foreign"
+	// Fenced: another process has reclaimed the lease, which the ledger reports as Err. The Source is asked which process
+	// owns the partition: if it is still this one, the domain goes on, and if not, Run ends with ErrLost.
+	Fenced Kind = "fenced"
 	// Rejected: Concurrency rejected an attempt with Err. Sent once for each time that a domain has to wait.
-	Rejected
-	// RateFailed: Rate or RateOf panicked, with Err. The attempt does not begin; they are asked again after Wait.
-	RateFailed
-	// OwnerFailed: Owner panicked, with Err. The domain belongs to the owner "".
-	OwnerFailed
+	Rejected Kind = "rejected"
+	// CallbackFailed: Rate, RateOf or Owner panicked, with Err. After a panic of a rate the attempt does not begin, and the
+	// rates are asked again after Wait; after one of Owner the domain belongs to the owner "".
+	CallbackFailed Kind = "callback_failed"
 	// LedgerError: a call of the ledger failed unexpectedly, with Err. It is retried after Wait.
-	LedgerError
-	// TakeFailed: the partition could not be taken, because of Err; retried after Wait.
-	TakeFailed
+	LedgerError Kind = "ledger_error"
+	// TakeFailed: the partition could not be opened or taken, because of Err; retried after Wait.
+	TakeFailed Kind = "take_failed"
 	// FetchFailed: the Source could not read from Offset, because of Err; retried after Wait.
-	FetchFailed
+	FetchFailed Kind = "fetch_failed"
 	// CommitFailed: the Source did not accept the floor Offset, because of Err.
-	CommitFailed
+	CommitFailed Kind = "commit_failed"
 	// Committed: the Source accepted the floor Offset.
-	Committed
-	// Paused: fetching stops, because Count records are buffered.
-	Paused
-	// Resumed: fetching resumes.
-	Resumed
+	Committed Kind = "committed"
 	// Taken: the partition was taken, to be read from Offset on.
-	Taken
-	// Drained: Run is about to return. Offset is the floor, Count the abandoned records, Err the reason why the floor
-	// could not be committed: a *LostError when the partition is lost.
-	Drained
-	// Stalled: records wait, or the partition cannot be taken, and for AttemptTimeout or more nothing has ended. Err is a
-	// *StallError, Offset the floor, Count the records buffered. Sent once in AttemptTimeout while it lasts.
-	Stalled
+	Taken Kind = "taken"
+	// Drained: Run is about to return Err. Offset is the floor.
+	Drained Kind = "drained"
+	// Stalled: records wait, or the partition cannot be taken, and nothing has ended for AttemptTimeout or more. Reason says
+	// why, as Stats.Stalled does; Offset is the floor. Sent once in AttemptTimeout while it lasts.
+	Stalled Kind = "stalled"
 )
-
-// String returns the constant's name. It does not allocate for a defined kind.
-func (k Kind) String() string {
-	switch k {
-	case Started:
-		return "Started"
-	case Succeeded:
-		return "Succeeded"
-	case Retrying:
-		return "Retrying"
-	case Postponed:
-		return "Postponed"
-	case GaveUp:
-		return "GaveUp"
-	case DeadLettered:
-		return "DeadLettered"
-	case DeadLetterFailed:
-		return "DeadLetterFailed"
-	case Skipped:
-		return "Skipped"
-	case Reclaimed:
-		return "Reclaimed"
-	case Foreign:
-		return "Foreign"
-	case Fenced:
-		return "Fenced"
-	case Rejected:
-		return "Rejected"
-	case RateFailed:
-		return "RateFailed"
-	case OwnerFailed:
-		return "OwnerFailed"
-	case LedgerError:
-		return "LedgerError"
-	case TakeFailed:
-		return "TakeFailed"
-	case FetchFailed:
-		return "FetchFailed"
-	case CommitFailed:
-		return "CommitFailed"
-	case Committed:
-		return "Committed"
-	case Paused:
-		return "Paused"
-	case Resumed:
-		return "Resumed"
-	case Taken:
-		return "Taken"
-	case Drained:
-		return "Drained"
-	case Stalled:
-		return "Stalled"
-	}
-	return "Kind(" + strconv.Itoa(int(k)) + ")"
-}
 
 // Event is one event of a dispatcher. Kind says which fields are set.
 type Event struct {
 	Kind       Kind
-	Name       string // Config.Name
+	Name       string // Config.Name, or the name of the Consumer's Partition
 	Domain     string
 	Offset     int64
 	Token      lease.Token
 	RetryCount int
-	Count      int
-	Err        error // a *PanicError carries its stack
+	Reason     string // of Stalled
+	Err        error  // a *PanicError carries its stack
 	Wait       time.Duration
 	Took       time.Duration
 }
 
-// LogValue implements slog.LogValuer: one group with the fields that are set, and always Offset.
-func (e Event) LogValue() slog.Value {
-	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind.String())}, e.attrs()...)...)
-}
-
-// attrs are the fields that are set but for Kind, and Offset.
+// attrs returns the fields that are set, except Kind, and always Offset.
 func (e Event) attrs() []slog.Attr {
 	attrs := make([]slog.Attr, 0, 12)
 	if e.Name != "" {
@@ -158,8 +92,8 @@ func (e Event) attrs() []slog.Attr {
 	if e.RetryCount != 0 {
 		attrs = append(attrs, slog.Int("retry_count", e.RetryCount))
 	}
-	if e.Count != 0 {
-		attrs = append(attrs, slog.Int("count", e.Count))
+	if e.Reason != "" {
+		attrs = append(attrs, slog.String("reason", e.Reason))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("err", e.Err.Error()))
@@ -177,6 +111,12 @@ func (e Event) attrs() []slog.Attr {
 // held; the work waits for it. A panic in it is swallowed and counted. It must be safe for concurrent use and must not
 // call runtime.Goexit.
 type Observer interface{ Observe(Event) }
+
+// observeLease observes e, which is about the record under l.
+func (d *Dispatcher) observeLease(l lease.Lease, e Event) {
+	e.Domain, e.Offset, e.Token = l.Domain, l.Offset, l.Token
+	d.observe(e)
+}
 
 func (d *Dispatcher) observe(e Event) {
 	if d.cfg.Observer == nil {

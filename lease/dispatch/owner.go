@@ -1,42 +1,41 @@
 package dispatch
 
-// This file is one owner's domains in this partition: the runnable ones, and their order.
+// This file is one owner's domains in this partition: the ready ones, and their order.
 
-import (
-	"container/heap"
-	"runtime/debug"
-)
+import "container/heap"
 
-// owner has some of the domains. Records beyond MaxPerOwner are read again later, like those beyond a domain's share: one offset marks them. Guarded by Dispatcher.mu.
+// owner has some of the domains. Records beyond MaxPerOwner are deferred, like those beyond MaxPerDomain: one offset is
+// remembered, from which they are read again. Guarded by Dispatcher.mu.
 type owner struct {
 	name    string
-	line    *line
-	domains int // that are remembered
-	lag
+	waiter  *waiter
+	domains int // remembered
+	deferral
 	buffered int // records in their queues
 
-	bookkeeping byAge // that could go on without an attempt
-	ready       byAge
-	suspects    byAge // that could go on, but one at a time
+	// The ready domains. A suspect runs only while no other does.
+	bookkeeping byOffset // the next step is not an attempt
+	ready       byOffset
+	suspects    byOffset
 }
 
-// attempts: what comes next in dom is a call of the handler.
+// attempts reports whether dom's next step is a call of the handler.
 func (dom *domain) attempts() bool {
 	return dom.stage == leased || dom.stage == fresh && !dom.dead()
 }
 
-// owned returns the owner of that name, new if need be. The lock is held.
-func (d *Dispatcher) owned(name string) *owner {
+// ownerLocked returns the owner of that name, new if need be.
+func (d *Dispatcher) ownerLocked(name string) *owner {
 	o := d.owners[name]
 	if o == nil {
-		o = &owner{name: name, line: d.slots.join(name, &d.share)}
-		o.line.of, o.line.wake = o, func() { go d.useSlot(o.line) }
+		o = &owner{name: name, waiter: d.slots.join(name, &d.account)}
+		o.waiter.domains, o.waiter.wake = o, func() { go d.useSlot(o.waiter) }
 		d.owners[name] = o
 	}
 	return o
 }
 
-// ownerOf returns the owner of a domain: the one without a name if Config.Owner is nil, or panics.
+// ownerOf returns the owner of a domain: "" if Config.Owner is nil or panics.
 func (d *Dispatcher) ownerOf(domain string) (name string) {
 	if d.cfg.Owner == nil {
 		return ""
@@ -44,52 +43,51 @@ func (d *Dispatcher) ownerOf(domain string) (name string) {
 	defer func() {
 		if value := recover(); value != nil {
 			name = ""
-			d.observe(Event{Kind: OwnerFailed, Domain: domain, Err: &PanicError{Value: value, Stack: debug.Stack()}})
+			d.observe(Event{Kind: CallbackFailed, Domain: domain, Err: panicked("Owner", value)})
 		}
 	}()
 	return d.cfg.Owner(domain)
 }
 
-// ownersOf returns the owners of these records' domains; nil if there is only one owner.
+// ownersOf returns the owners of these records' domains; nil without a Config.Owner.
 func (d *Dispatcher) ownersOf(records []Record) map[string]string {
 	if d.cfg.Owner == nil {
 		return nil
 	}
-	of := map[string]string{}
+	owners := map[string]string{}
 	for _, r := range records {
-		if _, known := of[r.Domain]; !known {
-			of[r.Domain] = d.ownerOf(r.Domain)
+		if _, known := owners[r.Domain]; !known {
+			owners[r.Domain] = d.ownerOf(r.Domain)
 		}
 	}
-	return of
+	return owners
 }
 
-// forget forgets a domain in which nothing is left to remember, and its owner with the last one. The lock is held.
-func (d *Dispatcher) forget(dom *domain) {
+// forgetLocked deletes an empty domain, and its owner with the last one.
+func (d *Dispatcher) forgetLocked(dom *domain) {
 	delete(d.domains, dom.name)
-	if dom.of.domains--; dom.of.empty() {
-		d.forgetOwner(dom.of)
+	if dom.owner.domains--; dom.owner.empty() {
+		d.forgetOwnerLocked(dom.owner)
 	}
 }
 
-// empty: nothing of o is left to remember.
-func (o *owner) empty() bool { return o.domains == 0 && !o.behind && o.name != "" }
+// empty reports whether o may be forgotten.
+func (o *owner) empty() bool { return o.domains == 0 && !o.deferred && o.name != "" }
 
-// forgetOwner forgets an owner. The lock is held.
-func (d *Dispatcher) forgetOwner(o *owner) {
-	o.line.leave()
+func (d *Dispatcher) forgetOwnerLocked(o *owner) {
+	o.waiter.leave()
 	delete(d.owners, o.name)
 }
 
-// wants: the records of o that were put off are read again when half of its share is free. The lock is held.
-func (d *Dispatcher) wants(o *owner) bool {
-	return o.behind && o.buffered <= d.cfg.MaxPerOwner/2
+// wantsReread reports whether the deferred records of o are to be read now: when half of MaxPerOwner is free.
+func (o *owner) wantsReread(cfg Config) bool {
+	return o.deferred && o.buffered <= cfg.MaxPerOwner/2
 }
 
-// push has a domain wait for a slot. The lock is held.
+// push makes a domain ready: it waits for a slot.
 func (o *owner) push(dom *domain) {
 	dom.state = ready
-	dom.key, _ = dom.low()
+	dom.priority, _ = dom.low()
 	switch {
 	case !dom.attempts():
 		heap.Push(&o.bookkeeping, dom)
@@ -100,35 +98,37 @@ func (o *owner) push(dom *domain) {
 	}
 }
 
-// requestSlot queues o for a slot if one of its domains needs nothing else. The lock is held.
-func (d *Dispatcher) requestSlot(o *owner) {
-	if len(o.bookkeeping) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.trial == nil && !d.trialElsewhere {
-		o.line.request(len(o.bookkeeping) > 0)
+// requestSlotLocked asks for a slot if a domain of o lacks nothing else.
+func (d *Dispatcher) requestSlotLocked(o *owner) {
+	if len(o.bookkeeping) > 0 || len(o.ready) > 0 || len(o.suspects) > 0 && d.onTrial == nil && !d.trialElsewhere {
+		o.waiter.request(len(o.bookkeeping) > 0)
 	}
 }
 
-// requestForSuspects is requestSlot for the owners that have suspects. The lock is held.
-func (d *Dispatcher) requestForSuspects() {
+// requestForSuspectsLocked asks for slots for the owners that have suspects.
+func (d *Dispatcher) requestForSuspectsLocked() {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
-			d.requestSlot(o)
+			d.requestSlotLocked(o)
 		}
 	}
 }
 
-// next takes out the domain of o that is next, nil if there is none: one without an attempt to make, or else the one with the lowest offset, of the suspects only
-// while none is on trial; a suspect whose partition's turn has come is before all. The lock is held.
-func (d *Dispatcher) next(o *owner) *domain {
+// nextDomainLocked removes the next domain of o from its heap and returns it, nil if there is none: one whose step is not an
+// attempt, or else the one with the lowest offset. A suspect is next only while none is on trial, and before all others when
+// this partition has been granted the trial.
+func (d *Dispatcher) nextDomainLocked(o *owner) *domain {
 	from := &o.ready
 	if len(o.bookkeeping) > 0 {
 		from = &o.bookkeeping
-	} else if d.trial == nil && len(o.suspects) > 0 && (d.granted || len(o.ready) == 0 || o.suspects[0].key < o.ready[0].key) {
-		took := 0
-		if !d.granted {
-			took, _ = d.trials.take(1)
+	} else if d.onTrial == nil && len(o.suspects) > 0 &&
+		(d.trialGranted || len(o.ready) == 0 || o.suspects[0].priority < o.ready[0].priority) {
+		acquired := 0
+		if !d.trialGranted {
+			acquired, _ = d.trials.acquire(1)
 		}
-		if d.granted || took > 0 {
-			from, d.granted = &o.suspects, false
+		if d.trialGranted || acquired > 0 {
+			from, d.trialGranted = &o.suspects, false
 		} else {
 			d.trialElsewhere = true
 		}
@@ -137,46 +137,46 @@ func (d *Dispatcher) next(o *owner) *domain {
 		return nil
 	}
 	dom := heap.Pop(from).(*domain)
-	dom.state, dom.paced, dom.asks = working, false, from != &o.bookkeeping
+	dom.state, dom.paced, dom.needsRate = working, false, from != &o.bookkeeping
 	if from == &o.suspects {
-		d.trial = dom
+		d.onTrial = dom
 	}
 	return dom
 }
 
-// use takes out the domain that a slot goes to. Without one it gives the slot back. The lock is held.
-func (d *Dispatcher) use(l *line) *domain {
-	for l != nil {
-		if dom := d.next(l.of); dom != nil {
-			d.requestSlot(l.of)
+// domainForSlotLocked returns the domain that a granted slot is for, now working. Without one it releases the slot.
+func (d *Dispatcher) domainForSlotLocked(w *waiter) *domain {
+	for w != nil {
+		if dom := d.nextDomainLocked(w.domains); dom != nil {
+			d.requestSlotLocked(w.domains)
 			return dom
 		}
-		l.answered(false, 0)
-		l = l.give(0)
+		w.rateAnswered(false, 0)
+		w = w.release(0)
 	}
 	return nil
 }
 
-// emptyLines takes out all that waits for a slot. The lock is held.
-func (d *Dispatcher) emptyLines() {
+// clearReadyLocked empties the heaps of all owners.
+func (d *Dispatcher) clearReadyLocked() {
 	for _, o := range d.owners {
 		o.bookkeeping, o.ready, o.suspects = nil, nil, nil
 	}
 }
 
-// leaveLines removes all owners of this partition from the queue for slots.
-func (d *Dispatcher) leaveLines() {
+// leaveSlots removes all owners of this partition from the queue for slots.
+func (d *Dispatcher) leaveSlots() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.owners {
-		o.line.leave()
+		o.waiter.leave()
 	}
 }
 
-// useSlot uses a slot that was waited for.
-func (d *Dispatcher) useSlot(l *line) {
+// useSlot works with a slot that was granted to w.
+func (d *Dispatcher) useSlot(w *waiter) {
 	d.mu.Lock()
-	dom := d.use(l)
+	dom := d.domainForSlotLocked(w)
 	if dom != nil {
 		d.active++
 	}

@@ -73,10 +73,13 @@ func TestTakingFencesAndGoesOn(t *testing.T) {
 		p := &process{Ledger: ledger, Source: log}
 		c := newCalls()
 		began := time.Now()
-		cfg := dispatch.Config{Ledger: p, Source: p, Backoff: time.Second, MaxBackoff: time.Hour, DrainTimeout: time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			return errors.New("never")
-		}}
+		cfg := dispatch.Config{
+			Ledger: p, Source: p, Backoff: time.Second, MaxBackoff: time.Hour, DrainTimeout: time.Millisecond,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return errors.New("never")
+			},
+		}
 		r := run(t, cfg) // attempts at 0, 1, 3, 7 s
 		time.Sleep(8 * time.Second)
 		p.kill()
@@ -110,8 +113,8 @@ func TestTakingFencesAndGoesOn(t *testing.T) {
 	})
 }
 
-// Rebalance: the partition moves while a handler runs, and the source does not know it. The old owner is fenced out where it was at work, and
-// commits nothing that is not done. Then both work on it, and each record is done once.
+// Rebalance: the partition moves while a handler runs, and the source does not know it. The old owner is fenced out where it
+// was at work, and commits nothing that is not done. Then both work on it, and each record is done once.
 func TestRebalanceWithLateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), new(dispatch.Log)
@@ -134,19 +137,25 @@ func TestRebalanceWithLateOwner(t *testing.T) {
 		}
 		var refused error
 		seen := &events{}
-		old := run(t, dispatch.Config{Name: "old", Ledger: ledger, Source: log, Observer: seen, MaxBuffered: 16, Handler: func(_ context.Context, job dispatch.Job) error {
-			if job.Record.Offset == 4 {
-				<-hang
-				refused = write(job)
-				return nil
-			}
-			return write(job)
-		}})
+		old := run(t, dispatch.Config{
+			Name: "old", Ledger: ledger, Source: log, Observer: seen, MaxBuffered: 16,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				if job.Record.Offset == 4 {
+					<-hang
+					refused = write(job)
+					return nil
+				}
+				return write(job)
+			},
+		})
 		time.Sleep(time.Second)
 		equal(t, "the old one's floor", old.Stats().Floor, 4)
 		hanging, _ := ledger.Inspect(context.Background(), "k0")
 
-		young := run(t, dispatch.Config{Name: "new", Ledger: ledger, Source: log, Grace: 5 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error { return write(job) }})
+		young := run(t, dispatch.Config{
+			Name: "new", Ledger: ledger, Source: log, Grace: 5 * time.Second,
+			Handler: func(_ context.Context, job dispatch.Job) error { return write(job) },
+		})
 		time.Sleep(time.Minute)
 		equal(t, "reclaimed", young.Stats().Reclaimed, 1)
 		equal(t, "the new one's floor", young.Stats().Committed, 40)
@@ -156,7 +165,8 @@ func TestRebalanceWithLateOwner(t *testing.T) {
 			t.Error("D6: the register took a write with a token that was reclaimed")
 		}
 		told := seen.of(dispatch.Fenced)
-		if len(told) != 1 || told[0].Domain != "k0" || told[0].Offset != 4 || told[0].Token != hanging.Lease.Token || !errors.Is(told[0].Err, lease.ErrLeaseNotFound) {
+		if len(told) != 1 || told[0].Domain != "k0" || told[0].Offset != 4 || told[0].Token != hanging.Lease.Token ||
+			!errors.Is(told[0].Err, lease.ErrLeaseNotFound) {
 			t.Errorf("D6: told: %+v", told)
 		}
 		for i := range 100 { // more work, for both
@@ -185,10 +195,13 @@ func TestForeignLeaseGetsGrace(t *testing.T) {
 			ledger, log := memory(t, 3), fill("x")
 			seen := &events{}
 			c := newCalls()
-			r := run(t, dispatch.Config{Ledger: ledger, Source: log, Observer: seen, Grace: 10 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			}})
+			r := run(t, dispatch.Config{
+				Ledger: ledger, Source: log, Observer: seen, Grace: 10 * time.Second,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					defer c.enter(job)()
+					return nil
+				},
+			})
 			synctest.Wait()
 			ctx := context.Background()
 			late, err := ledger.TryAcquire(ctx, "k", 1)
@@ -248,7 +261,8 @@ func TestForeignLeaseGivenUp(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		same(t, "k", c.of("k"), 2)
-		if len(letters) != 1 || letters[0].Record.Offset != 1 || string(letters[0].Record.Payload) != "it" || !errors.Is(letters[0].Err, dispatch.ErrDied) {
+		if len(letters) != 1 || letters[0].Record.Offset != 1 || string(letters[0].Record.Payload) != "it" ||
+			!errors.Is(letters[0].Err, dispatch.ErrDied) {
 			t.Errorf("letters: %+v", letters)
 		}
 		equal(t, "floor", r.Stats().Floor, 3)

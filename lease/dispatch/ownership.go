@@ -27,7 +27,7 @@ type Partition struct {
 type Ownership interface {
 	// Hold joins the group and calls work, in a new goroutine, for every partition that this member gets, until ctx is
 	// done or the membership cannot go on, which is the error. The context of work ends when the partition is to be
-	// given back; its cause is a *LostError when the partition is gone already. A partition is assigned to another
+	// given back; its cause is an ErrLost (see Lost) when the partition is gone already. A partition is assigned to another
 	// member only after work has returned, unless it was lost. A partition whose work returns early is given back. Hold
 	// returns when every work has.
 	Hold(ctx context.Context, work func(ctx context.Context, partition Partition)) error

@@ -14,19 +14,22 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// confluentinc/parallel-consumer #857: after a rebalance the records of a partition that the same process still had, or had again, were taken for those of another
-// owner and skipped, and the partition stood still until a restart.
+// confluentinc/parallel-consumer #857: after a rebalance the records of a partition that the same process still had, or had
+// again, were taken for those of another owner and skipped, and the partition stood still until a restart.
 func TestPeer_ParallelConsumerStandsStillAfterARebalance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records = 40
 		p := filled(t, "p", records)
-		c := consume(t, dispatch.Config{MaxInFlight: 3, MaxBuffered: 12, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
-			time.Sleep(70 * time.Millisecond)
-			if job.Lease.RetryCount == 0 && job.Record.Offset%2 == 0 {
-				return errors.New("once") // so that it is in its pause when the partition goes
-			}
-			return nil
-		}})
+		c := consume(t, dispatch.Config{
+			MaxInFlight: 3, MaxBuffered: 12, CommitEvery: 10 * time.Millisecond,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				time.Sleep(70 * time.Millisecond)
+				if job.Lease.RetryCount == 0 && job.Record.Offset%2 == 0 {
+					return errors.New("once") // so that it is in its pause when the partition goes
+				}
+				return nil
+			},
+		})
 		for i := range 12 { // it goes in the middle of its work, and comes back at once
 			take := c.give(p)
 			time.Sleep(100 * time.Millisecond)
@@ -45,27 +48,30 @@ func TestPeer_ParallelConsumerStandsStillAfterARebalance(t *testing.T) {
 	})
 }
 
-// confluentinc/parallel-consumer #909 (seen as #875): a record that was read again lay below the stale one of an assignment that had ended, and was never handled; the floor
-// stood before it.
+// confluentinc/parallel-consumer #909 (seen as #875): a record that was read again lay below the stale one of an assignment
+// that had ended, and was never handled; the floor stood before it.
 func TestPeer_ParallelConsumerStaleRecordHidesItsSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records = 20
 		p, hang := filled(t, "p", records), make(chan struct{})
 		var mu sync.Mutex
 		ran, first := map[string]int{}, true
-		c := consume(t, dispatch.Config{MaxInFlight: records, DrainTimeout: time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
-			mu.Lock()
-			ran[job.Record.Domain]++
-			old := first
-			mu.Unlock()
-			if old && job.Record.Offset%2 == 0 {
-				<-hang // it outlives its assignment
-			}
-			return nil
-		}})
+		c := consume(t, dispatch.Config{
+			MaxInFlight: records, DrainTimeout: time.Second,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				mu.Lock()
+				ran[job.Record.Domain]++
+				old := first
+				mu.Unlock()
+				if old && job.Record.Offset%2 == 0 {
+					<-hang // it outlives its assignment
+				}
+				return nil
+			},
+		})
 		take := c.give(p)
 		time.Sleep(100 * time.Millisecond)
-		take(&dispatch.LostError{Partition: "p"})
+		take(dispatch.Lost("p", nil))
 		mu.Lock()
 		first = false
 		mu.Unlock()
@@ -93,12 +99,15 @@ func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 			log.Append(fmt.Sprint("k", i), nil)
 		}
 		p := &process{Ledger: memory(t, 3), Source: log}
-		r := run(t, dispatch.Config{Ledger: p, Source: p, MaxInFlight: 30, CommitEvery: time.Millisecond, DrainTimeout: time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
-			if job.Record.Offset >= 10 {
-				<-release
-			}
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: p, Source: p, MaxInFlight: 30, CommitEvery: time.Millisecond, DrainTimeout: time.Second,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				if job.Record.Offset >= 10 {
+					<-release
+				}
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		p.kill()
 		_ = r.stop()
@@ -107,10 +116,13 @@ func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 		}
 		close(release)
 		c := newCalls()
-		next := run(t, dispatch.Config{Ledger: memory(t, 3), Source: log, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			return nil
-		}})
+		next := run(t, dispatch.Config{
+			Ledger: memory(t, 3), Source: log,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		next.mustStop(t)
 		for i := 10; i < 30; i++ {
@@ -119,7 +131,8 @@ func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 	})
 }
 
-// redpanda-data/connect #4477, on franz-go's marks: a handler that ended after its partition had been revoked had its offset committed all the same, over the new owner's.
+// redpanda-data/connect #4477, on franz-go's marks: a handler that ended after its partition had been revoked had its offset
+// committed all the same, over the new owner's.
 func TestPeer_FranzGoCommitAfterRevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, release := new(dispatch.Log), make(chan struct{})
@@ -133,7 +146,8 @@ func TestPeer_FranzGoCommitAfterRevocation(t *testing.T) {
 			}
 			return nil, nil
 		}
-		d, err := dispatch.New(dispatch.Config{Ledger: p, Source: p, DeadLetter: dispatch.Discard, CommitEvery: time.Millisecond, DrainTimeout: time.Minute,
+		d, err := dispatch.New(dispatch.Config{Ledger: p, Source: p, DeadLetter: dispatch.Discard,
+			CommitEvery: time.Millisecond, DrainTimeout: time.Minute,
 			Handler: func(context.Context, dispatch.Job) error { <-release; return nil }})
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +159,7 @@ func TestPeer_FranzGoCommitAfterRevocation(t *testing.T) {
 		p.mu.Lock()
 		gone = true
 		p.mu.Unlock()
-		end(&dispatch.LostError{Partition: "p"})
+		end(dispatch.Lost("p", nil))
 		time.Sleep(time.Second)
 		close(release)
 		<-result

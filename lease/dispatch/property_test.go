@@ -26,8 +26,8 @@ const (
 	nuisances
 )
 
-// The model is one queue: with a place left over for them, those who are no nuisance need no longer than one after the other, however many
-// nuisances there are, as long as those together leave room.
+// The model is one queue: with a place left over for them, those who are no nuisance need no longer than one after the other,
+// however many nuisances there are, as long as those together leave room.
 func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SliceOfN(rapid.IntRange(0, nuisances-1), 0, 6).Draw(rt, "nuisances")
@@ -39,7 +39,8 @@ func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 				places++
 			}
 		}
-		order := rapid.SliceOfN(rapid.IntRange(0, len(kinds)+4), 1, 200).Draw(rt, "order") // of keys: first the nuisances, then five others
+		// of keys: first the nuisances, then five others
+		order := rapid.SliceOfN(rapid.IntRange(0, len(kinds)+4), 1, 200).Draw(rt, "order")
 		var wrong string
 		synctest.Test(t, func(t *testing.T) {
 			log, others := new(dispatch.Log), 0
@@ -67,7 +68,8 @@ func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 			var mu sync.Mutex
 			done, last := 0, began
 			r := run(t, dispatch.Config{
-				Ledger: p, Source: p, MaxInFlight: places, MaxPerDomain: share, MaxBuffered: share*len(kinds) + max(share, spare), Backoff: 5 * time.Second, MaxBackoff: 5 * time.Second,
+				Ledger: p, Source: p, MaxInFlight: places, MaxPerDomain: share, MaxBuffered: share*len(kinds) + max(share,
+					spare), Backoff: 5 * time.Second, MaxBackoff: 5 * time.Second,
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					switch of(job.Record.Domain) {
 					case stuck:
@@ -105,8 +107,8 @@ func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 	})
 }
 
-// The model is an instant: from it on nothing begins and nothing is committed, and Run ends with a *LostError as soon as all that runs has ended, or the time
-// for that is over.
+// The model is an instant: from it on nothing begins and nothing is committed, and Run ends with ErrLost as soon as all that
+// runs has ended, or the time for that is over.
 func TestPropertyNothingAfterTheLoss(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		keys := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 60).Draw(rt, "keys")
@@ -120,7 +122,7 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 			for _, key := range keys {
 				log.Append(fmt.Sprint("k", key), nil)
 			}
-			loss := &dispatch.LostError{Partition: "p", Err: errLost}
+			loss := dispatch.Lost("p", errLost)
 			began := time.Now()
 			var mu sync.Mutex
 			var said time.Time // zero: not yet
@@ -146,7 +148,8 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 				}
 				return nil, nil
 			}
-			cfg := dispatch.Config{Ledger: p, Source: p, DeadLetter: dispatch.Discard, MaxInFlight: 4, DrainTimeout: time.Minute, CommitEvery: 10 * time.Millisecond,
+			cfg := dispatch.Config{Ledger: p, Source: p, DeadLetter: dispatch.Discard, MaxInFlight: 4,
+				DrainTimeout: time.Minute, CommitEvery: 10 * time.Millisecond,
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					mu.Lock()
 					note("record %d begins %v after the loss", job.Record.Offset, time.Since(said))
@@ -197,9 +200,8 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 			err = <-result
 			mu.Lock()
 			defer mu.Unlock()
-			var told *dispatch.LostError
 			switch {
-			case !errors.As(err, &told) || told.Partition != "p" || !errors.Is(err, errLost):
+			case !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, errLost):
 				wrong = fmt.Sprintf("D8: Run of a partition that is lost: %v", err)
 			case late != "":
 				wrong = "D8: " + late

@@ -1,11 +1,8 @@
 package dispatch
 
-// This file bounds how fast attempts begin (D10): when a Rate is called, and how its invalid results are treated.
+// This file limits the rate of attempts (D10): when a Rate is called, and what its results mean.
 
-import (
-	"runtime/debug"
-	"time"
-)
+import "time"
 
 // Rate bounds how fast attempts begin, of all domains or of one. A *rate.Limiter of golang.org/x/time becomes a Rate by
 // two short methods, see examples/rates. It is asked right before an attempt that has a slot, and never blocks an
@@ -20,14 +17,15 @@ type Rate interface {
 }
 
 const (
-	// longestDelay is when a rate that says never, or that was changed meanwhile, is asked again.
+	// longestDelay bounds the time until a rate is asked again: it may say never, or be changed meanwhile.
 	longestDelay = time.Minute
-	// shortestDelay is when one is asked again that has let an attempt go and takes none.
+	// shortestDelay is the time until a rate is asked again whose Delay is 0 and whose Take is false.
 	shortestDelay = time.Millisecond
 )
 
-// pace asks the rates for an attempt in dom, its own before that of all, which is not asked in vain then. Nothing is counted unless both let it go, but for
-// one that others take from in between. One of the two is above 0 if it has to wait: for its own rate, or for that of all.
+// pace asks the rates whether an attempt in dom may begin. RateOf's is asked before Config.Rate, whose attempts are not taken
+// in vain then. Neither counts an attempt unless both admit it, except when others take from RateOf's rate in between. If the
+// attempt has to wait, own is above 0 for RateOf's rate, or all for Config.Rate.
 func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 	if d.cfg.RateOf == nil && d.cfg.Rate == nil {
 		return 0, 0
@@ -36,7 +34,7 @@ func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 		if value := recover(); value != nil {
 			dom.errorsInRow++
 			own, all = max(d.cfg.errorPause(dom.errorsInRow), shortestDelay), 0
-			d.observe(Event{Kind: RateFailed, Domain: dom.name, Err: &PanicError{Value: value, Stack: debug.Stack()}, Wait: own})
+			d.observe(Event{Kind: CallbackFailed, Domain: dom.name, Err: panicked("Rate or Config.RateOf", value), Wait: own})
 		}
 	}()
 	now := time.Now()
@@ -53,7 +51,7 @@ func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 	return delay(rate, now, true), 0
 }
 
-// delay is how long a rate has an attempt wait. With take it counts the attempt if that is 0.
+// delay returns how long a rate makes an attempt wait. With take, the rate counts an attempt that need not wait.
 func delay(r Rate, now time.Time, take bool) time.Duration {
 	if r == nil {
 		return 0

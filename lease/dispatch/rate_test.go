@@ -1,6 +1,7 @@
 package dispatch_test
 
-// This file holds D10: rates of all and of each domain, held against a naive token bucket in virtual time; and what a Rate must not break.
+// This file holds D10: rates of all and of each domain, held against a naive token bucket in virtual time; and what a Rate must
+// not break.
 
 import (
 	"context"
@@ -68,7 +69,8 @@ type attempt struct {
 	began, ended time.Time
 }
 
-// tokens is how much a bucket holds just before at, which was full once and from which these were taken: the most that any explanation allows.
+// tokens is how much a bucket holds just before at, which was full once and from which these were taken: the most that any
+// explanation allows.
 func tokens(taken []time.Time, at time.Time, period time.Duration, burst int) float64 {
 	have, last := float64(burst), time.Time{}
 	for _, t := range taken {
@@ -86,7 +88,8 @@ func tokens(taken []time.Time, at time.Time, period time.Duration, burst int) fl
 	return min(float64(burst), have+float64(at.Sub(last))/float64(period))
 }
 
-// No attempt begins faster than a rate says, retries and records of other partitions included; none waits without a reason; and the order of keys stays.
+// No attempt begins faster than a rate says, retries and records of other partitions included; none waits without a reason; and
+// the order of keys stays.
 func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 	attempts := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -94,16 +97,18 @@ func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 			partitions = rapid.IntRange(1, 3).Draw(rt, "partitions")
 			keys       = rapid.IntRange(1, 8).Draw(rt, "keys")
 			slots      = rapid.IntRange(1, 6).Draw(rt, "places")
-			period     = time.Duration(rapid.SampledFrom([]int{0, 1, 7, 40, 300}).Draw(rt, "period of all, ms")) * time.Millisecond
-			burst      = rapid.IntRange(1, 5).Draw(rt, "burst of all")
-			keyPeriod  = time.Duration(rapid.SampledFrom([]int{0, 10, 100, 2000}).Draw(rt, "period of a key, ms")) * time.Millisecond
-			keyBurst   = rapid.IntRange(1, 3).Draw(rt, "burst of a key")
-			owners     = rapid.IntRange(0, 3).Draw(rt, "owners")
-			n          = rapid.IntRange(1, 80).Draw(rt, "records")
-			took       = rapid.SliceOfN(rapid.IntRange(0, 90), n, n).Draw(rt, "took, ms")
-			fails      = rapid.SliceOfN(rapid.SampledFrom([]int{0, 0, 0, 1, 2}), n, n).Draw(rt, "fails")
-			gaps       = rapid.SliceOfN(rapid.SampledFrom([]int{0, 0, 0, 15, 400}), n, n).Draw(rt, "gaps, ms")
-			where      = rapid.SliceOfN(rapid.IntRange(0, partitions*keys-1), n, n).Draw(rt, "where")
+			period     = time.Duration(rapid.SampledFrom([]int{0, 1, 7, 40, 300}).Draw(rt,
+				"period of all, ms")) * time.Millisecond
+			burst     = rapid.IntRange(1, 5).Draw(rt, "burst of all")
+			keyPeriod = time.Duration(rapid.SampledFrom([]int{0, 10, 100, 2000}).Draw(rt,
+				"period of a key, ms")) * time.Millisecond
+			keyBurst = rapid.IntRange(1, 3).Draw(rt, "burst of a key")
+			owners   = rapid.IntRange(0, 3).Draw(rt, "owners")
+			n        = rapid.IntRange(1, 80).Draw(rt, "records")
+			took     = rapid.SliceOfN(rapid.IntRange(0, 90), n, n).Draw(rt, "took, ms")
+			fails    = rapid.SliceOfN(rapid.SampledFrom([]int{0, 0, 0, 1, 2}), n, n).Draw(rt, "fails")
+			gaps     = rapid.SliceOfN(rapid.SampledFrom([]int{0, 0, 0, 15, 400}), n, n).Draw(rt, "gaps, ms")
+			where    = rapid.SliceOfN(rapid.IntRange(0, partitions*keys-1), n, n).Draw(rt, "where")
 		)
 		const backoff = 50 * time.Millisecond
 		var (
@@ -113,7 +118,7 @@ func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 			waiting = map[string][]time.Time{}
 		)
 		synctest.Test(t, func(t *testing.T) {
-			cfg := dispatch.Config{MaxInFlight: slots, Backoff: backoff, MaxBackoff: backoff, Rand: func() float64 { return 0 }}
+			cfg := dispatch.Config{MaxInFlight: slots, Backoff: backoff, MaxBackoff: backoff}
 			if period > 0 {
 				cfg.Rate = &bucket{period: period, burst: burst}
 			}
@@ -214,8 +219,8 @@ func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 		}
 		slices.SortFunc(moments, time.Time.Compare)
 		for _, a := range all {
-			// From when it was free until it began, there was something that kept it. Less and less does from one moment to the next, so it is
-			// enough to look at the end of each such time.
+			// From when it was free until it began, there was something that kept it. Less and less does from one moment to the
+			// next, so it is enough to look at the end of each such time.
 			for _, m := range append(moments, a.began) {
 				if !m.After(a.free) || m.After(a.began) {
 					continue
@@ -232,7 +237,8 @@ func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 				case period > 0 && tokens(begins, m, period, burst)-float64(m.Sub(before))/float64(period) < 1:
 				case keyPeriod > 0 && tokens(of[a.domain], m, keyPeriod, keyBurst)-float64(m.Sub(before))/float64(keyPeriod) < 1:
 				default:
-					rt.Errorf("D10: idle: %d of %s, free since %v, began %v later, and nothing kept it %v after", a.offset, a.domain, a.free, a.began.Sub(a.free), m.Sub(a.free))
+					rt.Errorf("D10: idle: %d of %s, free since %v, began %v later, and nothing kept it %v after",
+						a.offset, a.domain, a.free, a.began.Sub(a.free), m.Sub(a.free))
 				}
 			}
 		}
@@ -240,7 +246,8 @@ func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 	t.Logf("%d attempts", attempts)
 }
 
-// What waits for a rate holds no place, no lease and no goroutine, and is not asked about until its time has come. Outcomes and dead letters are no attempts.
+// What waits for a rate holds no place, no lease and no goroutine, and is not asked about until its time has come. Outcomes and
+// dead letters are no attempts.
 func TestWaitingHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("slow", "slow", "bad", "bad", "quick", "quick")
@@ -299,19 +306,23 @@ func TestWaitingHoldsNothing(t *testing.T) {
 	})
 }
 
-// While the rate of all lets nothing go, who is waiting counts as such; a dead letter goes out; a drain ends at once, and starts nothing.
+// While the rate of all lets nothing go, who is waiting counts as such; a dead letter goes out; a drain ends at once, and
+// starts nothing.
 func TestDrainEndsTheWait(t *testing.T) {
 	for _, how := range []string{"drained", "lost"} {
 		synctest.Test(t, func(t *testing.T) {
 			all := &bucket{period: time.Hour, burst: 2}
 			count := map[string]int{}
 			var mu sync.Mutex
-			c := consume(t, dispatch.Config{Rate: all, DrainTimeout: time.Hour, CommitEvery: time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
-				mu.Lock()
-				defer mu.Unlock()
-				count[string(job.Record.Payload)]++
-				return nil
-			}})
+			c := consume(t, dispatch.Config{
+				Rate: all, DrainTimeout: time.Hour, CommitEvery: time.Second,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					mu.Lock()
+					defer mu.Unlock()
+					count[string(job.Record.Payload)]++
+					return nil
+				},
+			})
 			a, b := filled(t, "a", 3), filled(t, "b", 0)
 			takeA := c.give(a)
 			c.give(b)
@@ -325,7 +336,7 @@ func TestDrainEndsTheWait(t *testing.T) {
 			began := time.Now()
 			var cause error
 			if how == "lost" {
-				cause = &dispatch.LostError{Partition: "a"}
+				cause = dispatch.Lost("a", nil)
 			}
 			takeA(cause)
 			equal(t, "the drain took", time.Since(began), 0)
@@ -353,12 +364,15 @@ func TestTheRateIsShared(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			count := map[string]int{}
 			var mu sync.Mutex
-			cfg := dispatch.Config{Rate: &bucket{period: time.Second, burst: 1}, Handler: func(_ context.Context, job dispatch.Job) error {
-				mu.Lock()
-				defer mu.Unlock()
-				count[ownerOf(job.Record.Domain)]++
-				return nil
-			}}
+			cfg := dispatch.Config{
+				Rate: &bucket{period: time.Second, burst: 1},
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					mu.Lock()
+					defer mu.Unlock()
+					count[ownerOf(job.Record.Domain)]++
+					return nil
+				},
+			}
 			if what == "owners" {
 				cfg.Owner = ownerOf
 			}
@@ -388,7 +402,8 @@ func TestTheRateIsShared(t *testing.T) {
 	}
 }
 
-// An attempt that the ledger does not let begin has spent what it took: nobody knows it to be free again, and no attempt may be too fast.
+// An attempt that the ledger does not let begin has spent what it took: nobody knows it to be free again, and no attempt may be
+// too fast.
 func TestSpentWithoutABeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &process{Ledger: memory(t, 3), Source: fill("k")}
@@ -526,7 +541,7 @@ func TestNonsense(t *testing.T) {
 					if asked := asked.Load(); asked > 3*10*1000+10 { // one millisecond after the other, at worst
 						t.Errorf("D10: asked %d times", asked)
 					}
-					told := seen.of(dispatch.RateFailed)
+					told := seen.of(dispatch.CallbackFailed)
 					equal(t, "told", len(told) > 0, c.told)
 					for _, e := range told {
 						if !is[*dispatch.PanicError](e.Err) || e.Domain != "odd" || e.Wait <= 0 {

@@ -1,6 +1,7 @@
 package dispatch_test
 
-// This file is about readings: hot keys cost at most one more, and a record that none of them brings is not waited for; all in virtual time.
+// This file is about readings: hot keys cost at most one more, and a record that none of them brings is not waited for; all in
+// virtual time.
 
 import (
 	"context"
@@ -31,7 +32,8 @@ func (c *counting) Fetch(ctx context.Context, from int64, limit int) ([]dispatch
 	return records, err
 }
 
-// readings works a log of 20,000 records off, of which share are of hot keys, and returns how many logs were read in how many calls.
+// readings works a log of 20,000 records off, of which share are of hot keys, and returns how many logs were read in how many
+// calls.
 func readings(t *testing.T, share float64, hot int) (logs float64, fetches int) {
 	const n = 20_000
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -64,7 +66,8 @@ func readings(t *testing.T, share float64, hot int) (logs float64, fetches int) 
 	return float64(log.records) / n, log.fetches
 }
 
-// The table of a review: at most two readings of the log, whatever the hot key's share of it is, and also of several that are hot alike.
+// The table of a review: at most two readings of the log, whatever the hot key's share of it is, and also of several that are
+// hot alike.
 func TestHotKeysCostOneMoreReading(t *testing.T) {
 	for _, hot := range []int{1, 4} {
 		for _, share := range []float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 0.9} {
@@ -72,7 +75,8 @@ func TestHotKeysCostOneMoreReading(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					logs, fetches := readings(t, share, hot)
 					t.Logf("%.2f logs in %d fetches", logs, fetches)
-					if most := 2 + 0.1*float64(hot-1)/3; logs > most { // keys that are hot alike drift apart by more than is kept, now and then
+					// keys that are hot alike drift apart by more than is kept, now and then
+					if most := 2 + 0.1*float64(hot-1)/3; logs > most {
 						t.Errorf("%.2f logs were read", logs)
 					}
 				})
@@ -96,7 +100,8 @@ func (g *gappy) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Re
 	return left, err
 }
 
-// A key that waits for a record goes on when the reading has passed that and it was lost, whatever the key was when the partition was taken.
+// A key that waits for a record goes on when the reading has passed that and it was lost, whatever the key was when the
+// partition was taken.
 func TestLostRecordIsNotWaitedFor(t *testing.T) {
 	for name, x := range map[string]struct {
 		before, after []int64 // what others acquire

@@ -1,6 +1,7 @@
 package dispatch_test
 
-// This file holds what a lease that was given back until its retry is worth: whoever finds it may take it, and nobody is fenced out for good by that.
+// This file holds what a lease that was given back until its retry is worth: whoever finds it may take it, and nobody is fenced
+// out for good by that.
 
 import (
 	"context"
@@ -13,8 +14,8 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// A member that does not know yet that it has lost the partition takes a lease that its owner had given back until the retry, and leaves. The
-// owner goes on with what it left.
+// A member that does not know yet that it has lost the partition takes a lease that its owner had given back until the retry,
+// and leaves. The owner goes on with what it left.
 func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 	for how, leave := range map[string]func(*lease.Memory, lease.Lease) error{
 		"and gives it back": func(ledger *lease.Memory, l lease.Lease) error {
@@ -30,13 +31,16 @@ func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger, log, c := memory(t, 9), fill("k", "k"), newCalls()
 				began := time.Now()
-				r := run(t, dispatch.Config{Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					if time.Since(began) < time.Second {
-						return errors.New("later")
-					}
-					return nil
-				}})
+				r := run(t, dispatch.Config{
+					Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						if time.Since(began) < time.Second {
+							return errors.New("later")
+						}
+						return nil
+					},
+				})
 				time.Sleep(time.Second)
 				v, err := ledger.Inspect(t.Context(), "k")
 				if err != nil || v.Lease == nil || !v.Lease.Released {
@@ -61,14 +65,18 @@ func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 	}
 }
 
-// The other way about: the partition has a new owner, and here nobody knows it yet. The new one's lease is left to it, whether it runs or rests.
+// The other way about: the partition has a new owner, and here nobody knows it yet. The new one's lease is left to it, whether
+// it runs or rests.
 func TestRestingLeaseOfNewOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log, c := memory(t, 9), fill("k"), newCalls()
-		r := run(t, dispatch.Config{Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			return errors.New("later")
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return errors.New("later")
+			},
+		})
 		time.Sleep(time.Second)
 		v, err := ledger.Inspect(t.Context(), "k")
 		if err != nil || v.Lease == nil {

@@ -49,7 +49,8 @@ func (f *failing) pauses() (all []time.Duration) {
 	return all
 }
 
-// The table of a review: the pauses double, however long the handler takes and wherever the clock is that the lease was granted by.
+// The table of a review: the pauses double, however long the handler takes and wherever the clock is that the lease was granted
+// by.
 func TestPausesDouble(t *testing.T) {
 	for _, took := range []time.Duration{0, 400 * time.Millisecond, time.Second} {
 		for _, by := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
@@ -70,23 +71,22 @@ func TestPausesDouble(t *testing.T) {
 	}
 }
 
-// After the nth failure that was seen a pause is at least (1 - Jitter) d(n) and at most d(n), whatever the handlers take, chance draws
+// After the nth failure that was seen a pause is at least half of d(n) and at most d(n), whatever the handlers take, chance draws
 // and clocks say.
 func TestPropertyPauseAfterFailure(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		backoff := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(rt, "backoff"))
 		most := backoff + time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(rt, "more"))
-		jitter := rapid.Float64Range(0.01, 1).Draw(rt, "jitter")
 		chance := rapid.SliceOfN(rapid.Float64Range(0, 0.999), 8, 8).Draw(rt, "chance")
 		took := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Minute)), 9, 9).Draw(rt, "took")
 		by := time.Duration(rapid.Int64Range(-int64(1000*time.Hour), int64(1000*time.Hour)).Draw(rt, "clock"))
 		var f failing
 		synctest.Test(t, func(t *testing.T) {
 			draws := 0
+			defer dispatch.SetRandom(func() float64 { draws++; return chance[draws%len(chance)] })()
 			r := run(t, dispatch.Config{
-				Ledger: skewed{memory(t, 8), by}, Source: fill("k"), Backoff: backoff, MaxBackoff: most, Jitter: jitter,
+				Ledger: skewed{memory(t, 8), by}, Source: fill("k"), Backoff: backoff, MaxBackoff: most,
 				CommitEvery: 10 * time.Hour,
-				Rand:        func() float64 { draws++; return chance[draws%len(chance)] },
 				Handler:     f.handler(func() time.Duration { return time.Duration(took[len(f.ends)]) }),
 			})
 			time.Sleep(9 * (most + time.Minute))
@@ -97,15 +97,15 @@ func TestPropertyPauseAfterFailure(t *testing.T) {
 		}
 		for i, pause := range f.pauses() {
 			d := min(float64(most), float64(backoff)*math.Pow(2, float64(i)))
-			if float64(pause) < (1-jitter)*d-1 || float64(pause) > d+1 {
-				rt.Fatalf("D7: pause %d is %v, d is %v, jitter %v", i+1, pause, time.Duration(d), jitter)
+			if float64(pause) < d/2-1 || float64(pause) > d+1 {
+				rt.Fatalf("D7: pause %d is %v, d is %v", i+1, pause, time.Duration(d))
 			}
 		}
 	})
 }
 
-// Who takes a waiting record over waits until its schedule is over, d(n) at most; and the number of retries has no bound that a sum could
-// overflow or take long for.
+// Who takes a waiting record over waits until its schedule is over, d(n) at most; and the number of retries has no bound that a
+// sum could overflow or take long for.
 func TestPropertyTakenOverGoesOnInItsSchedule(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var waits, wants time.Duration
@@ -113,8 +113,8 @@ func TestPropertyTakenOverGoesOnInItsSchedule(t *testing.T) {
 			u := rapid.Float64Range(0, 0.999).Draw(rt, "u")
 			cfg := dispatch.Config{
 				Backoff: time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(rt, "backoff")),
-				Jitter:  rapid.Float64Range(0, 1).Draw(rt, "jitter"), Rand: func() float64 { return u },
 			}
+			defer dispatch.SetRandom(func() float64 { return u })()
 			cfg.MaxBackoff = cfg.Backoff + time.Duration(rapid.Int64Range(0, int64(1000*time.Hour)).Draw(rt, "more"))
 			n := rapid.OneOf(rapid.IntRange(0, 200), rapid.Just(math.MaxInt32)).Draw(rt, "n")
 			since := time.Duration(rapid.Int64Range(-int64(time.Hour), int64(100*time.Hour)).Draw(rt, "since"))
@@ -129,7 +129,7 @@ func TestPropertyTakenOverGoesOnInItsSchedule(t *testing.T) {
 			end += float64(max(0, n-100)) * d(100)
 			want := 0.0
 			if n > 0 {
-				want = max(0, min(end-float64(since), d(n)*(1-u*cfg.Jitter)))
+				want = max(0, min(end-float64(since), d(n)*(1-u/2)))
 			}
 			waits, wants = dispatch.Resume(cfg, time.Now().Add(-since), n), time.Duration(want)
 		})

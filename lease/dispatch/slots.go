@@ -9,234 +9,245 @@ import (
 	"time"
 )
 
-// slots are the MaxInFlight of all partitions together; a Dispatcher alone has its own. They go from hand to hand: one that falls free goes to the first of the
-// lines that wait, and its partition picks the record. Where there is a rate of all, a slot goes out only when the rate has answered for the one
-// before it, so that what it lets go is what is first at that time.
+// slots are the MaxInFlight of all partitions together; a Dispatcher alone has its own. A free slot is granted to the first of
+// the waiters, and its partition then picks the record. With a Config.Rate, a slot is granted only when the rate has answered
+// for the one before it, so that an attempt that the rate admits is the first in order at that time.
+//
+// The order is fair over owners: each is charged the time for which its records held slots, and the least charged goes first,
+// as the scheduler of Linux did with the vruntime of processes (CFS).
 type slots struct {
-	most    int
-	rated   bool
-	longest float64 // AttemptTimeout, in seconds: what a record is charged, and what an owner may be ahead of now, at most
+	limit     int
+	hasRate   bool
+	maxCharge float64 // AttemptTimeout, in seconds: the most that a record is charged, and that an owner owes
 
-	mu      sync.Mutex // guards all below, the lines and the shares; nothing foreign runs under it. Taken inside a Dispatcher's, never around it
-	taken   int
-	waiting []*line
-	owners  map[string]*share
-	sweepAt int // so many owners are looked through for those that can be forgotten
-	turn    uint64
-	now     float64     // virtual time, in seconds: what the least of the owners that wait has used. It never falls
-	asking  bool        // the rate is being called
-	shut    *time.Timer // until it fires, the rate allows no attempt; nil: it may
+	// mu guards all below, the waiters and the accounts. No foreign code runs under it. It may be locked while a Dispatcher's is
+	// held, never the other way around.
+	mu          sync.Mutex
+	inUse       int
+	waiting     []*waiter
+	owners      map[string]*account
+	sweepAt     int         // the number of owners at which sweepLocked looks through them
+	tickets     uint64      // handed out
+	virtualTime float64     // in seconds: the least that a waiting owner has used. It never falls
+	rateAsked   bool        // the rate is being called
+	rateTimer   *time.Timer // until it fires, the rate admits no attempt; nil: it may
 }
 
-// share is an owner's or a partition's part of the slots.
-type share struct {
-	has   int
-	late  int // of has: with handlers that are over their time. They are lost to everybody alike, and do not count where the fewest is asked for
-	lines int // of an owner: that there are
-	wait  int // of the lines: those that wait
-	// used is the time for which an owner has held slots, in seconds: a thousand slots would fill a Duration in four months. Who had
-	// nothing to do comes back with now at least: idling saves nothing up.
+// account is the slots of an owner or of a partition.
+type account struct {
+	held    int
+	overdue int // of held: their handlers have exceeded AttemptTimeout. They are lost to all alike, and do not count in the order
+	waiters int // of an owner, one for each partition
+	waiting int // of the waiters: those that wait now
+	// used is the time for which an owner has held slots, in seconds: a thousand slots would fill a Duration in four months. An
+	// owner that had nothing to do comes back with at least virtualTime: idling saves nothing up.
 	used float64
 }
 
-// line is one owner's place in the queue for slots, for one partition.
-type line struct {
+// waiter is one owner's place in the queue for slots, in one partition.
+type waiter struct {
 	*slots
-	of               *owner
-	owner, partition *share
-	since            uint64 // the turn in which it began to wait; 0: it does not
-	lastTurn         uint64 // since, of the slot that it got last
-	exempt           bool   // it waits with something that needs no rate
-	unrated          int    // slots for which the rate has not answered yet
-	// wake uses a slot. It is called under the lock, so it must neither block nor call back.
+	domains          *owner
+	owner, partition *account
+	ticket           uint64 // its place among the waiters of equal rank, lower first; 0: it does not wait
+	lastTicket       uint64 // of the slot that was granted last
+	exempt           bool   // it waits for a step that needs no rate
+	unanswered       int    // slots for which the rate has not answered yet
+	// wake uses a slot. It runs under mu, so it must neither block nor call back.
 	wake func()
 }
 
 func newSlots(cfg Config) *slots {
-	return &slots{most: cfg.MaxInFlight, rated: cfg.Rate != nil, longest: cfg.AttemptTimeout.Seconds(), owners: map[string]*share{}}
-}
-
-// join returns a new line of owner.
-func (p *slots) join(owner string, partition *share) *line {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.owners[owner]
-	if s == nil {
-		p.sweep()
-		s = &share{}
-		p.owners[owner] = s
+	return &slots{
+		limit: cfg.MaxInFlight, hasRate: cfg.Rate != nil, maxCharge: cfg.AttemptTimeout.Seconds(), owners: map[string]*account{},
 	}
-	s.lines++
-	return &line{slots: p, owner: s, partition: partition}
 }
 
-// leave ends a line. A slot that it has it still has, until it gives it back.
-func (l *line) leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dequeue()
-	l.owner.lines--
-	l.pass()
+// join returns a new waiter of owner.
+func (s *slots) join(owner string, partition *account) *waiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.owners[owner]
+	if a == nil {
+		s.sweepLocked()
+		a = &account{}
+		s.owners[owner] = a
+	}
+	a.waiters++
+	return &waiter{slots: s, owner: a, partition: partition}
 }
 
-// sweep forgets owners who have nothing to do and have used no more than the others, from time to time. If there are many of the rest, those too.
-// The lock is held.
-func (p *slots) sweep() {
+// leave ends a waiter. It keeps the slots that it holds until it releases them.
+func (w *waiter) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dequeueLocked()
+	w.owner.waiters--
+	w.grantAllLocked()
+}
+
+// sweepLocked deletes, from time to time, the accounts of owners that have nothing to do and are ahead of nobody, and of the
+// others without work those beyond a number.
+func (s *slots) sweepLocked() {
 	const idlers = 1024
-	if len(p.owners) < p.sweepAt {
+	if len(s.owners) < s.sweepAt {
 		return
 	}
 	idle := 0
-	for name, s := range p.owners {
-		if s.lines > 0 || s.has > 0 {
+	for name, a := range s.owners {
+		if a.waiters > 0 || a.held > 0 {
 			continue
 		}
-		if idle++; idle > idlers || s.used <= p.now {
-			delete(p.owners, name)
+		if idle++; idle > idlers || a.used <= s.virtualTime {
+			delete(s.owners, name)
 		}
 	}
-	p.sweepAt = max(idlers, 2*len(p.owners))
+	s.sweepAt = max(idlers, 2*len(s.owners))
 }
 
-func (s *share) onTime() int { return s.has - s.late }
+func (a *account) onTime() int { return a.held - a.overdue }
 
-// compare says which line is first: that of the owner who has the fewest slots, of those the one who has used the least; of his, that of the partition that
-// has the fewest, of those the one that has waited longest.
-func (l *line) compare(other *line) int {
+// compare orders waiters: the owner with the fewest slots first, then the one that has used the least; within an owner the
+// partition with the fewest slots, then the waiter that has waited longest.
+func (w *waiter) compare(other *waiter) int {
 	return cmp.Or(
-		cmp.Compare(l.owner.onTime(), other.owner.onTime()), cmp.Compare(l.owner.used, other.owner.used),
-		cmp.Compare(l.partition.onTime(), other.partition.onTime()), cmp.Compare(l.since, other.since))
+		cmp.Compare(w.owner.onTime(), other.owner.onTime()), cmp.Compare(w.owner.used, other.owner.used),
+		cmp.Compare(w.partition.onTime(), other.partition.onTime()), cmp.Compare(w.ticket, other.ticket))
 }
 
-// request has l wait for a slot; exempt says that it needs no rate.
-func (l *line) request(exempt bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.exempt = exempt
-	if l.since == 0 {
-		l.turn++
-		l.queue(l.turn)
+// request makes w wait for a slot; exempt says that it needs no rate.
+func (w *waiter) request(exempt bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.exempt = exempt
+	if w.ticket == 0 {
+		w.tickets++
+		w.enqueueLocked(w.tickets)
 	}
-	l.pass()
+	w.grantAllLocked()
 }
 
-// queue puts l among those that wait, since that turn. The lock is held.
-func (l *line) queue(since uint64) {
-	if l.since == 0 {
-		if l.owner.wait == 0 && l.owner.has == 0 {
-			l.owner.used = max(l.owner.used, l.now)
+func (w *waiter) enqueueLocked(ticket uint64) {
+	if w.ticket == 0 {
+		if w.owner.waiting == 0 && w.owner.held == 0 {
+			w.owner.used = max(w.owner.used, w.virtualTime)
 		}
-		l.owner.wait++
-		l.waiting = append(l.waiting, l)
+		w.owner.waiting++
+		w.waiting = append(w.waiting, w)
 	}
-	l.since = since
+	w.ticket = ticket
 }
 
-// dequeue takes l out of those that wait. The lock is held.
-func (l *line) dequeue() {
-	if l.since == 0 {
+func (w *waiter) dequeueLocked() {
+	if w.ticket == 0 {
 		return
 	}
-	l.since = 0
-	l.owner.wait--
-	i := slices.Index(l.waiting, l)
-	last := len(l.waiting) - 1
-	l.waiting[i] = l.waiting[last]
-	l.waiting[last] = nil
-	l.waiting = l.waiting[:last]
+	w.ticket = 0
+	w.owner.waiting--
+	i := slices.Index(w.waiting, w)
+	last := len(w.waiting) - 1
+	w.waiting[i] = w.waiting[last]
+	w.waiting[last] = nil
+	w.waiting = w.waiting[:last]
 }
 
-// grant gives the first of the lines that wait a slot, if there is one and somebody may have it. The lock is held.
-func (p *slots) grant() *line {
-	if p.taken >= p.most {
+// grantLocked grants a slot to the first waiter that may have one, and returns it; nil if no slot is free or no waiter may.
+func (s *slots) grantLocked() *waiter {
+	if s.inUse >= s.limit {
 		return nil
 	}
-	var first *line
-	for _, l := range p.waiting {
-		if (l.exempt || !p.asking && p.shut == nil) && (first == nil || l.compare(first) < 0) {
-			first = l
+	var first *waiter
+	for _, w := range s.waiting {
+		if (w.exempt || !s.rateAsked && s.rateTimer == nil) && (first == nil || w.compare(first) < 0) {
+			first = w
 		}
 	}
 	if first == nil {
 		return nil
 	}
 	least := first.owner.used
-	for _, l := range p.waiting {
-		least = min(least, l.owner.used)
+	for _, w := range s.waiting {
+		least = min(least, w.owner.used)
 	}
-	p.now = max(p.now, least)
-	first.lastTurn = first.since
-	first.dequeue()
-	first.owner.has++
-	first.partition.has++
-	p.taken++
-	if p.rated && !first.exempt {
-		p.asking = true
-		first.unrated++
+	s.virtualTime = max(s.virtualTime, least)
+	first.lastTicket = first.ticket
+	first.dequeueLocked()
+	first.owner.held++
+	first.partition.held++
+	s.inUse++
+	if s.hasRate && !first.exempt {
+		s.rateAsked = true
+		first.unanswered++
 	}
 	return first
 }
 
-// pass wakes those for whom there is a slot. The lock is held.
-func (p *slots) pass() {
-	for l := p.grant(); l != nil; l = p.grant() {
-		l.wake()
+func (s *slots) grantAllLocked() {
+	for w := s.grantLocked(); w != nil; w = s.grantLocked() {
+		w.wake()
 	}
 }
 
-// give gives a slot back that was used for so long. If the next one goes to the same partition, it returns whose it is, and does not wake it.
-func (l *line) give(used time.Duration) (next *line) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.owner.has--
-	l.partition.has--
-	l.taken--
-	l.owner.used = min(l.owner.used+min(used.Seconds(), l.longest), l.now+l.longest)
-	if next = l.grant(); next != nil && next.partition != l.partition {
+// release releases a slot that was held for so long. If the next one is granted to the same partition, release returns its
+// waiter instead of waking it.
+func (w *waiter) release(used time.Duration) (next *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owner.held--
+	w.partition.held--
+	w.inUse--
+	w.owner.used = min(w.owner.used+min(used.Seconds(), w.maxCharge), w.virtualTime+w.maxCharge)
+	if next = w.grantLocked(); next != nil && next.partition != w.partition {
 		next.wake()
 		next = nil
 	}
-	l.pass()
+	w.grantAllLocked()
 	return next
 }
 
-// answered is called once for each slot, when the rates have answered: no attempt that needs the rate of all starts before wait is over.
-// A line whose attempt was rejected, by this rate or its own, keeps its place in the queue.
-func (l *line) answered(rejected bool, wait time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if rejected && l.since > 0 {
-		l.since = min(l.since, l.lastTurn)
+// rateAnswered is called once for each slot, when the rates have answered: no attempt that needs Config.Rate starts before wait
+// is over. A waiter whose attempt was rejected, by Config.Rate or RateOf, keeps its place in the queue.
+func (w *waiter) rateAnswered(rejected bool, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if rejected && w.ticket > 0 {
+		w.ticket = min(w.ticket, w.lastTicket)
 	}
-	if l.unrated > 0 {
-		l.unrated--
-		l.asking = false
+	if w.unanswered > 0 {
+		w.unanswered--
+		w.rateAsked = false
 	}
-	if wait > 0 && l.shut == nil {
-		l.shut = time.AfterFunc(wait, l.reopen)
+	if wait > 0 && w.rateTimer == nil {
+		w.rateTimer = time.AfterFunc(wait, w.rateTimerFired)
 	}
-	l.pass()
+	w.grantAllLocked()
 }
 
-// reopen lets the rate be asked again.
-func (p *slots) reopen() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shut = nil
-	p.pass()
+func (s *slots) rateTimerFired() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rateTimer = nil
+	s.grantAllLocked()
 }
 
-// closed: the rate of all lets nobody go.
-func (p *slots) closed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.shut != nil
+// rateExhausted reports whether Config.Rate admits no attempt now.
+func (s *slots) rateExhausted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rateTimer != nil
 }
 
-// countOverdue counts n more handlers that are over their time, and go on.
-func (l *line) countOverdue(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.owner.late += n
-	l.partition.late += n
+// availability returns how many slots a partition holds, and whether it can get no further one for now.
+func (s *slots) availability(partition *account) (held int, none bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return partition.held, s.inUse >= s.limit || s.rateTimer != nil || s.rateAsked
+}
+
+// countOverdue adds n to the handlers that have exceeded AttemptTimeout and go on.
+func (w *waiter) countOverdue(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owner.overdue += n
+	w.partition.overdue += n
 }

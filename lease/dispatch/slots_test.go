@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// TestManySlotsForYears: an owner who has used the slots alone for three centuries, which a thousand of them come to in four months,
-// still shares with whoever comes.
+// TestManySlotsForYears: an owner that has used the slots alone for three centuries, which a thousand of them come to in four
+// months, still shares with one that comes.
 func TestManySlotsForYears(t *testing.T) {
 	got := map[string]int{}
-	var has []*line
+	var granted []*waiter
 	s := newSlots(Config{MaxInFlight: 1, AttemptTimeout: maxPause})
-	join := func(owner string) *line {
-		l := s.join(owner, &share{})
-		l.wake = func() {
+	join := func(owner string) *waiter {
+		w := s.join(owner, &account{})
+		w.wake = func() {
 			got[owner]++
-			has = append(has, l)
+			granted = append(granted, w)
 		}
-		return l
+		return w
 	}
 	use := func(took time.Duration) {
-		l := has[0]
-		has = has[1:]
-		l.request(false)
-		if next := l.give(took); next != nil {
+		w := granted[0]
+		granted = granted[1:]
+		w.request(false)
+		if next := w.release(took); next != nil {
 			next.wake()
 		}
 	}

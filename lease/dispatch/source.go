@@ -35,22 +35,22 @@ func Keyless(offset int64) string { return "keyless/" + strconv.Itoa(int(uint64(
 
 // Source is one partition of a log: records with rising offsets, gaps allowed, that can be read again from any offset
 // until they are committed. Every call says where to read, so a Source needs no position of its own. Fetch, Commit and
-// End may run at the same time, but no method runs twice at once. Every method must return soon after ctx is done. A
-// *LostError ends the Run; every other error is retried.
+// End may run at the same time, but no method runs twice at once. Every method must return soon after ctx is done. An
+// ErrLost (see Lost) ends the Run; every other error is retried.
 type Source interface {
 	// Committed returns the offset to begin at: the greatest committed floor, or the first offset available. It is
 	// called once, when the partition is taken.
 	Committed(ctx context.Context) (int64, error)
-	// Fetch returns at most limit records in the order of their offsets, from the first offset at or above from, leaving
-	// none out. A batch that begins below from or does not rise is rejected whole, with a *BatchError. Fetch waits until
-	// there is a record, and returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else
-	// first; nothing is lost by that. It keeps the records, so a Source must not reuse them.
+	// Fetch returns at most limit records in the order of their offsets, from the first offset at or above from, leaving none
+	// out. A batch that begins below from or does not rise is rejected whole (FetchFailed, an *InvalidError). Fetch waits until
+	// there is a record, and returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else first;
+	// nothing is lost by that. It keeps the records, so a Source must not reuse them.
 	Fetch(ctx context.Context, from int64, limit int) ([]Record, error)
 	// Commit says that every record below floor is done. Floors rise; the last one, or at first that of Committed, is
 	// repeated to ask whether the partition is still owned, before a lease of another process is reclaimed and after one
 	// was taken from this. A server may carry a commit out after its ctx has ended and others were accepted: the
-	// position must not fall by that. A Source that knows that the partition belongs to another member must return a
-	// *LostError.
+	// position must not fall by that. A Source that knows that the partition belongs to another member must return
+	// Lost.
 	Commit(ctx context.Context, floor int64) error
 }
 

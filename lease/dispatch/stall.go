@@ -1,77 +1,56 @@
 package dispatch
 
-// This file watches that a partition goes on, and says why it does not (D12).
+// This file watches whether a partition makes progress, and names the reason if it does not (D12).
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
-// StallError says why a partition with waiting records does not go on. It is the Err of the event Stalled.
-type StallError struct {
-	// For is how long nothing has ended, at least.
-	For time.Duration
-	// Reason is one word: unopened (the partition is assigned, and Partition.Open fails or does not return), taking (the
-	// Source or the ledger does not let the partition be taken), working (calls of Handler, Concurrency, DeadLetter or the
-	// ledger have not returned), fenced (another process has the leases), pausing (records wait for a retry, an error to
-	// pass, or a rate), slots (other partitions have all slots, or the trial of suspects) or reading (the Source returns
-	// nothing, though its log ends further on: its transactions hold it back, or nothing but gaps is left). unknown: none
-	// of these.
-	Reason string
+// progress is the progress that a partition has made. Two that are equal say that nothing ended in between.
+type progress struct {
+	count    counters
+	position int64
 }
 
-func (e *StallError) Error() string {
-	return fmt.Sprintf("dispatch: nothing has ended for %v or more: %s", e.For, e.Reason)
-}
-
-// sight is what there is to see of a partition. Two that are equal say that nothing ended in between.
-type sight struct {
-	count counters
-	high  int64
-}
-
-// sight returns what there is to see now. To read on is progress only where that is what is waited for: records that come must not hide that none
-// ends. The lock is held.
-func (d *Dispatcher) sight(why string) sight {
-	s := sight{count: d.count}
-	if why == "taking" || why == "reading" {
-		s.high = d.high
+// progressLocked returns the progress made so far. A read counts only where reads are what the partition waits for: records that
+// arrive must not hide that none ends.
+func (d *Dispatcher) progressLocked(reason string) progress {
+	p := progress{count: d.count}
+	if reason == "taking" || reason == "reading" {
+		p.position = d.position
 	}
-	return s
+	return p
 }
 
-// watch looks once in AttemptTimeout, in which a handler ends, until the drain begins.
-func (d *Dispatcher) watch() {
+// watchForStalls looks once in AttemptTimeout, in which a handler ends, until the drain begins.
+func (d *Dispatcher) watchForStalls() {
 	tick := time.NewTicker(d.cfg.AttemptTimeout)
 	defer tick.Stop()
-	for before := ""; ; { // the reason of the look before; "": nothing waited
+	for before := ""; ; { // the reason of the last look; "": nothing waited
 		select {
-		case <-d.soft.Done():
+		case <-d.runCtx.Done():
 			return
 		case <-tick.C:
 		}
 		d.mu.Lock()
-		why := d.stuck() // which may change while nothing ends
-		now := d.sight(why)
-		if d.stalled = ""; before != "" && now == d.seen {
-			d.stalled = why
+		reason := d.stallReasonLocked() // which may change while nothing ends
+		now := d.progressLocked(reason)
+		if d.stallReason = ""; before != "" && now == d.lastProgress {
+			d.stallReason = reason
 		}
-		d.seen, before = now, why
-		e := Event{Kind: Stalled, Offset: d.floor(), Count: d.buffered, Err: &StallError{For: d.cfg.AttemptTimeout, Reason: d.stalled}}
-		stalled := d.stalled != ""
+		d.lastProgress, before = now, reason
+		e := Event{Kind: Stalled, Offset: d.floorLocked(), Reason: d.stallReason}
 		d.mu.Unlock()
-		if stalled {
+		if e.Reason != "" {
 			d.observe(e)
 		}
 	}
 }
 
-// stuck is the reason for which what waits would not go on. The lock is held.
-func (d *Dispatcher) stuck() string {
+// stallReasonLocked returns what the waiting records wait for; "" if there are none.
+func (d *Dispatcher) stallReasonLocked() string {
 	switch {
-	case d.open != nil:
+	case d.openPartition != nil:
 		return "unopened"
-	case !d.begun:
+	case !d.taken:
 		return "taking"
 	}
 	states := map[runState]int{}
@@ -82,30 +61,23 @@ func (d *Dispatcher) stuck() string {
 			foreign++
 		}
 	}
-	has, none := d.slots.left(&d.share)
+	held, none := d.slots.availability(&d.account)
 	switch {
-	case states[working] > 0 || has > 0: // a slot that was just given has no domain yet
+	case states[working] > 0 || held > 0: // a slot that was just granted has no domain yet
 		return "working"
 	case foreign > 0:
 		return "fenced"
 	case states[pausing] > 0:
 		return "pausing"
-	case states[ready] > 0 && (d.trial != nil || d.trialElsewhere || none):
+	case states[ready] > 0 && (d.onTrial != nil || d.trialElsewhere || none):
 		return "slots"
 	case states[ready] > 0:
 		return "unknown"
-	case states[idle] > 0, d.where.endKnown && d.where.end > d.high:
+	case states[idle] > 0, d.floors.endKnown && d.floors.end > d.position:
 		return "reading"
 	}
 	return ""
 }
 
-// fencedOff: another process has the lease, or may have it. The lock is held.
+// fencedOff reports whether another process has the lease, or may have it.
 func (dom *domain) fencedOff() bool { return dom.foreign != 0 || dom.stage == fenced }
-
-// left is how many slots a partition has, and whether no further one is to be had for now.
-func (p *slots) left(partition *share) (has int, none bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return partition.has, p.taken >= p.most || p.shut != nil || p.asking
-}

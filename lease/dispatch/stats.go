@@ -2,10 +2,7 @@ package dispatch
 
 // This file has a dispatcher's counters and gauges.
 
-import (
-	"log/slog"
-	"time"
-)
+import "time"
 
 // Stats are a dispatcher's counters and gauges at one moment.
 type Stats struct {
@@ -15,14 +12,22 @@ type Stats struct {
 
 	// Domains with unfinished work. Working: in a handler or a call of the ledger. Ready: waiting for a slot. Pausing:
 	// waiting for a retry, or after an error of the ledger or of DeadLetter. Waiting: their record has to be read first.
-	// Fenced: another process has the lease, and has Grace, or the Source does not say whose the partition is. Domains in any of these states may also be Behind (records were put off),
-	// Suspects (waiting for their trial or on it) or Paced (ready or pausing because of a rate).
-	Working, Ready, Pausing, Waiting, Fenced, Behind, Suspects, Paced int
+	// Fenced: another process has the lease, and has Grace, or the Source does not say which process owns the partition.
+	// Domains in any of these states may also be Suspects (waiting for their trial or on it) or Paced (ready or pausing
+	// because of a rate).
+	Working, Ready, Pausing, Waiting, Fenced, Suspects, Paced int
 
 	Buffered int           // records fetched and not done
 	Oldest   time.Duration // time since the oldest of them was fetched; 0: none
 	Paused   bool          // fetching waits for room
-	Stalled  string        // the Reason of the last StallError; "" since something has ended
+	// Stalled is why records wait, or the partition cannot be taken, and nothing has ended for AttemptTimeout or more; ""
+	// since something has ended. unopened: the partition is assigned, and Partition.Open fails or does not return. taking:
+	// the Source or the ledger does not let the partition be taken. working: calls of Handler, Concurrency, DeadLetter or
+	// the ledger have not returned. fenced: another process has the leases. pausing: records wait for a retry, an error to
+	// pass, or a rate. slots: other partitions have all slots, or the trial of suspects. reading: the Source returns
+	// nothing, though its log ends further on: its transactions hold it back, or nothing but gaps is left. unknown: none of
+	// these.
+	Stalled string
 
 	// Counters since Run. Succeeded: records done. Skipped: records found done when they were fetched. GaveUp: records
 	// given up; of these, Permanent by ErrPermanent and Died with their process. DeadLettered: dead letters accepted;
@@ -32,9 +37,9 @@ type Stats struct {
 	// ObserverPanics counts panics of the Observer that were contained.
 	ObserverPanics uint64
 
-	// Floor is the lowest offset that may not be done, Committed the last floor that the Source accepted, Next the first
-	// offset never read. All are 0 until the partition is taken.
-	Floor, Committed, Next int64
+	// Floor is the lowest offset that may not be done, Committed the last floor that the Source accepted. Both are 0 until
+	// the partition is taken.
+	Floor, Committed int64
 	// Lag is the Source's end when it was last asked minus Floor: in offsets, gaps included. -1: the Source does not
 	// know its end.
 	Lag int64
@@ -42,10 +47,11 @@ type Stats struct {
 
 // counters are the part of Stats that is counted. Guarded by Dispatcher.mu.
 type counters struct {
-	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed, retried, postponed, reclaimed, lost, panics uint64
+	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed uint64
+	retried, postponed, reclaimed, lost, panics                                 uint64
 }
 
-func (d *Dispatcher) made() bool { return d != nil && d.wake != nil }
+func (d *Dispatcher) made() bool { return d != nil && d.wakeFetch != nil }
 
 // Stats returns the current values, zero for a nil or zero Dispatcher. Its time grows with the number of domains that have
 // work; it allocates nothing.
@@ -58,25 +64,25 @@ func (d *Dispatcher) Stats() Stats {
 	defer d.mu.Unlock()
 	c := d.count
 	s := Stats{
-		Name: d.cfg.Name, Held: d.begun && !d.closed, Behind: d.behind, Buffered: d.buffered, Paused: d.paused, Lag: -1,
+		Name: d.cfg.Name, Held: d.taken && !d.closed, Buffered: d.buffered, Paused: d.paused, Lag: -1,
 		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
 		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
 	}
-	if d.stalled != "" && d.sight(d.stalled) == d.seen {
-		s.Stalled = d.stalled
+	if d.stallReason != "" && d.progressLocked(d.stallReason) == d.lastProgress {
+		s.Stalled = d.stallReason
 	}
-	if d.trial != nil {
+	if d.onTrial != nil {
 		s.Suspects++
 	}
-	shut := d.slots.closed()
+	exhausted := d.slots.rateExhausted()
 	for _, dom := range d.domains {
 		switch dom.state {
 		case working:
 			s.Working++
 		case ready:
 			s.Ready++
-			if shut && dom.attempts() {
+			if exhausted && dom.attempts() {
 				s.Paced++
 			}
 		case pausing:
@@ -98,56 +104,13 @@ func (d *Dispatcher) Stats() Stats {
 			s.Suspects++
 		}
 	}
-	if d.begun {
-		s.Floor, s.Committed, s.Next = d.floor(), d.where.committed, d.high
-		if d.where.endKnown {
-			s.Lag = max(0, d.where.end-s.Floor)
+	if d.taken {
+		s.Floor, s.Committed = d.floorLocked(), d.floors.committed
+		if d.floors.endKnown {
+			s.Lag = max(0, d.floors.end-s.Floor)
 		}
 	}
 	return s
-}
-
-// LogValue implements slog.LogValuer: one group. Domain counts and counters that are zero are left out.
-func (s Stats) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 29)
-	if s.Name != "" {
-		attrs = append(attrs, slog.String("name", s.Name))
-	}
-	attrs = append(attrs, slog.Int64("floor", s.Floor), slog.Int64("committed", s.Committed), slog.Int64("next", s.Next))
-	if s.Lag >= 0 {
-		attrs = append(attrs, slog.Int64("lag", s.Lag))
-	}
-	attrs = append(attrs, slog.Int("buffered", s.Buffered), slog.Duration("oldest", s.Oldest))
-	for _, n := range []struct {
-		key   string
-		value int
-	}{
-		{"working", s.Working}, {"ready", s.Ready}, {"pausing", s.Pausing}, {"waiting", s.Waiting}, {"fenced", s.Fenced}, {"behind", s.Behind},
-		{"suspects", s.Suspects}, {"paced", s.Paced},
-	} {
-		if n.value != 0 {
-			attrs = append(attrs, slog.Int(n.key, n.value))
-		}
-	}
-	if s.Stalled != "" {
-		attrs = append(attrs, slog.String("stalled", s.Stalled))
-	}
-	if s.Paused {
-		attrs = append(attrs, slog.Bool("paused", true))
-	}
-	for _, n := range []struct {
-		key   string
-		value uint64
-	}{
-		{"succeeded", s.Succeeded}, {"skipped", s.Skipped}, {"gave_up", s.GaveUp}, {"permanent", s.Permanent}, {"died", s.Died},
-		{"dead_lettered", s.DeadLettered}, {"dead_letter_failed", s.DeadLetterFailed}, {"retried", s.Retried}, {"postponed", s.Postponed},
-		{"reclaimed", s.Reclaimed}, {"lost", s.Lost}, {"observer_panics", s.ObserverPanics},
-	} {
-		if n.value != 0 {
-			attrs = append(attrs, slog.Uint64(n.key, n.value))
-		}
-	}
-	return slog.GroupValue(attrs...)
 }
 
 // tally adds one to a counter.

@@ -18,7 +18,11 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain takes the jitter off: a test that is about it sets the random numbers itself.
+func TestMain(m *testing.M) {
+	dispatch.SetRandom(func() float64 { return 0 })
+	goleak.VerifyTestMain(m)
+}
 
 // events is an Observer that remembers.
 type events struct {
@@ -57,12 +61,9 @@ type running struct {
 	result chan error
 }
 
-// run starts a dispatcher, without jitter unless cfg has a Rand, and dropping dead letters unless it says where they go.
+// run starts a dispatcher, dropping dead letters unless cfg says where they go.
 func run(t testing.TB, cfg dispatch.Config) *running {
 	t.Helper()
-	if cfg.Rand == nil {
-		cfg.Rand = func() float64 { return 0 }
-	}
 	if cfg.DeadLetter == nil {
 		cfg.DeadLetter = dispatch.Discard
 	}
@@ -122,7 +123,8 @@ type calls struct {
 }
 
 func newCalls() *calls {
-	return &calls{offsets: map[string][]int64{}, times: map[string][]time.Time{}, tokens: map[string][]lease.Token{}, inside: map[string]int{}}
+	return &calls{offsets: map[string][]int64{}, times: map[string][]time.Time{}, tokens: map[string][]lease.Token{},
+		inside: map[string]int{}}
 }
 
 // enter notes a call; what it returns ends it.

@@ -67,7 +67,7 @@ func (l *lives) live(t *testing.T, most int, work func(ctx context.Context, job 
 			_ = r.stop()
 		case <-time.After(time.Minute):
 			r.mustStop(t)
-			equal(t, "committed", r.Stats().Committed, r.Stats().Next)
+			equal(t, "committed", r.Stats().Committed, r.Next())
 			return
 		}
 	}
@@ -113,12 +113,13 @@ func TestKillerDiesAlone(t *testing.T) {
 	}
 }
 
-// A death costs nobody an attempt: a record that runs when its process dies fails MaxRetries+1 times all the same before it is given up;
-// one that waits for its last retry has it, when it is due.
+// A death costs nobody an attempt: a record that runs when its process dies fails MaxRetries+1 times all the same before it is
+// given up; one that waits for its last retry has it, when it is due.
 func TestDeathCostsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const retries = 2
-		l := lives{ledger: memory(t, retries), log: fill("waits", "beside", "killer"), cfg: dispatch.Config{Backoff: 4 * time.Second}}
+		l := lives{ledger: memory(t, retries), log: fill("waits", "beside", "killer"),
+			cfg: dispatch.Config{Backoff: 4 * time.Second}}
 		l.live(t, 20, func(_ context.Context, job dispatch.Job, die func()) error {
 			switch job.Record.Domain {
 			case "killer":
@@ -153,10 +154,13 @@ func TestLateOwnerIsFencedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		var refused error
-		r := run(t, dispatch.Config{Ledger: ledger, Source: fill("k"), Handler: func(ctx context.Context, job dispatch.Job) error {
-			_, refused = ledger.Succeed(ctx, "k", late.Lease.Token)
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: fill("k"),
+			Handler: func(ctx context.Context, job dispatch.Job) error {
+				_, refused = ledger.Succeed(ctx, "k", late.Lease.Token)
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		if !errors.Is(refused, lease.ErrTokenMismatch) {
@@ -177,11 +181,14 @@ func TestDrainAcquitsNobody(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		c := newCalls()
-		cfg := dispatch.Config{Ledger: ledger, Source: log, DrainTimeout: time.Second, Handler: func(ctx context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			<-ctx.Done()
-			return ctx.Err()
-		}}
+		cfg := dispatch.Config{
+			Ledger: ledger, Source: log, DrainTimeout: time.Second,
+			Handler: func(ctx context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				<-ctx.Done()
+				return ctx.Err()
+			},
+		}
 		for life := 1; life <= 3; life++ {
 			r := run(t, cfg)
 			time.Sleep(time.Second)
@@ -212,19 +219,23 @@ func TestSuspectThatHangsStopsNobody(t *testing.T) {
 		time.Sleep(time.Hour)
 		began, c := time.Now(), newCalls()
 		wake := make(chan struct{})
-		r := run(t, dispatch.Config{Ledger: ledger, Source: log, AttemptTimeout: 10 * time.Second, MaxInFlight: 3, Handler: func(ctx context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			switch job.Record.Domain {
-			case "deaf":
-				<-wake
-			case "hangs":
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}})
+		r := run(t, dispatch.Config{
+			Ledger: ledger, Source: log, AttemptTimeout: 10 * time.Second, MaxInFlight: 3,
+			Handler: func(ctx context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				switch job.Record.Domain {
+				case "deaf":
+					<-wake
+				case "hangs":
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			},
+		})
 		time.Sleep(25 * time.Second)
-		for domain, most := range map[string]time.Duration{"ordinary": 0, "deaf": 20 * time.Second, "hangs": 20 * time.Second, "fine": 20 * time.Second} {
+		for domain, most := range map[string]time.Duration{"ordinary": 0, "deaf": 20 * time.Second,
+			"hangs": 20 * time.Second, "fine": 20 * time.Second} {
 			if times, _ := c.at(domain); len(times) == 0 || times[0].Sub(began) > most {
 				t.Errorf("D5: %s: at %v, want within %v of %v", domain, times, most, began)
 			}
@@ -236,7 +247,8 @@ func TestSuspectThatHangsStopsNobody(t *testing.T) {
 	})
 }
 
-// The process is what dies, so of the suspects of all its partitions one runs at a time, beside as much ordinary work as there are places.
+// The process is what dies, so of the suspects of all its partitions one runs at a time, beside as much ordinary work as there
+// are places.
 func TestOneSuspectOfAllPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -273,7 +285,8 @@ func TestOneSuspectOfAllPartitions(t *testing.T) {
 		for _, p := range parts {
 			c.give(p)
 		}
-		time.Sleep(19 * time.Second) // fifteen suspects, one after the other, each of which may wait for a place while there is ordinary work
+		// fifteen suspects, one after the other, each of which may wait for a place while there is ordinary work
+		time.Sleep(19 * time.Second)
 		done := uint64(0)
 		for _, s := range c.Stats() {
 			done += s.Succeeded
@@ -286,8 +299,8 @@ func TestOneSuspectOfAllPartitions(t *testing.T) {
 	})
 }
 
-// Trials go from partition to partition, to the one that has waited longest: none has two while another waits. A partition that is taken away
-// when its turn has come leaves it to the next.
+// Trials go from partition to partition, to the one that has waited longest: none has two while another waits. A partition that
+// is taken away when its turn has come leaves it to the next.
 func TestTrialsByLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions, suspects = 4, 6

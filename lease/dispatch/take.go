@@ -1,32 +1,32 @@
 package dispatch
 
-// This file takes a partition over: where to begin, the leases of the dead (D6), and what waits in the ledger.
+// This file takes a partition over: where to begin, the leases of processes that died (D6), and what waits in the ledger.
 
 import "github.com/stopbank/stopbank/lease"
 
-// take goes on until it has worked, or the drain begins.
+// take repeats takeOnce until it succeeds, and reports false if the drain begins before.
 func (d *Dispatcher) take() bool {
 	for n := 1; ; n++ {
 		err := d.takeOnce()
 		switch {
 		case err == nil:
-			d.observe(Event{Kind: Taken, Offset: d.high}) // nobody else moves it yet
+			d.observe(Event{Kind: Taken, Offset: d.position}) // nobody else moves it yet
 			return true
-		case d.endIfLost(err), d.soft.Err() != nil:
+		case d.endIfLost(err), d.runCtx.Err() != nil:
 			return false
 		}
 		wait := d.cfg.errorPause(n)
 		d.observe(Event{Kind: TakeFailed, Err: err, Wait: wait})
-		sleep(d.soft, wait)
+		sleep(d.runCtx, wait)
 	}
 }
 
-// opened gets the source and the ledger, if the partition came without.
-func (d *Dispatcher) opened() error {
-	if d.open == nil {
+// openSource opens the source and the ledger, if the partition came without.
+func (d *Dispatcher) openSource() error {
+	if d.openPartition == nil {
 		return nil
 	}
-	source, ledger, err := d.open(d.soft)
+	source, ledger, err := d.openPartition(d.runCtx)
 	if err != nil {
 		return err
 	}
@@ -35,87 +35,88 @@ func (d *Dispatcher) opened() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.cfg.Source, d.cfg.Ledger, d.open = source, ledger, nil
+	d.cfg.Source, d.cfg.Ledger, d.openPartition = source, ledger, nil
 	return nil
 }
 
-// takeOnce may be called again after an error: a lease that it has dealt with is in domains by then.
+// takeOnce may be called again after an error: a lease that was taken over is in domains by then.
 func (d *Dispatcher) takeOnce() error {
-	if err := d.opened(); err != nil {
+	if err := d.openSource(); err != nil {
 		return err
 	}
-	from, err := d.cfg.Source.Committed(d.soft)
+	from, err := d.cfg.Source.Committed(d.runCtx)
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
-	d.high = min(d.high, from)
-	d.where.committed, d.where.compacted = from, from
+	d.position = min(d.position, from)
+	d.floors.committed, d.floors.compacted = from, from
 	d.mu.Unlock()
-	// Every lease that is held now belongs to somebody who is gone, unless the partition has been given on meanwhile. The source knows.
+	// Every lease that is held now is a former owner's, unless the partition has been assigned to another process meanwhile,
+	// which the source knows.
 	var held []lease.Lease
-	for l, err := range d.cfg.Ledger.Held(d.soft) {
+	for l, err := range d.cfg.Ledger.Held(d.runCtx) {
 		if err != nil {
 			return err
 		}
 		held = append(held, l)
 	}
 	if len(held) > 0 {
-		if err := d.ask(d.soft); err != nil {
+		if err := d.checkOwnership(d.runCtx); err != nil {
 			return err
 		}
 	}
 	for _, l := range held {
 		if dom := d.domains[l.Domain]; dom != nil && dom.stage == missing && dom.lease.Token == l.Token {
-			continue // dealt with before the error
+			continue // taken over before the error
 		}
-		t, err := d.takeOverLease(d.soft, l)
+		t, err := d.takeOverLease(d.runCtx, l)
 		if isFence(err) {
-			continue // it was completed, or taken by somebody else, in between: busy will see
+			continue // completed or taken by another process in between; awaitHolder deals with it
 		}
 		if err != nil {
 			return err
 		}
 		owner := d.ownerOf(l.Domain)
 		d.mu.Lock()
-		d.high = min(d.high, l.Offset)
-		dom := d.domain(l.Domain, owner)
-		dom.recordState, dom.open, dom.at = t, true, l.Offset
+		d.position = min(d.position, l.Offset)
+		dom := d.domainLocked(l.Domain, owner)
+		dom.recordState, dom.inLedger, dom.ledgerOffset = t, true, l.Offset
 		d.mu.Unlock()
 	}
-	for head, err := range d.cfg.Ledger.Ready(d.soft) {
+	for head, err := range d.cfg.Ledger.Ready(d.runCtx) {
 		if err != nil {
 			return err
 		}
 		owner := d.ownerOf(head.Domain)
 		d.mu.Lock()
-		dom := d.domain(head.Domain, owner)
-		dom.open, dom.at = true, head.Offset
-		d.high = min(d.high, head.Offset)
+		dom := d.domainLocked(head.Domain, owner)
+		dom.inLedger, dom.ledgerOffset = true, head.Offset
+		d.position = min(d.position, head.Offset)
 		d.mu.Unlock()
 	}
 	d.mu.Lock()
-	d.begun = true
+	d.taken = true
 	d.mu.Unlock()
 	return nil
 }
 
-// domain returns the domain of that name, new and of that owner if need be. The next reading looks at it. The lock is held.
-func (d *Dispatcher) domain(name, owner string) *domain {
+// domainLocked returns the domain of that name, new and of that owner if need be. The next read examines it.
+func (d *Dispatcher) domainLocked(name, owner string) *domain {
 	dom := d.domains[name]
 	if dom == nil {
-		dom = &domain{name: name, of: d.owned(owner)}
-		dom.of.domains++
+		dom = &domain{name: name, owner: d.ownerLocked(owner)}
+		dom.owner.domains++
 		d.domains[name] = dom
 	}
-	d.attend(dom)
+	d.watchLocked(dom)
 	return dom
 }
 
-// attend has the readings look at dom. The lock is held.
-func (d *Dispatcher) attend(dom *domain) {
-	if !dom.attended {
-		dom.attended = true
-		d.attended = append(d.attended, dom)
+// watchLocked makes each read examine dom.
+func (d *Dispatcher) watchLocked(dom *domain) {
+	if !dom.watched {
+		dom.watched = true
+		d.watched = append(d.watched, dom)
 	}
 }

@@ -1,6 +1,7 @@
 package dispatch_test
 
-// This file has partitions that are assigned and cannot be opened yet (D12): they say so, and work begins when they can; all in virtual time.
+// This file has partitions that are assigned and cannot be opened yet (D12): they say so, and work begins when they can; all in
+// virtual time.
 
 import (
 	"context"
@@ -58,7 +59,10 @@ func TestPropertyUnopened(t *testing.T) {
 		leave := rapid.IntRange(20, 80).Draw(rt, "leaves")
 		synctest.Test(t, func(*testing.T) {
 			began, seen := time.Now(), &events{}
-			c := consume(t, dispatch.Config{AttemptTimeout: period, Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+			c := consume(t, dispatch.Config{
+				AttemptTimeout: period, Observer: seen,
+				Handler: func(context.Context, dispatch.Job) error { return nil },
+			})
 			for i, o := range all {
 				o.from = began.Add(time.Duration(after[i])*time.Second + time.Millisecond)
 				c.give(dispatch.Partition{Name: o.Name, Open: o.open})
@@ -82,19 +86,19 @@ func TestPropertyUnopened(t *testing.T) {
 				}
 				told, failed := 0, 0
 				for _, e := range seen.all {
-					var stall *dispatch.StallError
 					switch {
 					case e.Name != o.Name:
 					case e.Kind == dispatch.TakeFailed && errors.Is(e.Err, errDead):
 						failed++
-					case e.Kind == dispatch.Stalled && errors.As(e.Err, &stall) && stall.Reason == "unopened":
+					case e.Kind == dispatch.Stalled && e.Reason == "unopened":
 						told++
 					case e.Kind == dispatch.Stalled:
-						rt.Errorf("D12: %s, %v", o.Name, e.Err)
+						rt.Errorf("D12: %s, %v", o.Name, e.Reason)
 					}
 				}
 				if want := max(0, int(until.Sub(began)/period)-1); told != want {
-					rt.Errorf("D12: %s told %d times that it is not open, want %d, open %v after the start", o.Name, told, want, until.Sub(began))
+					rt.Errorf("D12: %s told %d times that it is not open, want %d, open %v after the start", o.Name, told,
+						want, until.Sub(began))
 				}
 				if failed != o.fails {
 					rt.Errorf("D12: %s told %d of %d errors", o.Name, failed, o.fails)
@@ -114,7 +118,8 @@ func TestOpenReturnsNothing(t *testing.T) {
 		c := consume(t, dispatch.Config{Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
 		var once sync.Once
 		whole := filled(t, "a", 1)
-		c.give(dispatch.Partition{Name: "a", Open: func(context.Context) (source dispatch.Source, ledger lease.Ledger, err error) {
+		c.give(dispatch.Partition{Name: "a", Open: func(context.Context) (source dispatch.Source, ledger lease.Ledger,
+			err error) {
 			source, ledger = whole.Source, whole.Ledger
 			once.Do(func() { source, ledger = (*dispatch.Log)(nil), nil })
 			return source, ledger, nil

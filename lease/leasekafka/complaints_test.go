@@ -92,11 +92,10 @@ type stalls struct {
 }
 
 func (s *stalls) Observe(e dispatch.Event) {
-	var stall *dispatch.StallError
-	if e.Kind == dispatch.Stalled && errors.As(e.Err, &stall) {
+	if e.Kind == dispatch.Stalled {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.all = append(s.all, stall.Reason)
+		s.all = append(s.all, e.Reason)
 	}
 }
 

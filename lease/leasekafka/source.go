@@ -50,7 +50,7 @@ type partition struct {
 	end     int64 // of the log, as the last answer of a broker said
 	paused  bool
 	full    bool          // nothing new is handed out: a commit could not say much more
-	lost    error         // a *dispatch.LostError, once it is
+	lost    error         // a dispatch.ErrLost, once it is
 	trouble error         // why nothing comes, until Fetch has said it
 	wanted  *int64        // where Fetch waits for the log to be read from
 	changed chan struct{} // closed when any of the above has
@@ -244,7 +244,7 @@ func (p *partition) lose(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lost == nil {
-		p.lost = &dispatch.LostError{Partition: p.name(), Err: why}
+		p.lost = dispatch.Lost(p.name(), why)
 		p.cancel(p.lost)
 		p.changes()
 		if l := p.kept.Load(); l != nil {

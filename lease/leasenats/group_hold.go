@@ -181,7 +181,7 @@ func (m *member) end(partition int, t *holding, err error) {
 	}
 	t.ended = true
 	if err != nil {
-		err = &dispatch.LostError{Partition: m.Group.name(partition), Err: err}
+		err = dispatch.Lost(m.Group.name(partition), err)
 	}
 	t.end(err)
 }

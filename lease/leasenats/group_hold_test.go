@@ -232,9 +232,8 @@ func (w *world) ends() (given, lost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, cause := range w.causes {
-		var e *dispatch.LostError
 		switch {
-		case errors.As(cause, &e) && e.Partition != "" && e.Err != nil:
+		case errors.Is(cause, dispatch.ErrLost) && errors.Unwrap(cause) != nil:
 			lost++
 		case errors.Is(cause, context.Canceled):
 			given++

@@ -207,7 +207,7 @@ func TestOpenGroupRefuses(t *testing.T) {
 	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
 	js, _ := jetstream.New(nc)
 	var once sync.Once
-	var lost *dispatch.LostError
+	var lost error
 	var mu sync.Mutex
 	err := g.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
 		once.Do(func() {
@@ -218,7 +218,7 @@ func TestOpenGroupRefuses(t *testing.T) {
 		<-ctx.Done()
 		mu.Lock()
 		defer mu.Unlock()
-		if !errors.As(context.Cause(ctx), &lost) {
+		if lost = context.Cause(ctx); !errors.Is(lost, dispatch.ErrLost) {
 			t.Errorf("%s ended by %v", p.Name, context.Cause(ctx))
 		}
 	})

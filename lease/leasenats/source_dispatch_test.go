@@ -115,7 +115,7 @@ func TestSourceUnderDispatcher(t *testing.T) {
 
 	// It begins where the first one ended, on a server that was away meanwhile and goes away once more.
 	p = runPipeline(t, nc, handler, nil)
-	eventually(t, "the second run", func() bool { return p.d.Stats().Next > floor })
+	eventually(t, "the second run", func() bool { return p.d.Stats().Floor > 0 })
 	if first := p.d.Stats().Committed; first < floor {
 		t.Errorf("begins at %d, committed was %d", first, floor)
 	}

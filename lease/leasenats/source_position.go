@@ -23,7 +23,7 @@ type position struct {
 }
 
 // Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the partition by
-// writing the key anew: whoever claimed it before gets a *dispatch.LostError from its next Commit. Which of two owners is right is for the
+// writing the key anew: whoever claimed it before gets dispatch.ErrLost from its next Commit. Which of two owners is right is for the
 // one who called later to know. A position beyond the end of the stream is not claimed but rejected, with a *SourceError.
 func (s *source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
@@ -61,7 +61,7 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 	}
 }
 
-// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells whose the partition is. Errors: *dispatch.LostError, *SourceError.
+// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells whose the partition is. Errors: dispatch.ErrLost, *SourceError.
 func (s *source) Commit(ctx context.Context, floor int64) error {
 	p := &s.position
 	p.mu.Lock()
@@ -88,10 +88,8 @@ func (s *source) Commit(ctx context.Context, floor int64) error {
 			return err
 		}
 		if owner != p.owner {
-			return &dispatch.LostError{
-				Partition: s.cfg.Partition,
-				Err:       fmt.Errorf("leasenats: stream %s: floor %d not committed, another owner has claimed the partition", s.cfg.Stream, floor),
-			}
+			return dispatch.Lost(s.cfg.Partition,
+				fmt.Errorf("leasenats: stream %s: floor %d not committed, another owner has claimed the partition", s.cfg.Stream, floor))
 		}
 		p.revision = revision
 	}

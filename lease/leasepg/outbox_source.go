@@ -126,7 +126,7 @@ func (s *partition) Commit(ctx context.Context, floor int64) error {
 		err := s.cfg.Pool.QueryRow(ctx, commit, s.cfg.Name, s.number, s.floor, floor, deleting, s.claim).Scan(&s.floor)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			return &dispatch.LostError{Partition: s.name, Err: errors.New("leasepg: a later owner has claimed the position")}
+			return dispatch.Lost(s.name, errors.New("leasepg: a later owner has claimed the position"))
 		case err != nil:
 			return s.failed(err)
 		}
@@ -161,9 +161,7 @@ func (s *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatc
 		case err != nil:
 			return nil, s.failed(err)
 		case from > fresh.drawn+1:
-			return nil, &dispatch.LostError{Partition: s.name, Err: &RewoundError{
-				Partition: s.name, What: "the greatest id drawn", Found: fresh.drawn, Known: from - 1,
-			}}
+			return nil, dispatch.Lost(s.name, &RewoundError{Partition: s.name, What: "the greatest id drawn", Found: fresh.drawn, Known: from - 1})
 		case strange && fresh.run == view.run:
 			return nil, s.failed(errRun)
 		}

@@ -285,7 +285,7 @@ func (s *session) abandon(why error) {
 			if !h.returned {
 				running++
 				h.giving = true
-				h.end(&dispatch.LostError{Partition: name, Err: why})
+				h.end(dispatch.Lost(name, why))
 			}
 		}
 		s.mu.Unlock()

@@ -124,10 +124,8 @@ func New(cfg Config) (*Service, error) {
 		logger: cfg.Logger.With("instance", cfg.Instance), operatorsAddr: cfg.OperatorsAddr,
 		spread: cmp.Or(cfg.Spread, defaultSpread), shutdownTimeout: cmp.Or(cfg.ShutdownTimeout, defaultShutdown),
 	}
+	s.log = wardenslog.New(s.logger)
 	var err error
-	if s.log, err = wardenslog.New(wardenslog.Config{Logger: s.logger}); err != nil {
-		return nil, err
-	}
 	var tasks limiter.Observer
 	var calls bulkhead.Observer
 	var export func(*warden.Warden, *bulkhead.Set) error
@@ -144,7 +142,7 @@ func New(cfg Config) (*Service, error) {
 		cfg.Warden.ApplyTo = s.Set
 	}
 	cfg.Warden.Limiter.Name = cfg.Name
-	cfg.Warden.Limiter.Observer = limiter.Observers(present[limiter.Observer](cfg.Warden.Limiter.Observer, tasks, s.log))
+	cfg.Warden.Limiter.Observer = limiter.Observers(present[limiter.Observer](cfg.Warden.Limiter.Observer, tasks, s.log.Limiter()))
 	if s.Warden, err = warden.New(cfg.Warden); err != nil {
 		return nil, err
 	}

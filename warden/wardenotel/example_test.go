@@ -1,4 +1,4 @@
-// A service under a warden that OpenTelemetry can see.
+// Rejections that a trace shows.
 
 package wardenotel_test
 
@@ -9,52 +9,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	sdk "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 	"github.com/stopbank/stopbank/warden/wardenotel"
 )
 
-func ExampleNew() {
-	reader := sdk.NewManualReader() // a program has a periodic one, with an exporter
-	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
-	times, err := wardenotel.NewLimiterTimes(wardenotel.TimesConfig{Name: "api", MeterProvider: provider})
-	if err != nil {
-		panic(err)
-	}
-	w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: times}})
-	if err != nil {
-		panic(err)
-	}
-	metrics, err := wardenotel.New(wardenotel.Config{MeterProvider: provider, Wardens: map[string]*warden.Warden{"api": w}})
-	if err != nil {
-		panic(err)
-	}
-	defer metrics.Close()
-
-	_, _ = warden.Do(context.Background(), w, warden.Task{}, func(context.Context) (int, error) { return 1, nil })
-	var all metricdata.ResourceMetrics
-	_ = reader.Collect(context.Background(), &all)
-	for _, m := range all.ScopeMetrics[0].Metrics {
-		if sum, ok := m.Data.(metricdata.Sum[float64]); ok && m.Name == "stopbank.limiter.executed" {
-			for _, p := range sum.DataPoints {
-				if p.Value > 0 {
-					class, _ := p.Attributes.Value("stopbank.priority")
-					fmt.Println(m.Name, class.AsString(), p.Value, m.Unit)
-				}
-			}
-		}
-	}
-	// Output: stopbank.limiter.executed normal 1 {task}
-}
-
 // Behind a middleware, the span of a rejected request is found by its reason and by the id that the client was told.
-func ExampleRejected_http() {
+func ExampleRecordAnswer() {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
 
@@ -87,7 +51,7 @@ func ExampleRejected_http() {
 }
 
 // Whoever asked for a slot tells the span why there was none.
-func ExampleRejected() {
+func ExampleRecordRejection() {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
 	ctx, span := tracer.Start(context.Background(), "checkout")

@@ -3,13 +3,9 @@ module github.com/stopbank/stopbank/warden/wardenotel
 go 1.25.0
 
 require (
-	github.com/stopbank/stopbank/admission v0.0.0
-	github.com/stopbank/stopbank/lease v0.0.0
 	github.com/stopbank/stopbank/warden v0.0.0
 	go.opentelemetry.io/otel v1.46.0
-	go.opentelemetry.io/otel/metric v1.46.0
 	go.opentelemetry.io/otel/sdk v1.46.0
-	go.opentelemetry.io/otel/sdk/metric v1.46.0
 	go.opentelemetry.io/otel/trace v1.46.0
 	go.uber.org/goleak v1.3.0
 )
@@ -19,12 +15,12 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/stopbank/stopbank/admission v0.0.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
+	go.opentelemetry.io/otel/metric v1.46.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 )
 
 replace github.com/stopbank/stopbank/warden => ../
 
 replace github.com/stopbank/stopbank/admission => ../../admission
-
-replace github.com/stopbank/stopbank/lease => ../../lease

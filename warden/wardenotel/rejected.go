@@ -18,7 +18,7 @@ import (
 // eventRejected is the name of the event that [RecordRejection] adds.
 const eventRejected = "stopbank.rejected"
 
-// RecordRejection adds an event to the span of ctx if err is a rejection by a limiter or a compartment, sets the span's attributes
+// RecordRejection adds an event to the span of ctx if err is a rejection by a limiter or a compartment, sets its attributes
 // stopbank.reason, stopbank.decision.number and stopbank.request_id, as far as err has them, so that the span can be found by
 // them, and returns err:
 //
@@ -64,20 +64,24 @@ func record(span trace.Span, err error) {
 	}
 }
 
-// Attributes to find spans by.
 const (
+	limiterKey attribute.Key = "stopbank.limiter.name"
+
+	// Attributes to find spans by.
 	reasonKey   attribute.Key = "stopbank.reason"
 	decisionKey attribute.Key = "stopbank.decision.number"
 	requestKey  attribute.Key = "stopbank.request_id"
 )
 
-// explain is what there is to say of a rejection; nil: err is none.
+// explain returns the attributes of a rejection; nil: err is none.
 func explain(err error) []attribute.KeyValue {
 	var rejection *decision.Rejection
 	var timeout *bulkhead.TimeoutError
 	var open *bulkhead.BreakerOpenError
 	var reentry *bulkhead.ReentryError
-	compartment := func(name string) attribute.KeyValue { return keyOf("compartment").String(short(name)) }
+	compartment := func(name string) attribute.KeyValue {
+		return attribute.String("stopbank.compartment.name", short(name))
+	}
 	switch {
 	case errors.As(err, &timeout):
 		attrs := []attribute.KeyValue{
@@ -89,9 +93,10 @@ func explain(err error) []attribute.KeyValue {
 		}
 		return request(attrs, timeout.RequestID)
 	case errors.As(err, &open):
-		return request([]attribute.KeyValue{reasonKey.String(string(bulkhead.BreakerOpen)), compartment(open.Compartment)}, open.RequestID)
+		attrs := []attribute.KeyValue{reasonKey.String(string(bulkhead.BreakerOpen)), compartment(open.Compartment)}
+		return request(attrs, open.RequestID)
 	case errors.As(err, &reentry):
-		return []attribute.KeyValue{reasonKey.String(string(decision.Reentry)), keyOf("limiter").String(short(reentry.Limiter))}
+		return []attribute.KeyValue{reasonKey.String(string(decision.Reentry)), limiterKey.String(short(reentry.Limiter))}
 	case errors.As(err, &rejection):
 		return append([]attribute.KeyValue{reasonKey.String(string(rejection.Reason))}, explained(rejection)...)
 	}
@@ -106,11 +111,11 @@ func request(attrs []attribute.KeyValue, id string) []attribute.KeyValue {
 	return attrs
 }
 
-// explained is an explanation but for its reason.
+// explained returns the attributes of an explanation but for its reason.
 func explained(r *decision.Rejection) []attribute.KeyValue {
 	e := r.Explain()
 	attrs := []attribute.KeyValue{
-		keyOf("limiter").String(short(e.Limiter)),
+		limiterKey.String(short(e.Limiter)),
 		attribute.String("stopbank.task.name", short(e.Task.Name)),
 		attribute.Int("stopbank.task.priority", int(e.Task.Priority)),
 		attribute.Float64("stopbank.wait.duration", e.Waited.Seconds()),
@@ -139,7 +144,7 @@ func explained(r *decision.Rejection) []attribute.KeyValue {
 	return request(attrs, e.Task.ID)
 }
 
-// short is s as an attribute can have it: exporters reject what is not valid UTF-8.
+// short returns s as an attribute can have it: exporters reject invalid UTF-8.
 func short(s string) string {
 	const longest = 256
 	if len(s) > longest {

@@ -16,12 +16,13 @@ import (
 
 // TestAllocations: a collector costs requests nothing; histograms cost no allocation.
 func TestAllocations(t *testing.T) {
-	times := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "observed"}))(t)
-	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "set"}))(t)
-	ops := must(wardenprom.NewLedgerDecisions("orders"))(t)
-	plain, observed := newLimiter(t, 1, nil), newLimiter(t, 1, times)
-	full := must(limiter.New(limiter.Config{Observer: times, Initial: decision.ControlDecision{Seq: 1}}))(t)
-	r := registered(t, must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"plain": plain, "observed": observed}}))(t), times, calls, ops)
+	events := must(wardenprom.NewEvents("observed"))(t)
+	tasks, calls, ops := events.Limiter(), events.Bulkhead(), events.Ledger()
+	acquired := ledgerEvent(t)
+	plain, observed := newLimiter(t, 1, nil), newLimiter(t, 1, tasks)
+	full := must(limiter.New(limiter.Config{Observer: tasks, Initial: decision.ControlDecision{Seq: 1}}))(t)
+	limiters := map[string]*limiter.Limiter{"plain": plain, "observed": observed}
+	r := registered(t, must(wardenprom.New(wardenprom.Config{Limiters: limiters}))(t), events)
 	use := func(l *limiter.Limiter) func() {
 		return func() {
 			if p, err := l.TryAcquire(limiter.Task{}); err == nil {
@@ -39,7 +40,7 @@ func TestAllocations(t *testing.T) {
 		{"with histograms", 0, use(observed)},
 		{"rejected, with histograms", 1, use(full)},
 		{"a call in a compartment", 0, func() { calls.Observe(call) }},
-		{"a decision of a ledger", 0, func() { ops.Count("Succeed", "NO_BACKLOG") }},
+		{"a decision of a ledger", 0, func() { ops.Observe(acquired) }},
 	} {
 		for range 1000 { // until every bucket that occurs is there
 			c.run()

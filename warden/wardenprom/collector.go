@@ -1,31 +1,45 @@
-// The collector, with bounds on the cost of a failing source.
+// The collector: it reads all sources at each scrape, and bounds what a failing one costs.
 
 package wardenprom
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Config names the sources of a [Collector]. The keys of the maps become the labels of that name (for wardens both warden and
-// limiter): each is valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
+// Config names the sources of the collector that [New] returns. The keys of the maps become the labels warden, limiter, set,
+// gate, ledger and dispatcher: each is valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
 type Config struct {
-	Wardens     map[string]*warden.Warden
-	Limiters    map[string]*limiter.Limiter
-	Sets        map[string]*bulkhead.Set
-	Gates       map[string]Gate
-	Ledgers     map[string]Ledger
-	Dispatchers map[string]Dispatcher
+	Wardens  map[string]*warden.Warden
+	Limiters map[string]*limiter.Limiter
+	Sets     map[string]*bulkhead.Set
+	Gates    map[string]*admission.Gate
+	// Ledgers are counted at each scrape by Held and Ready, which query the engine: leave them out if that is expensive.
+	Ledgers map[string]lease.Ledger
+	// Dispatchers return the counters of each partition, as dispatch.Consumer.Stats does.
+	Dispatchers map[string]func() []dispatch.Stats
+	// Partitions is the number of partitions of a dispatcher's whole consumer group, owned by this process or not, by the name
+	// of the dispatcher; missing: not exported.
+	Partitions map[string]int
 
 	// Timeout is how long a scrape waits for its sources, 1 ms or more; 0: 2 s.
 	Timeout time.Duration
@@ -38,97 +52,201 @@ func invalidField(field string, value any, allowed string) *decision.InvalidErro
 	return &decision.InvalidError{Field: "wardenprom." + field, Value: value, Allowed: allowed}
 }
 
-// Collector is a prometheus.Collector. It is safe for concurrent use and must come from [New].
-type Collector struct {
-	families map[string]family
-	sources  []*facts.Source
-	timeout  time.Duration
+// collector reads sources. It is safe for concurrent use.
+type collector struct {
+	descriptions []*prometheus.Desc
+	families     map[string]family
+	sources      []*source
+	timeout      time.Duration
 }
 
+// family is one metric as a registry knows it.
 type family struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 }
 
-// New returns a collector. It starts no goroutine and reads no source yet. The error is an [*InvalidError].
-func New(cfg Config) (*Collector, error) {
+// source is one thing that is exported. One goroutine at a time reads it.
+type source struct {
+	label    string // its kind and its name, such as "gate/login"
+	read     func(context.Context, put) error
+	reading  atomic.Bool
+	failures atomic.Uint64
+}
+
+// put exports one value of a source. The labels are those of the metric after the name of the source.
+type put func(metric string, value float64, labels ...string)
+
+// New returns a collector that is safe for concurrent use. It starts no goroutine and reads no source yet. The error is an
+// *decision.InvalidError.
+func New(cfg Config) (prometheus.Collector, error) {
 	if allowed := unit.Allowed(cfg.Timeout, unit.Network, 0, "0 (the default, 2s)"); allowed != "" {
 		return nil, invalidField("Config.Timeout", cfg.Timeout, allowed)
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = defaultTimeout
-	}
-	sources, wrong := facts.Build(facts.Config{
-		Wardens: cfg.Wardens, Limiters: cfg.Limiters, Sets: cfg.Sets,
-		Gates: facts.Gates(cfg.Gates), Ledgers: facts.Ledgers(cfg.Ledgers), Dispatchers: facts.Dispatchers(cfg.Dispatchers),
-	})
-	if wrong != nil {
-		return nil, invalidField(wrong.Field, wrong.Value, wrong.Allowed)
-	}
-	c := &Collector{families: map[string]family{}, sources: sources, timeout: cfg.Timeout}
-	for _, f := range facts.Families() {
-		kind := prometheus.GaugeValue
-		if f.Kind == facts.Count {
-			kind = prometheus.CounterValue
+	for name, w := range cfg.Wardens {
+		switch _, twice := cfg.Limiters[name]; {
+		case twice:
+			return nil, invalidField("Config.Limiters", name, "names that no warden has")
+		case w != nil && w.Limiter() == nil:
+			return nil, invalidField(fmt.Sprintf("Config.Wardens[%.140q]", name), "zero", "a source made by its New function")
 		}
-		c.families[f.Name] = family{prometheus.NewDesc(f.Name, f.Help, f.Labels, nil), kind}
+	}
+	for name := range cfg.Partitions {
+		if _, known := cfg.Dispatchers[name]; !known {
+			return nil, invalidField("Config.Partitions", fmt.Sprintf("%.140q", name), "names of Config.Dispatchers")
+		}
+	}
+	partitions := maps.Clone(cfg.Partitions)
+	c := &collector{families: map[string]family{}, timeout: cfg.Timeout}
+	if c.timeout == 0 {
+		c.timeout = defaultTimeout
+	}
+	if err := cmp.Or(
+		add(c, "Wardens", "warden", cfg.Wardens, always(readWarden)),
+		add(c, "Limiters", "limiter", cfg.Limiters, always(readLimiter)),
+		add(c, "Sets", "set", cfg.Sets, always(readSet)),
+		add(c, "Gates", "gate", cfg.Gates, always(readGate)),
+		add(c, "Ledgers", "ledger", cfg.Ledgers, func(ctx context.Context, p put, _ string, l lease.Ledger) error {
+			return readLedger(ctx, p, l)
+		}),
+		add(c, "Dispatchers", "dispatcher", cfg.Dispatchers,
+			func(_ context.Context, p put, name string, stats func() []dispatch.Stats) error {
+				if n := partitions[name]; n > 0 {
+					p("stopbank_dispatch_partitions", float64(n))
+				}
+				readDispatcher(p, stats())
+				return nil
+			}),
+	); err != nil {
+		return nil, err
+	}
+	for _, m := range metrics() {
+		f := family{prometheus.NewDesc(m.name, m.help, m.labels, nil), prometheus.GaugeValue}
+		if strings.HasSuffix(m.name, "_total") {
+			f.kind = prometheus.CounterValue
+		}
+		c.families[m.name] = f
+		c.descriptions = append(c.descriptions, f.desc)
 	}
 	return c, nil
 }
 
-// Describe sends the description of every metric that a Collector may have.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range c.families {
-		ch <- f.desc
+// add appends the sources of one kind, in the order of their names.
+func add[T any](c *collector, field, kind string, all map[string]T, read func(context.Context, put, string, T) error) error {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v := all[name]
+		if !validLabel(name) {
+			return invalidName("Config."+field, name)
+		}
+		if missing := nilcheck.Required(v); missing != "" {
+			return invalidField(fmt.Sprintf("Config.%s[%q]", field, name), missing, "a source made by its New function")
+		}
+		c.sources = append(c.sources, &source{label: kind + "/" + name, read: func(ctx context.Context, p put) error {
+			named := func(metric string, value float64, labels ...string) {
+				p(metric, value, append([]string{name}, labels...)...)
+			}
+			return read(ctx, named, name, v)
+		}})
+	}
+	return nil
+}
+
+// always adapts a read that cannot fail.
+func always[T any](read func(put, T)) func(context.Context, put, string, T) error {
+	return func(_ context.Context, p put, _ string, v T) error {
+		read(p, v)
+		return nil
+	}
+}
+
+// Describe sends the description of every metric that the collector may have.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descriptions {
+		ch <- d
 	}
 }
 
 // Collect reads all sources concurrently and sends the values that arrive within Config.Timeout.
-func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	for _, values := range facts.Poll(c.sources, c.timeout) {
-		for _, v := range values {
-			f := c.families[v.Name]
-			if m, err := prometheus.NewConstMetric(f.desc, f.kind, v.Value, v.Labels...); err == nil {
-				ch <- m
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	defer cancel()
+	answers := make([]<-chan []prometheus.Metric, len(c.sources))
+	for i, s := range c.sources {
+		answers[i] = c.ask(ctx, s)
+	}
+	for i, s := range c.sources {
+		var values []prometheus.Metric
+		select {
+		case values = <-answers[i]:
+		case <-ctx.Done():
+			select { // a source that was in time is exported, however late the others are
+			case values = <-answers[i]:
+			default:
 			}
 		}
+		if values == nil {
+			s.failures.Add(1)
+		}
+		for _, v := range values {
+			ch <- v
+		}
+		ch <- c.value(scrapeFailures, float64(s.failures.Load()), cleanLabel(s.label))
 	}
 }
 
-// Register registers all collectors at r or, if one fails, none of them. The error is that of r.Register, such as a
-// prometheus.AlreadyRegisteredError, or an [*InvalidError] if r or a collector is nil, or r panics.
-func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) {
-	if missing := nilcheck.Required(r); missing != "" {
-		return invalidField("r", missing, "a registry")
+// ask reads the source in a goroutine of its own, unless the previous read has not returned. The answer is nil if the source
+// panicked, failed or ended its goroutine.
+func (c *collector) ask(ctx context.Context, s *source) <-chan []prometheus.Metric {
+	answer := make(chan []prometheus.Metric, 1)
+	if !s.reading.CompareAndSwap(false, true) {
+		answer <- nil
+		return answer
 	}
-	var done []prometheus.Collector
-	whole := false
-	defer func() {
-		if v := recover(); v != nil {
-			err = invalidField("r", fmt.Sprintf("one that panics: %v", v), "a registry that can be used")
-		}
-		for _, c := range done {
-			if !whole {
-				r.Unregister(c)
+	go func() {
+		var whole []prometheus.Metric
+		defer func() {
+			_ = recover()
+			s.reading.Store(false)
+			answer <- whole
+		}()
+		values := []prometheus.Metric{}
+		seen := map[string]bool{}
+		err := s.read(ctx, func(metric string, value float64, labels ...string) {
+			for i := range labels {
+				labels[i] = cleanLabel(labels[i])
 			}
+			if key := fmt.Sprintf("%s%q", metric, labels); !seen[key] { // a registry rejects the whole scrape for a duplicate
+				seen[key] = true
+				values = append(values, c.value(metric, value, labels...))
+			}
+		})
+		if err == nil {
+			whole = values
 		}
 	}()
-	for _, c := range all {
-		if missing := nilcheck.Required(c); missing != "" { // a registry would call it in a goroutine of its own
-			return invalidField("collector", missing, "a collector")
-		}
-		if err := r.Register(c); err != nil {
-			return err
-		}
-		done = append(done, c)
-	}
-	whole = true
-	return nil
+	return answer
 }
 
-func checkLabel(field, name string) error {
-	if !facts.Valid(name) {
-		return invalidField(field, fmt.Sprintf("%.140q", name), facts.ValidNames)
+func (c *collector) value(metric string, value float64, labels ...string) prometheus.Metric {
+	f := c.families[metric]
+	return prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
+}
+
+const longestLabel = 128 // bytes
+
+// cleanLabel returns s as a label can have it: valid UTF-8, and not long.
+func cleanLabel(s string) string {
+	if len(s) > longestLabel {
+		s = s[:longestLabel]
 	}
-	return nil
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// validLabel reports whether a configured name can be a label as it is.
+func validLabel(name string) bool {
+	return name != "" && len(name) <= longestLabel && utf8.ValidString(name)
+}
+
+func invalidName(field, name string) error {
+	return invalidField(field, fmt.Sprintf("%.140q", name), "a name of valid UTF-8, 1 to 128 bytes")
 }

@@ -20,20 +20,27 @@ import (
 )
 
 func ExampleNew() {
-	times, err := wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "api"})
+	events, err := wardenprom.NewEvents("api")
 	if err != nil {
 		panic(err)
 	}
-	w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: times}})
+	w, err := warden.New(warden.Config{Limiter: limiter.Config{Observer: events.Limiter()}})
 	if err != nil {
 		panic(err)
 	}
-	metrics, err := wardenprom.New(wardenprom.Config{Wardens: map[string]*warden.Warden{"api": w}})
+	gate, err := admission.New(admission.Config{Limit: 8})
+	if err != nil {
+		panic(err)
+	}
+	metrics, err := wardenprom.New(wardenprom.Config{
+		Wardens: map[string]*warden.Warden{"api": w},
+		Gates:   map[string]*admission.Gate{"login": gate},
+	})
 	if err != nil {
 		panic(err)
 	}
 	registry := prometheus.NewRegistry()
-	if err := wardenprom.Register(registry, metrics, times); err != nil {
+	if err := wardenprom.Register(registry, metrics, events); err != nil {
 		panic(err)
 	}
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
@@ -47,22 +54,12 @@ func ExampleNew() {
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(resp.Body)
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, `stopbank_limiter_executed_total{limiter="api",priority="normal"}`) || strings.HasPrefix(line, "stopbank_limiter_execution_seconds_count") {
+		name, _, _ := strings.Cut(line, "{")
+		if name == "stopbank_limiter_execution_seconds_count" || name == "stopbank_admission_limit" {
 			fmt.Print(line)
 		}
 	}
 	// Output:
-	// stopbank_limiter_executed_total{limiter="api",priority="normal"} 1
+	// stopbank_admission_limit{gate="login"} 8
 	// stopbank_limiter_execution_seconds_count{limiter="api"} 1
-}
-
-// A gate of package admission beside the wardens.
-func ExampleGate() {
-	gate, err := admission.New(admission.Config{Limit: 8})
-	if err != nil {
-		panic(err)
-	}
-	metrics, err := wardenprom.New(wardenprom.Config{Gates: map[string]wardenprom.Gate{"login": {Stats: gate.Stats}}})
-	fmt.Println(metrics != nil, err)
-	// Output: true <nil>
 }

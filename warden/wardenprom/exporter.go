@@ -1,4 +1,4 @@
-// The metrics of a service as one thing, for package service.
+// The metrics of a service, for package service.
 
 package wardenprom
 
@@ -16,31 +16,26 @@ type Exporter struct {
 	Registerer prometheus.Registerer
 }
 
-// Watch returns observers that are histograms ([NewLimiterTimes], [NewCompartmentTimes]), and a function that registers them
-// with a [Collector] of the warden and the set, or nothing: without a set, nothing of a set is registered. Their labels are
-// name, valid UTF-8, 1 to 128 bytes. The errors are [*InvalidError]s, or those of [Register].
+// Watch returns the observers of [Events], and a function that registers these with a collector of the warden and, unless it
+// is nil, the set, or nothing. Their labels are name, valid UTF-8, 1 to 128 bytes. The error is a *decision.InvalidError, or
+// that of [Register].
 func (x Exporter) Watch(name string) (
 	tasks limiter.Observer, calls bulkhead.Observer, export func(*warden.Warden, *bulkhead.Set) error, err error,
 ) {
-	ofTasks, err := NewLimiterTimes(TimesConfig{Name: name})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	ofCalls, err := NewCompartmentTimes(TimesConfig{Name: name})
+	events, err := NewEvents(name)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	export = func(w *warden.Warden, set *bulkhead.Set) error {
-		sources, all := Config{Wardens: map[string]*warden.Warden{name: w}}, []prometheus.Collector{ofTasks}
+		sources := Config{Wardens: map[string]*warden.Warden{name: w}}
 		if set != nil {
 			sources.Sets = map[string]*bulkhead.Set{name: set}
-			all = append(all, ofCalls)
 		}
 		collector, err := New(sources)
 		if err != nil {
 			return err
 		}
-		return Register(x.Registerer, append(all, collector)...)
+		return Register(x.Registerer, events, collector)
 	}
-	return ofTasks, ofCalls, export, nil
+	return events.Limiter(), events.Bulkhead(), export, nil
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -24,17 +26,15 @@ import (
 
 // TestRegister: all of them or none, and mistakes are errors.
 func TestRegister(t *testing.T) {
-	times := func(name string) *wardenprom.LimiterTimes {
-		return must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: name}))(t)
-	}
+	events := func(name string) *wardenprom.Events { return must(wardenprom.NewEvents(name))(t) }
 	c := must(wardenprom.New(wardenprom.Config{}))(t)
 	r := prometheus.NewRegistry()
-	one := times("one")
-	if err := wardenprom.Register(r, c, one, times("other")); err != nil {
+	one := events("one")
+	if err := wardenprom.Register(r, c, one, events("other")); err != nil {
 		t.Fatal(err) // histograms of two limiters go together
 	}
 	var twice prometheus.AlreadyRegisteredError
-	third := times("third")
+	third := events("third")
 	if err := wardenprom.Register(r, third, one); !errors.As(err, &twice) {
 		t.Errorf("%v, want that one is registered", err)
 	}
@@ -45,19 +45,17 @@ func TestRegister(t *testing.T) {
 		t.Errorf("a second collector: %v", err)
 	}
 	var none *prometheus.Registry
-	var noTimes *wardenprom.LimiterTimes
 	for name, err := range map[string]error{
 		"nil":          wardenprom.Register(nil, c),
 		"nil registry": wardenprom.Register(none, c),
 		"no collector": wardenprom.Register(r, nil),
-		"nil times":    wardenprom.Register(r, noTimes),
-		"nil pointer":  wardenprom.Register(r, (*wardenprom.Collector)(nil)),
+		"nil pointer":  wardenprom.Register(r, (*wardenprom.Events)(nil)),
 	} {
 		if !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	fourth := times("fourth")
+	fourth := events("fourth")
 	if err := wardenprom.Register(r, fourth, nil); err == nil {
 		t.Error("no error")
 	}
@@ -70,22 +68,25 @@ func TestRegister(t *testing.T) {
 }
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
-	l, stats := newLimiter(t, 1, nil), wardenprom.Gate{Stats: func() admission.Stats { return admission.Stats{} }}
+	l, gate := newLimiter(t, 1, nil), must(admission.New(admission.Config{Limit: 1}))(t)
 	for _, bad := range []struct {
 		field string
 		cfg   wardenprom.Config
 	}{
 		{"Config.Timeout", wardenprom.Config{Timeout: 2}},
 		{"Config.Limiters", wardenprom.Config{Limiters: map[string]*limiter.Limiter{"": l}}},
-		{"Config.Gates", wardenprom.Config{Gates: map[string]wardenprom.Gate{"\xff": stats}}},
-		{"Config.Ledgers", wardenprom.Config{Ledgers: map[string]wardenprom.Ledger{strings.Repeat("x", 129): {}}}},
-		{`Config.Gates["a"]`, wardenprom.Config{Gates: map[string]wardenprom.Gate{"a": {}}}},
-		{`Config.Ledgers["a"]`, wardenprom.Config{Ledgers: map[string]wardenprom.Ledger{"a": {}}}},
-		{`Config.Dispatchers["a"]`, wardenprom.Config{Dispatchers: map[string]wardenprom.Dispatcher{"a": {}}}},
+		{"Config.Gates", wardenprom.Config{Gates: map[string]*admission.Gate{"\xff": gate}}},
+		{"Config.Ledgers", wardenprom.Config{Ledgers: map[string]lease.Ledger{strings.Repeat("x", 129): brokenLedger{}}}},
+		{`Config.Gates["a"]`, wardenprom.Config{Gates: map[string]*admission.Gate{"a": nil}}},
+		{`Config.Ledgers["a"]`, wardenprom.Config{Ledgers: map[string]lease.Ledger{"a": nil}}},
+		{`Config.Dispatchers["a"]`, wardenprom.Config{Dispatchers: map[string]func() []dispatch.Stats{"a": nil}}},
+		{"Config.Partitions", wardenprom.Config{Partitions: map[string]int{"a": 1}}},
 		{`Config.Limiters["a"]`, wardenprom.Config{Limiters: map[string]*limiter.Limiter{"a": nil}}},
 		{`Config.Wardens["a"]`, wardenprom.Config{Wardens: map[string]*warden.Warden{"a": {}}}},
 		{`Config.Sets["a"]`, wardenprom.Config{Sets: map[string]*bulkhead.Set{"a": nil}}},
-		{"Config.Limiters", wardenprom.Config{Wardens: map[string]*warden.Warden{"a": newWarden(t, &parts{}, nil)}, Limiters: map[string]*limiter.Limiter{"a": l}}},
+		{"Config.Limiters", wardenprom.Config{
+			Wardens: map[string]*warden.Warden{"a": newWarden(t, &parts{}, nil)}, Limiters: map[string]*limiter.Limiter{"a": l},
+		}},
 	} {
 		c, err := wardenprom.New(bad.cfg)
 		var invalid *decision.InvalidError
@@ -93,18 +94,10 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: %v", bad.field, err)
 		}
 	}
-	for _, cfg := range []wardenprom.TimesConfig{
-		{}, {Name: "\xff"}, {Name: "a", Buckets: []float64{0}}, {Name: "a", Buckets: []float64{2, 1}}, {Name: "a", Buckets: []float64{1, 1}},
-		{Name: "a", Buckets: make([]float64, 51)},
-	} {
-		_, one := wardenprom.NewLimiterTimes(cfg)
-		_, two := wardenprom.NewCompartmentTimes(cfg)
-		if !errors.Is(one, decision.ErrInvalid) || !errors.Is(two, decision.ErrInvalid) {
-			t.Errorf("%+v: %v, %v", cfg, one, two)
+	for _, name := range []string{"", "\xff", strings.Repeat("x", 129)} {
+		if _, err := wardenprom.NewEvents(name); !errors.Is(err, decision.ErrInvalid) {
+			t.Errorf("%q: %v", name, err)
 		}
-	}
-	if _, err := wardenprom.NewLedgerDecisions(""); !errors.Is(err, decision.ErrInvalid) {
-		t.Error(err)
 	}
 }
 
@@ -114,35 +107,35 @@ func TestABrokenSourceCostsItself(t *testing.T) {
 	l := newLimiter(t, 1, nil)
 	finish := make(chan struct{})
 	var calls atomic.Int64
-	stuck := func() admission.Stats {
+	stuck := func() []dispatch.Stats {
 		if calls.Add(1) == 1 {
 			<-finish
 		}
-		return admission.Stats{Limit: 1}
+		return nil
 	}
 	c := must(wardenprom.New(wardenprom.Config{
 		Timeout:  50 * time.Millisecond,
 		Limiters: map[string]*limiter.Limiter{"well": l},
-		Gates: map[string]wardenprom.Gate{
-			"panics": {Stats: func() admission.Stats { panic("on purpose") }},
-			"exits":  {Stats: func() admission.Stats { runtime.Goexit(); return admission.Stats{} }},
-			"stuck":  {Stats: stuck},
-			"well":   {Stats: func() admission.Stats { return admission.Stats{Limit: 3} }},
+		Dispatchers: map[string]func() []dispatch.Stats{
+			"panics": func() []dispatch.Stats { panic("on purpose") },
+			"exits":  func() []dispatch.Stats { runtime.Goexit(); return nil },
+			"stuck":  stuck,
+			"well":   func() []dispatch.Stats { return []dispatch.Stats{{Held: true}} },
 		},
 	}))(t)
 	r := registered(t, c)
 	for n := 1.; n <= 2; n++ {
 		p := scrape(t, r)
 		p.want(t, map[string]float64{
-			`stopbank_limiter_target{limiter="well"}`:               1,
-			`stopbank_admission_limit{gate="well"}`:                 3,
-			`stopbank_scrape_failures_total{source="gate/panics"}`:  n,
-			`stopbank_scrape_failures_total{source="gate/exits"}`:   n,
-			`stopbank_scrape_failures_total{source="gate/stuck"}`:   n,
-			`stopbank_scrape_failures_total{source="gate/well"}`:    0,
-			`stopbank_scrape_failures_total{source="limiter/well"}`: 0,
+			`stopbank_limiter_target{limiter="well"}`:                    1,
+			`stopbank_dispatch_partitions_held{dispatcher="well"}`:       1,
+			`stopbank_scrape_failures_total{source="dispatcher/panics"}`: n,
+			`stopbank_scrape_failures_total{source="dispatcher/exits"}`:  n,
+			`stopbank_scrape_failures_total{source="dispatcher/stuck"}`:  n,
+			`stopbank_scrape_failures_total{source="dispatcher/well"}`:   0,
+			`stopbank_scrape_failures_total{source="limiter/well"}`:      0,
 		})
-		if _, there := p.values[`stopbank_admission_limit{gate="stuck"}`]; there {
+		if _, there := p.values[`stopbank_dispatch_partitions_held{dispatcher="stuck"}`]; there {
 			t.Error("who has not answered is shown")
 		}
 		must(l.TryAcquire(limiter.Task{}))(t).Release() // while the source is stuck
@@ -152,13 +145,13 @@ func TestABrokenSourceCostsItself(t *testing.T) {
 	}
 	close(finish)
 	for {
-		if _, there := scrape(t, r).values[`stopbank_admission_limit{gate="stuck"}`]; there {
+		if _, there := scrape(t, r).values[`stopbank_dispatch_partitions_held{dispatcher="stuck"}`]; there {
 			break // it has come back in its own time
 		}
 	}
 }
 
-// TestHostileNames: whatever a compartment, a reason, an operation is called, the scrape is whole and short.
+// TestHostileNames: whatever a compartment or a reason is called, the scrape is whole and short.
 func TestHostileNames(t *testing.T) {
 	huge := strings.Repeat("ü", 100_000)
 	names := []string{"a\nb", "\xff", "\xfe", `quo"te\`, huge + "1", huge + "2", "{}=,"}
@@ -168,52 +161,41 @@ func TestHostileNames(t *testing.T) {
 		compartments = append(compartments, bulkhead.CompartmentConfig{Name: n, Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}})
 		reasons = append(reasons, decision.NewReason(n, n, 1, decision.Hold))
 	}
-	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "set"}))(t)
-	set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: compartments, Observer: calls}))(t)
+	calls := must(wardenprom.NewEvents("set"))(t)
+	set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: compartments, Observer: calls.Bulkhead()}))(t)
 	w := newWarden(t, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Reasons: reasons}}, nil)
-	ops := must(wardenprom.NewLedgerDecisions("orders"))(t)
 	c := must(wardenprom.New(wardenprom.Config{Sets: map[string]*bulkhead.Set{"set": set}, Wardens: map[string]*warden.Warden{"w": w}}))(t)
-	r := registered(t, c, calls, ops)
+	r := registered(t, c, calls)
 	for w.Stats().Samples == 0 {
 		time.Sleep(time.Millisecond) // nothing tells when a sample is due
 		w.SampleIfDue()
 	}
 	for _, n := range names {
-		ops.Count(n, n)
 		for _, key := range names {
 			_, _ = bulkhead.Do(t.Context(), set.Compartment(n).Tenant(key+"tenant"), func(context.Context) (int, error) { return 1, nil })
 		}
-	}
-	for i := range 10_000 {
-		ops.Count(strings.Repeat("o", i), "made up")
-		calls.Observe(bulkhead.Event{Kind: bulkhead.Answered, Compartment: strings.Repeat("c", i), Outcome: bulkhead.Succeeded})
 	}
 	p := scrape(t, r)
 	if len(p.text) > 2<<20 || strings.Contains(p.text, "tenant") && strings.Contains(p.text, "btenant") {
 		t.Errorf("%d bytes", len(p.text))
 	}
 	p.want(t, map[string]float64{
-		`stopbank_compartment_submitted_total{compartment="a\nb",set="set"}`:             float64(len(names)),
-		`stopbank_control_reason{reason="a\nb",warden="w"}`:                              1,
-		`stopbank_lease_decisions_total{ledger="orders",operation="a\nb",result="a\nb"}`: 1,
+		`stopbank_compartment_submitted_total{compartment="a\nb",set="set"}`: float64(len(names)),
+		`stopbank_control_reason{reason="a\nb",warden="w"}`:                  1,
 	})
-	other := p.values[`stopbank_lease_decisions_total{ledger="orders",operation="other",result="other"}`]
-	if n := len(p.families["stopbank_lease_decisions_total"].GetMetric()); n > 101 || other < 9800 {
-		t.Errorf("%d pairs, %v others", n, other)
-	}
-	if n := len(p.families["stopbank_compartment_wait_seconds"].GetMetric()); n > 101 {
-		t.Errorf("%d compartments", n)
-	}
 }
 
 // TestManyAtOnce: scrapes, events and requests together, for the race detector.
 func TestManyAtOnce(t *testing.T) {
-	times := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "l"}))(t)
-	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "s"}))(t)
-	ops := must(wardenprom.NewLedgerDecisions("o"))(t)
-	l := newLimiter(t, 2, times)
-	set := must(bulkhead.New(bulkhead.Config{Total: 2, Observer: calls, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}, {Name: "b", Guaranteed: 1}}}))(t)
-	r := registered(t, must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"l": l}, Sets: map[string]*bulkhead.Set{"s": set}}))(t), times, calls, ops)
+	events := must(wardenprom.NewEvents("e"))(t)
+	acquired, ops := ledgerEvent(t), events.Ledger()
+	l := newLimiter(t, 2, events.Limiter())
+	set := must(bulkhead.New(bulkhead.Config{Total: 2, Observer: events.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+		{Name: "a", Guaranteed: 1}, {Name: "b", Guaranteed: 1},
+	}}))(t)
+	r := registered(t, events, must(wardenprom.New(wardenprom.Config{
+		Limiters: map[string]*limiter.Limiter{"e": l}, Sets: map[string]*bulkhead.Set{"e": set},
+	}))(t))
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
@@ -222,7 +204,7 @@ func TestManyAtOnce(t *testing.T) {
 					p.Release()
 				}
 				_, _ = bulkhead.Do(t.Context(), set.Compartment([]string{"a", "b"}[i%2]), func(context.Context) (int, error) { return 1, nil })
-				ops.Count("op", []string{"x", "y"}[i%2])
+				ops.Observe(acquired)
 			}
 		})
 	}
@@ -231,14 +213,14 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	p := scrape(t, r)
-	started := p.values[`stopbank_limiter_wait_seconds{limiter="l",outcome="started",priority="normal"} count`]
+	started := p.values[`stopbank_limiter_wait_seconds{limiter="e",outcome="started",priority="normal"} count`]
 	p.want(t, map[string]float64{
-		`stopbank_limiter_executed_total{limiter="l",priority="normal"}`:                        started,
-		`stopbank_limiter_execution_seconds{limiter="l"} count`:                                 started,
-		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected",priority="normal"} count`: 1200 - started,
-		`stopbank_lease_decisions_total{ledger="o",operation="op",result="x"}`:                  600,
+		`stopbank_limiter_executed_total{limiter="e",priority="normal"}`:                        started,
+		`stopbank_limiter_execution_seconds{limiter="e"} count`:                                 started,
+		`stopbank_limiter_wait_seconds{limiter="e",outcome="rejected",priority="normal"} count`: 1200 - started,
+		`stopbank_lease_decisions_total{ledger="e",operation="try_acquire",result="acquired"}`:  1200,
 	})
-	if n := p.values[`stopbank_compartment_wait_seconds{compartment="a",set="s"} count`]; n != 600 {
+	if n := p.values[`stopbank_compartment_wait_seconds{compartment="a",set="e"} count`]; n != 600 {
 		t.Errorf("%v calls in a, want 600", n)
 	}
 }

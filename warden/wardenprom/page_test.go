@@ -12,9 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/stopbank/stopbank/warden/internal/facts"
+	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
 const metricsPage = "../../docs/observability.md"
@@ -38,12 +39,15 @@ func readers(metric, rules string) string {
 	return strings.Join(slices.Compact(links), ", ")
 }
 
-// rows are the rows of each group, in the order of facts.Families; metrics that observers feed follow by name.
+// rows are the rows of each group, in the order of the descriptions; metrics that observers feed follow by name.
 func rows(t *testing.T, scraped map[string]*dto.MetricFamily, rules string) map[string]string {
 	t.Helper()
 	var names []string
-	for _, f := range facts.Families() {
-		names = append(names, f.Name)
+	described := make(chan *prometheus.Desc, 1000)
+	must(wardenprom.New(wardenprom.Config{}))(t).Describe(described)
+	close(described)
+	for d := range described {
+		names = append(names, metricName.FindString(d.String()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(scraped)) {
 		if !slices.Contains(names, name) {

@@ -96,7 +96,7 @@ var (
 func TestDocumentsNameWhatExists(t *testing.T) {
 	metrics := exported(t)
 	alerts, _ := alertsAndSections(text(t, alertsFile)+text(t, sloFile), "")
-	values := map[string][]string{"outcome": {"started", "rejected", "canceled"}, "result": {"LEASE_NOT_FOUND", "TOKEN_MISMATCH"}, "reason": {"unopened", "pausing", "reading"}}
+	values := map[string][]string{"outcome": {"started", "rejected", "canceled"}, "result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading"}}
 	for _, f := range scrape(t, everything(t)).families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {

@@ -5,6 +5,7 @@ package wardenprom_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -28,8 +30,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	p := &parts{
 		sample: monitor.Sample{
 			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true}, Runnable: monitor.Reading{Value: 3, OK: true},
-			Lag:     monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
-			Service: monitor.Service{P50: 4 * time.Millisecond, P90: 5 * time.Millisecond, Count: 7, Throughput: 70, Concurrency: 1.5},
+			Lag: monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
 			Pools: []monitor.PoolReading{
 				{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 7, Max: 10, Waiting: monitor.Reading{Value: 4, OK: true}}}, {Name: "cache", Problem: "blocked"},
 			},
@@ -46,8 +47,8 @@ func everything(t testing.TB) *prometheus.Registry {
 		w.SampleIfDue()
 	}
 
-	limited := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "prices"}))(t)
-	l := newLimiter(t, 1, limited)
+	prices := must(wardenprom.NewEvents("prices"))(t)
+	l := newLimiter(t, 1, prices.Limiter())
 	first := must(l.TryAcquire(limiter.Task{}))(t)
 	held := must(newLimiter(t, 1, nil).TryAcquire(limiter.Task{}))(t)
 	held.Release()
@@ -64,8 +65,8 @@ func everything(t testing.TB) *prometheus.Registry {
 	}
 	must(rehearsal.TryAcquire(limiter.Task{}))(t).Release()
 
-	calls := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "shop"}))(t)
-	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: calls, Compartments: []bulkhead.CompartmentConfig{
+	shop := must(wardenprom.NewEvents("shop"))(t)
+	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: shop.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 		{Name: "checkout", Guaranteed: 4, Lendable: 1, MaxQueue: 3, Max: 5, Criticality: decision.Critical},
 		{Name: "api", Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
 		{Name: "slow", Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond},
@@ -86,28 +87,38 @@ func everything(t testing.TB) *prometheus.Registry {
 	}
 	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""), func(context.Context) (int, error) { return 1, nil })
 
-	ops := must(wardenprom.NewLedgerDecisions("orders"))(t)
-	ops.Count("TryAcquire", "ACQUIRED")
-	ops.Count("TryAcquire", "ACQUIRED")
+	orders := must(wardenprom.NewEvents("orders"))(t)
+	ledger := newLedger(t, orders.Ledger())
+	must(ledger.TryAcquire(t.Context(), "a", 2))(t)
+	must(ledger.TryAcquire(t.Context(), "b", 1))(t)
+	must(ledger.Offer(t.Context(), "c", 1))(t)
+	gate := must(admission.New(admission.Config{Limit: 2}))(t)
+	must(gate.TryAcquire())(t).Release()
+	for range 3 {
+		_, _ = gate.TryAcquire()
+	}
+	gate.Close()
+	for range 3 {
+		_, _ = gate.TryAcquire()
+	}
+
 	c := must(wardenprom.New(wardenprom.Config{
 		Wardens:  map[string]*warden.Warden{"api": w},
 		Limiters: map[string]*limiter.Limiter{"prices": l, "rehearsal": rehearsal},
 		Sets:     map[string]*bulkhead.Set{"shop": set},
-		Gates: map[string]wardenprom.Gate{"login": {Stats: func() admission.Stats {
-			return admission.Stats{Limit: 8, InFlight: 2, Admitted: 20, Released: 18, Rejected: 7, RejectedClosed: 3, ObserverPanics: 1}
-		}}},
-		Ledgers: map[string]wardenprom.Ledger{"orders": {Stats: func() (wardenprom.LedgerStats, error) {
-			return wardenprom.LedgerStats{Held: 4, OldestHeld: 90 * time.Second, Ready: 6}, nil
-		}}},
-		Dispatchers: map[string]wardenprom.Dispatcher{"orders": {Partitions: 8, Stats: func() []dispatch.Stats {
+		Gates:    map[string]*admission.Gate{"login": gate},
+		Ledgers:  map[string]lease.Ledger{"orders": ledger},
+		Dispatchers: map[string]func() []dispatch.Stats{"orders": func() []dispatch.Stats {
 			return []dispatch.Stats{{
-				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Paced: 22, Buffered: 6, Oldest: 7 * time.Second, Paused: true, Stalled: "working",
-				Succeeded: 8, Skipped: 9, GaveUp: 60, Permanent: 20, Died: 30, DeadLettered: 11, DeadLetterFailed: 19, Retried: 12, Postponed: 21, Reclaimed: 13, Lost: 14,
-				ObserverPanics: 15, Floor: 16, Committed: 17, Lag: 0,
+				Name: "orders-3", Held: true, Working: 1, Ready: 2, Pausing: 3, Waiting: 4, Fenced: 5, Suspects: 18, Paced: 22,
+				Buffered: 6, Oldest: 7 * time.Second, Paused: true, Stalled: "working",
+				Succeeded: 8, Skipped: 9, GaveUp: 60, Permanent: 20, Died: 30, DeadLettered: 11, DeadLetterFailed: 19, Retried: 12,
+				Postponed: 21, Reclaimed: 13, Lost: 14, ObserverPanics: 15, Floor: 16, Committed: 17, Lag: 0,
 			}, {Name: "orders-4", Lag: -1}}
-		}}},
+		}},
+		Partitions: map[string]int{"orders": 8},
 	}))(t)
-	return registered(t, c, limited, calls, ops)
+	return registered(t, c, prices, shop, orders)
 }
 
 func TestAScrapeShowsWhatIs(t *testing.T) {
@@ -128,13 +139,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_monitor_utilization_ratio{warden="api"}`:                      .75,
 		`stopbank_monitor_throttled_ratio{warden="api"}`:                        .25,
 		`stopbank_monitor_runnable_per_processor{warden="api"}`:                 3,
-		`stopbank_monitor_lag_seconds{percentile="50",warden="api"}`:            .001,
-		`stopbank_monitor_lag_seconds{percentile="90",warden="api"}`:            .002,
-		`stopbank_monitor_lag_seconds{percentile="99",warden="api"}`:            .003,
-		`stopbank_monitor_service_seconds{percentile="50",warden="api"}`:        .004,
-		`stopbank_monitor_service_seconds{percentile="90",warden="api"}`:        .005,
-		`stopbank_monitor_service_throughput{warden="api"}`:                     70,
-		`stopbank_monitor_service_concurrency{warden="api"}`:                    1.5,
+		`stopbank_monitor_lag_seconds{warden="api"}`:                            .002,
 		`stopbank_limiter_target{limiter="api"}`:                                12,
 		`stopbank_pool_in_use{pool="orders-db",warden="api"}`:                   7,
 		`stopbank_pool_max{pool="orders-db",warden="api"}`:                      10,
@@ -199,17 +204,17 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                          5,
 		`stopbank_compartment_execution_seconds{compartment="checkout",set="shop"} count`:                     4,
 
-		`stopbank_admission_limit{gate="login"}`:                                                   8,
-		`stopbank_admission_in_flight{gate="login"}`:                                               2,
-		`stopbank_admission_admitted_total{gate="login"}`:                                          20,
-		`stopbank_admission_released_total{gate="login"}`:                                          18,
-		`stopbank_admission_rejected_total{gate="login",reason="saturated"}`:                       4,
-		`stopbank_admission_rejected_total{gate="login",reason="closed"}`:                          3,
-		`stopbank_admission_observer_panics_total{gate="login"}`:                                   1,
-		`stopbank_lease_held{ledger="orders"}`:                                                     4,
-		`stopbank_lease_oldest_held_seconds{ledger="orders"}`:                                      90,
-		`stopbank_lease_ready{ledger="orders"}`:                                                    6,
-		`stopbank_lease_decisions_total{ledger="orders",operation="TryAcquire",result="ACQUIRED"}`: 2,
+		`stopbank_admission_limit{gate="login"}`:                             2,
+		`stopbank_admission_in_flight{gate="login"}`:                         2,
+		`stopbank_admission_admitted_total{gate="login"}`:                    3,
+		`stopbank_admission_released_total{gate="login"}`:                    1,
+		`stopbank_admission_rejected_total{gate="login",reason="saturated"}`: 1,
+		`stopbank_admission_rejected_total{gate="login",reason="closed"}`:    3,
+
+		`stopbank_lease_held{ledger="orders"}`:                                                      2,
+		`stopbank_lease_ready{ledger="orders"}`:                                                     1,
+		`stopbank_lease_decisions_total{ledger="orders",operation="try_acquire",result="acquired"}`: 2,
+		`stopbank_lease_decisions_total{ledger="orders",operation="try_acquire",result="enqueued"}`: 1,
 
 		`stopbank_dispatch_partitions{dispatcher="orders"}`:      8,
 		`stopbank_dispatch_partitions_held{dispatcher="orders"}`: 1,
@@ -245,6 +250,9 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_scrape_failures_total{source="warden/api"}`:                0,
 		`stopbank_scrape_failures_total{source="dispatcher/orders"}`:         0,
 	})
+	if age := p.values[`stopbank_lease_oldest_held_seconds{ledger="orders"}`]; !(age > 0) {
+		t.Errorf("the oldest lease is %v seconds old", age)
+	}
 	if strings.Contains(p.text, "tenant\\\"") {
 		t.Error("the key of a tenant is shown")
 	}
@@ -265,15 +273,22 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// brokenLedger cannot be read.
+type brokenLedger struct{ lease.Ledger }
+
+func (brokenLedger) Held(context.Context) iter.Seq2[lease.Lease, error] {
+	return func(yield func(lease.Lease, error) bool) { yield(lease.Lease{}, errors.New("no ledger")) }
+}
+
 // TestWhatIsUnknownIsMissing: a 0 would be a lie.
 func TestWhatIsUnknownIsMissing(t *testing.T) {
 	w := newWarden(t, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}, nil)
 	c := must(wardenprom.New(wardenprom.Config{
 		Wardens: map[string]*warden.Warden{"w": w},
-		Ledgers: map[string]wardenprom.Ledger{"l": {Stats: func() (wardenprom.LedgerStats, error) { return wardenprom.LedgerStats{}, errors.New("no ledger") }}},
-		Dispatchers: map[string]wardenprom.Dispatcher{"d": {Stats: func() []dispatch.Stats {
+		Ledgers: map[string]lease.Ledger{"l": brokenLedger{}},
+		Dispatchers: map[string]func() []dispatch.Stats{"d": func() []dispatch.Stats {
 			return []dispatch.Stats{{Name: "taken", Held: true, Lag: -1}, {Name: "not yet", Lag: 5}}
-		}}},
+		}},
 	}))(t)
 	r := registered(t, c)
 	absent := func(parts ...string) {

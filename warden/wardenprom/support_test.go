@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/common/model"
 	"go.uber.org/goleak"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -91,6 +92,26 @@ func (p page) want(t testing.TB, values map[string]float64) {
 			t.Errorf("%s is %v (there: %v), want %v", key, got, ok, v)
 		}
 	}
+}
+
+// watcher is an observer of a ledger.
+type watcher func(lease.Event)
+
+func (w watcher) Observe(e lease.Event) { w(e) }
+
+// newLedger returns a ledger in memory with the lease of "a" in it.
+func newLedger(t testing.TB, o lease.Observer) lease.Ledger {
+	t.Helper()
+	l := must(lease.NewMemory(lease.Config{Observer: o}))(t)
+	must(l.TryAcquire(t.Context(), "a", 1))(t)
+	return l
+}
+
+// ledgerEvent returns the event of an acquired lease.
+func ledgerEvent(t testing.TB) (e lease.Event) {
+	t.Helper()
+	newLedger(t, watcher(func(seen lease.Event) { e = seen }))
+	return e
 }
 
 // parts are a sampler and a controller that say what they are told.

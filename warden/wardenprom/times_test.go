@@ -20,12 +20,12 @@ func event(o decision.Outcome, waited, took time.Duration) limiter.Event {
 }
 
 func TestTimesGoWhereTheyBelong(t *testing.T) {
-	l := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "l", Buckets: []float64{1, 10}}))(t)
+	tasks, set := must(wardenprom.NewEvents("l"))(t), must(wardenprom.NewEvents("s"))(t)
+	l, c := tasks.Limiter(), set.Bulkhead()
 	l.Observe(event(decision.Started, 2*time.Second, 0))
 	l.Observe(event(decision.Executed, 2*time.Second, 4*time.Second))
 	l.Observe(event(decision.Rejected, 8*time.Second, 0))
 	l.Observe(event(decision.OutcomeCanceled, 16*time.Second, 0))
-	c := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "s"}))(t)
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Rejected, Waited: 4 * time.Second},
@@ -34,7 +34,7 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	} {
 		c.Observe(e)
 	}
-	p := scrape(t, registered(t, l, c))
+	p := scrape(t, registered(t, tasks, set))
 	p.want(t, map[string]float64{
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="started",priority="normal"} sum`:  2,
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected",priority="normal"} sum`: 8,
@@ -47,18 +47,19 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	if n := len(p.families["stopbank_compartment_wait_seconds"].GetMetric()); n != 1 {
 		t.Errorf("%d compartments, want 1", n)
 	}
-	if n := len(p.families["stopbank_limiter_execution_seconds"].GetMetric()[0].GetHistogram().GetBucket()); n != 3 {
-		t.Errorf("%d classic buckets, want two and the infinite one", n)
+	if n := len(p.families["stopbank_limiter_execution_seconds"].GetMetric()[0].GetHistogram().GetBucket()); n != 15 {
+		t.Errorf("%d classic buckets, want 14 and the infinite one", n)
 	}
 }
 
 // TestNativeHistogramsAreBounded: whatever the times are, there are 160 buckets at most.
 func TestNativeHistogramsAreBounded(t *testing.T) {
-	l := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "l"}))(t)
+	events := must(wardenprom.NewEvents("l"))(t)
+	l := events.Limiter()
 	for range 20_000 {
 		l.Observe(event(decision.Executed, 0, time.Duration(rand.Int64()>>rand.IntN(63))))
 	}
-	families := must(registered(t, l).Gather())(t)
+	families := must(registered(t, events).Gather())(t)
 	for _, f := range families {
 		if f.GetName() != "stopbank_limiter_execution_seconds" {
 			continue
@@ -75,10 +76,10 @@ func TestNativeHistogramsAreBounded(t *testing.T) {
 	t.Error("no histogram")
 }
 
-func BenchmarkLimiterTimes(b *testing.B) {
-	times := must(wardenprom.NewLimiterTimes(wardenprom.TimesConfig{Name: "observed"}))(b)
+func BenchmarkLimiterEvents(b *testing.B) {
+	tasks := must(wardenprom.NewEvents("observed"))(b).Limiter()
 	e := event(decision.Executed, 0, time.Millisecond)
 	for b.Loop() {
-		times.Observe(e)
+		tasks.Observe(e)
 	}
 }

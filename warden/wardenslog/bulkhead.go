@@ -6,114 +6,116 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Bulkhead returns the observer for one set (bulkhead.Config.Observer). Tenants are logged as their compartment. Observe does
-// not block, and allocates only for an event that becomes a line.
-func (l *Logger) Bulkhead() bulkhead.Observer { return &setLog{log: l} }
+// Bulkhead returns the observer of one set (bulkhead.Config.Observer). Tenants are logged as their compartment. Its method
+// blocks for less than a microsecond, and allocates only for an event that becomes a line.
+func (l *Logger) Bulkhead() bulkhead.Observer {
+	return &setLog{log: l, compartments: map[string]*compartmentLog{}}
+}
 
-// setLog is the state of the log of one set.
+// setLog is the state of the log of one set. Logger.mu guards it.
 type setLog struct {
 	log          *Logger
-	compartments names[episodes]
-	lastDecision atomic.Pointer[decision.ControlDecision] // applied last
-	stale        atomic.Bool
+	compartments map[string]*compartmentLog
+	decision     *decision.ControlDecision // applied last
+	stale        bool
 }
+
+type compartmentLog struct{ rejected, dryRun episode }
 
 // Observe logs the event, or counts it.
 func (o *setLog) Observe(e bulkhead.Event) {
-	now := o.log.sinceEpoch(e.At)
+	l := o.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch e.Kind {
 	case bulkhead.Answered:
-		o.answered(e, now)
+		o.answeredLocked(e)
 	case bulkhead.Abandoned, bulkhead.FallbackFailed:
-		o.sample(e, now)
+		o.outcomeLocked(e, e.Kind.String())
 	case bulkhead.Returned:
-		if e.Stack != nil {
-			o.log.change(now, panicked(e))
+		if e.Stack != nil && l.changeLocked(e.At) {
+			l.putLocked(panicked(e))
 		}
 	case bulkhead.Resized:
-		o.log.change(now, resized(e))
+		if l.changeLocked(e.At) {
+			l.putLocked(planned(e, "compartments resized", slog.String("by", e.By)))
+		}
 	case bulkhead.Proposed:
-		o.log.change(now, proposed(e))
-	case bulkhead.Applied:
-		o.applied(e, now)
+		if l.changeLocked(e.At) {
+			l.putLocked(planned(e, "plan proposed", slog.String("reasons", short(strings.Join(e.Proposal.Reasons, "; ")))))
+		}
+	case bulkhead.Applied: // the same decision is reported a second time when it has become stale
+		stale := o.decision == e.Decision
+		if o.decision = e.Decision; stale != o.stale {
+			o.stale = stale
+			l.staleLocked(e.At, stale, slog.Any("decision", e.Decision))
+		}
 	case bulkhead.ModeChanged:
-		o.log.valve(e.At, e.Mode, "compartment", e.Compartment)
+		l.modeLocked(e.At, e.Mode, "compartment", e.Compartment)
 	case bulkhead.Degraded: // a fallback has helped; its cause has been logged
 	}
 }
 
-func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
-	p := o.compartments.of(e.Compartment, func() *episodes { p := o.log.episodes(); return &p })
+func (o *setLog) answeredLocked(e bulkhead.Event) {
+	l, c := o.log, o.compartments[e.Compartment]
+	if c == nil {
+		c = new(compartmentLog)
+		o.compartments[e.Compartment] = c
+	}
 	switch {
-	case e.Outcome == bulkhead.Rejected && e.Reason == decision.Canceled: // the caller canceled; nothing was rejected
-	case e.Outcome == bulkhead.Rejected:
-		level := severity(e.Criticality)
-		switch p.rejected.reject(now, e.Reason, level) {
-		case begins:
-			o.log.change(now, begun(enforced, level, e))
-		case worsens: // its calls are of one priority
-		case sampled:
-			o.log.sample(o.sampleLine(enforced+msgRejected, e))
-		}
-	default:
-		if e.WouldReject != "" {
-			switch p.dryRun.reject(now, e.WouldReject, slog.LevelInfo) {
-			case begins:
-				o.log.change(now, begun(dryRun, slog.LevelInfo, e))
-			case sampled:
-				o.log.sample(o.sampleLine(dryRun+msgRejected, e))
-			case silent, worsens:
-			}
-		}
-		if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
-			o.sample(e, now)
-		}
-		p.end(e.At, now, "compartment", e.Compartment)
-	}
-}
-
-// sample logs what may come as often as requests do.
-func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
-	if !o.log.spent[sample].spend(now) {
-		o.log.leftOut.Add(1)
+	case e.Outcome == bulkhead.Rejected && e.Reason == decision.Canceled: // nothing was rejected
 		return
+	case e.Outcome == bulkhead.Rejected:
+		if n, ok := l.rejectLocked(&c.rejected, enforced, e.At, e.Reason, severity(e.Criticality)); ok {
+			l.putLocked(n.aboutCall(e))
+		}
+		return
+	case e.WouldReject != "":
+		if n, ok := l.rejectLocked(&c.dryRun, dryRun, e.At, e.WouldReject, slog.LevelInfo); ok {
+			l.putLocked(n.aboutCall(e))
+		}
 	}
-	text := "stopbank: " + e.Kind.String()
-	if e.Kind == bulkhead.Answered {
-		text = "stopbank: " + e.Outcome.String()
+	if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
+		o.outcomeLocked(e, e.Outcome.String())
 	}
-	o.log.sample(o.sampleLine(text, e))
+	l.endLocked(&c.rejected, enforced, e.At, "compartment", e.Compartment)
+	l.endLocked(&c.dryRun, dryRun, e.At, "compartment", e.Compartment)
 }
 
-// applied logs that decisions have become stale, or fresh again. The same decision is reported a second time when it has
-// become stale.
-func (o *setLog) applied(e bulkhead.Event, now time.Duration) {
-	is := o.lastDecision.Swap(e.Decision) == e.Decision
-	if o.stale.Swap(is) != is {
-		o.log.change(now, staleLine(e.At, is, slog.Any("decision", e.Decision)))
+// outcomeLocked logs a sample of what may come as often as requests do.
+func (o *setLog) outcomeLocked(e bulkhead.Event, outcome string) {
+	if o.log.sampleLocked(e.At) {
+		o.log.putLocked(line{at: e.At, level: slog.LevelInfo, text: enforced + outcome, counts: true}.aboutCall(e))
 	}
 }
 
-// The lines are made apart, as those of a limiter are.
+// Functions of their own make the lines, because the event moves to the heap.
 
-func begun(of string, level slog.Level, e bulkhead.Event) line {
-	return line{at: e.At, level: level, text: of + msgStarted, attrs: func() []slog.Attr { return about(e) }}
+func (n line) aboutCall(e bulkhead.Event) line {
+	n.attrs = func() []slog.Attr { return call(e) }
+	return n
 }
 
-// sampleLine is the line about one call, as a sample.
-func (o *setLog) sampleLine(text string, e bulkhead.Event) line {
-	return line{at: e.At, text: text, attrs: func() []slog.Attr { return append(about(e), slog.Uint64("left_out", o.log.leftOut.Swap(0))) }}
+func panicked(e bulkhead.Event) line {
+	const longest = 8 << 10 // bytes
+	return line{at: e.At, level: slog.LevelError, text: "stopbank: abandoned function panicked", attrs: func() []slog.Attr {
+		return append(call(e), slog.String("stack", string(e.Stack[:min(len(e.Stack), longest)])))
+	}}
 }
 
-// about is what an event says of one call. Its error is for people, and may have anything of a client in it; a rejection tells its parts.
-func about(e bulkhead.Event) []slog.Attr {
+func planned(e bulkhead.Event, text string, detail slog.Attr) line {
+	return line{at: e.At, level: slog.LevelInfo, text: enforced + text, attrs: func() []slog.Attr {
+		return []slog.Attr{slog.Uint64("revision", e.Revision), detail}
+	}}
+}
+
+// call returns the attributes of one call. An error's text may have anything of a client in it; a rejection has parts.
+func call(e bulkhead.Event) []slog.Attr {
 	attrs := request(e.RequestID, slog.String("compartment", e.Compartment))
 	if e.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
@@ -124,36 +126,16 @@ func about(e bulkhead.Event) []slog.Attr {
 	if e.WouldReject != "" {
 		attrs = append(attrs, slog.String("would_reject", string(e.WouldReject)))
 	}
-	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
+	attrs = append(attrs,
+		slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *decision.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
-		said := *rejection
-		said.Explanation = bounded(said.Explanation)
-		attrs = append(attrs, slog.Any("err", &said))
+		short := *rejection
+		short.Explanation = bounded(short.Explanation)
+		attrs = append(attrs, slog.Any("err", &short))
 	case e.Err != nil:
 		attrs = append(attrs, slog.String("err", short(e.Err.Error())))
 	}
 	return attrs
-}
-
-// longestStack is how many bytes of a stack are logged.
-const longestStack = 8 << 10
-
-func panicked(e bulkhead.Event) line {
-	return line{at: e.At, level: slog.LevelError, text: "stopbank: abandoned function panicked", attrs: func() []slog.Attr {
-		return append(about(e), slog.String("stack", string(e.Stack[:min(len(e.Stack), longestStack)])))
-	}}
-}
-
-func resized(e bulkhead.Event) line {
-	return line{at: e.At, level: slog.LevelInfo, text: "stopbank: compartments resized", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Uint64("revision", e.Revision), slog.String("by", e.By)}
-	}}
-}
-
-func proposed(e bulkhead.Event) line {
-	return line{at: e.At, level: slog.LevelInfo, text: "stopbank: plan proposed", attrs: func() []slog.Attr {
-		return []slog.Attr{slog.Uint64("revision", e.Revision), slog.String("reasons", short(strings.Join(e.Proposal.Reasons, "; ")))}
-	}}
 }

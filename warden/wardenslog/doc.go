@@ -1,26 +1,27 @@
-// Package wardenslog logs load shedding with log/slog: state changes of a limiter, or of a set of compartments, and a sample of the
-// rejections, never a line per request. It is quiet enough to stay enabled in production. A [Logger] is the observer of any number of
-// limiters, and [Logger.Bulkhead] returns that of a set.
+// Package wardenslog logs load shedding with log/slog: changes of the state of a limiter, or of a set of compartments, and a
+// sample of the rejections, never a line per request. It is quiet enough to stay enabled in production. [Logger.Limiter] is the
+// observer of a limiter, [Logger.Bulkhead] that of a set; all of them share the lines per second.
 //
 // # Messages
 //
-// A rejection episode of a limiter, or of a compartment, begins with its first rejection and ends after Config.Quiet without
-// one. It has a line at each end:
+// A rejection episode of a limiter, or of a compartment, begins with its first rejection and ends when there was none for 10 s.
+// It has a line at each end:
 //
-//   - "stopbank: rejecting started": the first rejection with its explanation. The level is that of the priority that was rejected:
-//     Info for background work, Warn for normal and high, Error for critical;
-//   - "stopbank: rejecting reached a higher priority": the same episode rejects work for which the level is higher, at that level;
+//   - "stopbank: rejecting started": the first rejection with its explanation. The level is that of the priority that was
+//     rejected: Info for background work, Warn for normal and high, Error for critical;
+//   - "stopbank: rejecting reached a higher priority": the same episode rejects work for which the level is higher, at that
+//     level;
 //   - "stopbank: rejecting ended", Info: how long it lasted, and how many were rejected by reason.
 //
-// Tasks that Enforce would have rejected in a dry run have their own episodes and samples, at level Info, whose messages begin with
-// "stopbank: dry run: ".
+// Tasks that Enforce would have rejected in a dry run have their own episodes and samples, at level Info, whose messages begin
+// with "stopbank: dry run: ".
 //
-// In between there are at most Config.PerSecond samples a second, at level Config.Samples, each with left_out, the number not
-// logged since the previous sample:
+// In between there are at most 10 samples a second, at level Info, each with left_out, the number of events without a line since
+// the last line that has it:
 //
 //   - "stopbank: rejected": one rejection with its explanation;
-//   - for a set also "stopbank: timeout_running", "stopbank: panicked", "stopbank: abandoned" and "stopbank: fallback_failed": calls
-//     with that outcome.
+//   - for a set also "stopbank: timeout_running", "stopbank: panicked", "stopbank: abandoned" and "stopbank: fallback_failed":
+//     calls with that outcome.
 //
 // Other changes:
 //
@@ -28,18 +29,19 @@
 //     "stopbank: enforcing", Info, when it is back;
 //   - "stopbank: control decisions are stale", Warn: control has not decided for longer than its last decision was valid;
 //   - "stopbank: control decisions are fresh again", Info;
-//   - for a set "stopbank: compartments resized", Info, and "stopbank: abandoned function panicked", Error, with its stack.
+//   - for a set "stopbank: compartments resized" and "stopbank: plan proposed", Info, and "stopbank: abandoned function
+//     panicked", Error, with its stack.
 //
-// Messages are constant and values are attributes, so that lines can be grouped by message, and by limiter or compartment, reason and
-// priority. The end of an episode is logged when the next task runs, because no timer runs for it.
+// Messages are constant and values are attributes, so that lines can be grouped by message, and by limiter or compartment,
+// reason and priority. The end of an episode is logged when the next task runs, because no timer runs for it.
 //
-// A line about one request has its ID as request_id, if it has one (limiter.Task.ID, warden.WithRequestID). The client got the same ID,
-// and the console finds it. Add the process's name to the logger: Config{Logger: logger.With("instance", name)}.
+// A line about one request has its ID as request_id, if it has one (limiter.Task.ID, warden.WithRequestID). The client got the
+// same ID, and the console finds it. Add the process's name to the logger: New(logger.With("instance", name)).
 //
 // # Cost
 //
-// Logging never delays a request: Observe queues a copy of the event, and a goroutine that exists only while there are lines to
-// write calls the handler. At most Config.PerSecond samples, and as many changes, are queued per second, and at most 64 lines wait for
-// a slow handler; further ones are counted and dropped. A handler that blocks, panics or ends its goroutine loses its own line and
-// nothing else. An event that is not logged costs a few atomic operations and no allocation.
+// Logging never delays a request: an observer queues a copy of the event, and a goroutine that exists only while there are lines
+// to write calls the handler. At most 10 samples, and as many changes, are queued per second, and at most 64 lines wait for a
+// slow handler; further ones are counted as left_out. A handler that blocks, panics or ends its goroutine loses its own line and
+// nothing else. An event that is not logged costs a mutex and no allocation.
 package wardenslog

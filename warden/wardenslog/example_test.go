@@ -19,12 +19,9 @@ func ExampleNew() {
 		}
 		return a
 	}})
-	log, err := wardenslog.New(wardenslog.Config{Logger: slog.New(text)})
-	if err != nil {
-		panic(err)
-	}
+	log := wardenslog.New(slog.New(text))
 	l, _ := limiter.New(limiter.Config{
-		Name: "prices", Observer: log,
+		Name: "prices", Observer: log.Limiter(),
 		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 0},
 	})
 	for range 2 {

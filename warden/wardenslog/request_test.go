@@ -14,7 +14,6 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
-	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
 type openBreaker struct{}
@@ -23,8 +22,8 @@ func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open")
 
 func TestTheIDIsInEachLineOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, b := open(t, wardenslog.Config{PerSecond: 100})
-		l := must(limiter.New(limiter.Config{Observer: log, Initial: decision.ControlDecision{Seq: 1}}))(t)
+		log, b := open()
+		l := must(limiter.New(limiter.Config{Observer: log.Limiter(), Initial: decision.ControlDecision{Seq: 1}}))(t)
 		set := must(bulkhead.New(bulkhead.Config{Total: 2, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 			{Name: "slow", Guaranteed: 1, Timeout: time.Second}, {Name: "broken", Guaranteed: 1, Breaker: openBreaker{}},
 		}}))(t)

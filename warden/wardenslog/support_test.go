@@ -85,16 +85,10 @@ func messages(lines []entry) []string {
 	return out
 }
 
-func mustNew(t testing.TB, cfg wardenslog.Config) *wardenslog.Logger {
-	t.Helper()
-	return must(wardenslog.New(cfg))(t)
-}
-
-// open is a logger that writes into the book.
-func open(t testing.TB, cfg wardenslog.Config) (*wardenslog.Logger, *book) {
+// open returns a logger that writes into the book.
+func open() (*wardenslog.Logger, *book) {
 	b := new(book)
-	cfg.Logger = slog.New(slog.NewJSONHandler(b, nil))
-	return mustNew(t, cfg), b
+	return wardenslog.New(slog.New(slog.NewJSONHandler(b, nil))), b
 }
 
 func event(o decision.Outcome, r decision.RejectionReason) limiter.Event {

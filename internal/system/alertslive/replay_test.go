@@ -27,17 +27,17 @@ func fires() map[string][]string {
 			"StopbankErrorBudgetBurnsFast page compartment=checkout", "StopbankErrorBudgetBurns page compartment=checkout",
 		},
 		"critical-rejected": {
-			"StopbankCriticalTasksRejected page priority=critical", "StopbankRejectsMuch ticket priority=high", "StopbankRejectsMuch ticket priority=normal",
+			"StopbankCriticalTasksRejected page priority=critical", "StopbankManyTasksRejected ticket priority=high", "StopbankManyTasksRejected ticket priority=normal",
 			"StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
 		},
-		"sale":           {"StopbankRejectsMuch ticket priority=normal"},
-		"pool":           {"StopbankPoolFull ticket pool=shop-db", "StopbankRejectsMuch ticket priority=normal"},
-		"silent-control": {"StopbankDecisionsStale page"},
+		"sale":           {"StopbankManyTasksRejected ticket priority=normal"},
+		"pool":           {"StopbankPoolFull ticket pool=shop-db", "StopbankManyTasksRejected ticket priority=normal"},
+		"silent-control": {"StopbankLimiterDecisionStale page"},
 		"stuck-work": {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
-			"StopbankAbandonedWorkFills page compartment=admin", "StopbankAbandonedWorkFills ticket compartment=analytics",
+			"StopbankAbandonedWorkHoldsSlots page compartment=admin", "StopbankAbandonedWorkHoldsSlots ticket compartment=analytics",
 		},
-		"stalled": {"StopbankStalled page reason=working", "StopbankStalled page reason=unopened"},
+		"stalled": {"StopbankPartitionStalled page reason=working", "StopbankPartitionStalled page reason=unopened"},
 	}
 }
 
@@ -55,11 +55,11 @@ func (b broken) ends() string {
 func brokenRules() []broken {
 	return []broken{
 		{
-			"the gauge of a scrape is as old as the scrape", "healthy", "60s", "alert: StopbankDecisionsStale",
+			"the gauge of a scrape is as old as the scrape", "healthy", "60s", "alert: StopbankLimiterDecisionStale",
 			"stopbank_limiter_decision_stale == 1 and sum without (priority) (rate(stopbank_limiter_submitted_total[5m])) > 0",
 			"time() - stopbank_control_decision_timestamp_seconds > stopbank_control_decision_valid_seconds",
 		},
-		{"a minute holds one scrape", "sale", "60s", "alert: StopbankRejectsMuch", "[5m]", "[1m]"},
+		{"a minute holds one scrape", "sale", "60s", "alert: StopbankManyTasksRejected", "[5m]", "[1m]"},
 		{"a queue is seldom full at the instant of a scrape", "crowded-critical", "15s", "alert: StopbankQueueDeep", "avg_over_time(stopbank_compartment_queued[5m])", "stopbank_compartment_queued"},
 		{"whatever is refused pages", "sale", "15s", "alert: StopbankCriticalTasksRejected", `{priority="critical"}`, ""},
 		{"nothing is refused that much", "crowded-critical", "15s", "alert: StopbankCriticalCompartmentRejects", "> 0.05", "> 0.95"},
@@ -69,7 +69,7 @@ func brokenRules() []broken {
 		{"no compartment has so many slots", "stuck-work", "15s", "alert: StopbankAbandonedWorkGrows", "[5m]) > 0 and min", "[5m]) > 30 and min"},
 		{"a pool that is in use is full, whoever waits", "pool", "15s", "alert: StopbankPoolFull", "> 0.9 and", "> 0.05 or"},
 		{"no pool is that full", "pool", "60s", "alert: StopbankPoolFull", "> 0.9", "> 1"},
-		{"only what handlers asked for", "stalled", "60s", "alert: StopbankStalled", "!~", "=~"},
+		{"only what handlers asked for", "stalled", "60s", "alert: StopbankPartitionStalled", "!~", "=~"},
 		{"all work is critical", "sale", "15s", "name: stopbank-slo", `{priority="critical"}`, ""},
 	}
 }

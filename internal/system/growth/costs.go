@@ -10,7 +10,6 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/lease"
-	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -96,7 +95,7 @@ func costs() []cost {
 		{"lease", "names of statuses, outcomes and kinds", free, "", func(context.Context, int) func() {
 			return func() {
 				_, _, _ = lease.Acquired.String(), lease.NoBacklog.String(), lease.RetryScheduled.String()
-				_, _, _, _ = lease.OutcomeProcessed.String(), lease.OpCompact.String(), dispatch.Started.String(), durable.Held.String()
+				_, _, _ = lease.OutcomeProcessed.String(), lease.OpCompact.String(), durable.Held.String()
 			}
 		}},
 

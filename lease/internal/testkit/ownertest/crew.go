@@ -60,7 +60,7 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 	var unexplained atomic.Bool
 	c, err := dispatch.NewConsumer(telling{o, ask}, dispatch.Config{
 		Observer: watching(func(e dispatch.Event) {
-			if why := (*dispatch.StallError)(nil); errors.As(e.Err, &why) && why.Reason == "unknown" {
+			if e.Reason == "unknown" {
 				unexplained.Store(true)
 			}
 		}),

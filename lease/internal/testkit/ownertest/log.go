@@ -48,7 +48,7 @@ func (c *claim) Commit(ctx context.Context, floor int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.owner != c {
-		return &dispatch.LostError{Partition: c.Name, Err: errors.New("ownertest: somebody else has claimed the log")}
+		return dispatch.Lost(c.Name, errors.New("ownertest: somebody else has claimed the log"))
 	}
 	return c.Log.Commit(ctx, floor)
 }

@@ -117,7 +117,7 @@ func moves() []check {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			if a.lost < 2 { // more if the machine was slow before
-				g.Errorf("%d works of the member that was cut off ended with a LostError, want 2", a.lost)
+				g.Errorf("%d works of the member that was cut off ended with ErrLost, want 2", a.lost)
 			}
 		}},
 		{"CutOffAndBack", func(t testing.TB, open Open) {

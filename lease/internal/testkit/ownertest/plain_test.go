@@ -248,7 +248,7 @@ func (m *plainMember) lose(why string) {
 		if m.fault == "what is lost is asked back" {
 			end(nil)
 		} else {
-			end(&dispatch.LostError{Partition: l.Name, Err: errors.New(why)})
+			end(dispatch.Lost(l.Name, errors.New(why)))
 		}
 	}
 }

@@ -36,7 +36,7 @@ type member struct {
 	err    error         // of Hold, after ended
 	cut    bool          // it is cut off, or was while its current work ran
 	works  map[string]*work
-	lost   int // calls of work that ended with a *LostError
+	lost   int // calls of work that ended with ErrLost
 	begun  map[string]int
 	linger chan struct{} // if not nil, work that should end waits for it
 	brief  string        // the first work on this partition returns immediately
