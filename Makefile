@@ -20,7 +20,7 @@ SYSTEM = ./internal/system
 REPLAY = ./internal/system/alertslive
 
 # What `make test` leaves to `make test-servers`: the packages that need servers, programs in processes of their own or a browser, and so time.
-SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./lease/leasectl ./lease/leasenats/... ./lease/leasepg/...
+SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./internal/pgtest ./lease/leasectl ./lease/leasenats/... ./lease/leasepg/...
 
 # Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM and REPLAY (-e: a broken one must fail, not
 # be left out).

@@ -59,6 +59,7 @@ require (
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/prometheus/client_golang v1.24.1
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/stopbank/stopbank/internal/pgtest v0.1.0
 	github.com/stopbank/stopbank/lease v0.0.0
 	github.com/stopbank/stopbank/lease/leasekafka v0.0.0
 	github.com/stopbank/stopbank/lease/leasenats v0.0.0
@@ -84,3 +85,5 @@ replace github.com/stopbank/stopbank/warden/wardenprom => ../warden/wardenprom
 replace github.com/stopbank/stopbank/lease/leasepg => ../lease/leasepg
 
 replace github.com/stopbank/stopbank/lease/leasekafka => ../lease/leasekafka
+
+replace github.com/stopbank/stopbank/internal/pgtest => ../internal/pgtest

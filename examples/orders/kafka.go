@@ -129,11 +129,12 @@ func (k *onKafka) publish(ctx context.Context, o options, first, end int) error 
 	return k.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-func (k *onKafka) group(_ context.Context, o options) (dispatch.Ownership, error) {
-	return leasekafka.New(leasekafka.Config{
-		Brokers: k.brokers, Group: k.name, Topics: []string{k.name}, SessionTimeout: o.session, DrainTimeout: drain, RebalanceTimeout: 3 * drain,
-		Ledger: func(ctx context.Context, _ string, partition int32) (lease.Ledger, error) {
-			store, err := leasenats.Open(ctx, leasenats.Config{Conn: k.nc, Bucket: k.members, Ledger: fmt.Sprint("partition-", partition)})
+func (k *onKafka) group(ctx context.Context, o options) (dispatch.Ownership, error) {
+	return leasekafka.OpenGroup(ctx, leasekafka.GroupConfig{
+		Brokers: k.brokers, Group: k.name, Topics: []string{k.name}, Session: o.session, DrainTimeout: drain, RebalanceTimeout: 3 * drain,
+		OpenLedger: func(ctx context.Context, partition string) (lease.Ledger, error) {
+			name := strings.ReplaceAll(partition, "/", "-")
+			store, err := leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: k.nc, Bucket: k.members, Name: name})
 			if err != nil {
 				return nil, err
 			}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -110,8 +109,8 @@ func (n *onNATS) publish(ctx context.Context, o options, first, end int) error {
 func (n *onNATS) group(ctx context.Context, o options) (dispatch.Ownership, error) {
 	return leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: n.nc, Stream: n.stream, Subject: n.subjects + "*.>", Partitions: o.partitions, Bucket: n.members, Session: o.session,
-		Ledger: durable.Config{MaxRetries: lease.DefaultRetries},
-		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
+		Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
 	})
 }
 

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )

@@ -11,11 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 // servePostgres creates a database on the server of STOPBANK_POSTGRES_URL or on a private server, if PostgreSQL is installed.
@@ -75,19 +74,9 @@ func (p *onPostgres) group(ctx context.Context, o options) (dispatch.Ownership, 
 	if err != nil {
 		return nil, err
 	}
-	return leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: p.pool.Config().ConnConfig, Group: "orders", Partitions: box.Partitions(), Lease: o.session,
-		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: p.pool, Ledger: partition})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			return box.Open(ctx, partition, ledger)
-		},
+	return leasepg.OpenGroup(ctx, leasepg.GroupConfig{
+		Conn: p.pool.Config().ConnConfig, Group: "orders", Outbox: box, Session: o.session,
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"modernc.org/sqlite"
 
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/warden/pool"
 )
 

@@ -1,5 +1,5 @@
-// Watched processes two partitions and exports its dispatchers and ledgers: metrics to Prometheus, warnings to a log. With -serve it goes on, and
-// stands still after a while, for the alerts to notice.
+// Watched processes two partitions and exports its dispatchers and ledgers: metrics to Prometheus, warnings to a log. With
+// -serve it goes on, and stands still after a while, for the alerts to notice.
 package main
 
 import (
@@ -51,7 +51,8 @@ func metrics(consumer *dispatch.Consumer, group alone) (prometheus.Collector, er
 func main() {
 	live := flag.Bool("serve", false, "export the metrics of two partitions until standard input ends")
 	ops := flag.String("ops", "127.0.0.1:0", "with -serve: `address` of the metrics")
-	after := flag.Duration("fault-after", 0, "with -serve: `time` from the start until handlers hang and a partition comes that cannot be opened")
+	after := flag.Duration("fault-after", 0,
+		"with -serve: `time` from the start until handlers hang and a partition comes that cannot be opened")
 	flag.Parse()
 	var err error
 	if *live {

@@ -68,7 +68,8 @@ func serving(t *testing.T, l limiter.Config, part *bulkhead.CompartmentConfig) *
 	seen, shown := wardenprom.Config{Wardens: map[string]*warden.Warden{"api": s.warden}}, console.Config{Warden: s.warden}
 	if part != nil {
 		part.Name, part.Guaranteed = "checkout", 1
-		set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{*part}, Observer: s.log.Bulkhead()})
+		set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{*part},
+			Observer: s.log.Bulkhead()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,11 +189,13 @@ func events() []event {
 	}
 	part := func(c bulkhead.CompartmentConfig) *bulkhead.CompartmentConfig { return &c }
 	return []event{
-		{"pressure_high", limiterRejected, decides(decision.ControlDecision{ShedProbability: 1}), nil, func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
-		{"probabilistic_shedding", limiterRejected, decides(decision.ControlDecision{ShedProbability: .5}), nil, func(s *service) *httptest.ResponseRecorder {
-			s.full().waits(decision.Normal, time.Second)
-			return s.plain()
-		}},
+		{"pressure_high", limiterRejected, decides(decision.ControlDecision{ShedProbability: 1}), nil,
+			func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
+		{"probabilistic_shedding", limiterRejected, decides(decision.ControlDecision{ShedProbability: .5}), nil,
+			func(s *service) *httptest.ResponseRecorder {
+				s.full().waits(decision.Normal, time.Second)
+				return s.plain()
+			}},
 		{"queue_overflow", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
 			s.full().waits(decision.Normal, time.Second)
 			return s.plain()
@@ -203,41 +206,50 @@ func events() []event {
 			time.AfterFunc(time.Millisecond, func() { s.waits(decision.High, time.Second) })
 			return s.plain()
 		}},
-		{"max_wait_exceeded", limiterRejected, limiter.Config{MaxQueue: 2, Initial: decision.ControlDecision{MaxWait: time.Second}}, nil, func(s *service) *httptest.ResponseRecorder {
-			return s.full().standing()
-		}},
+		{"max_wait_exceeded", limiterRejected, limiter.Config{MaxQueue: 2, Initial: decision.ControlDecision{MaxWait: time.Second}},
+			nil, func(s *service) *httptest.ResponseRecorder {
+				return s.full().standing()
+			}},
 		{"deadline_exceeded", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
 			s.http.Timeout = time.Second
 			return s.full().plain()
 		}},
-		{"canceled", "stopbank_limiter_canceled_total", limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder { return s.full().canceled() }},
+		{"canceled", "stopbank_limiter_canceled_total", limiter.Config{}, nil,
+			func(s *service) *httptest.ResponseRecorder { return s.full().canceled() }},
 		{"closed", limiterRejected, limiter.Config{}, nil, func(s *service) *httptest.ResponseRecorder {
 			s.warden.Limiter().Close()
 			return s.plain()
 		}},
 		{"reentry", "stopbank_warden_reentries_total", limiter.Config{}, nil, (*service).again},
 
-		{"queue_overflow", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{}), func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
-		{"timeout_queued", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Second}), func(s *service) *httptest.ResponseRecorder {
-			return s.full().plain()
-		}},
-		{"deadline_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1}), func(s *service) *httptest.ResponseRecorder {
-			s.http.Timeout = time.Second
-			return s.full().plain()
-		}},
-		{"max_wait_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 100}), func(s *service) *httptest.ResponseRecorder {
-			s.set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 1, MaxWait: time.Second})
-			return s.full().standing()
-		}},
-		{"canceled", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1}), func(s *service) *httptest.ResponseRecorder { return s.full().canceled() }},
+		{"queue_overflow", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{}),
+			func(s *service) *httptest.ResponseRecorder { return s.full().plain() }},
+		{"timeout_queued", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Second}),
+			func(s *service) *httptest.ResponseRecorder {
+				return s.full().plain()
+			}},
+		{"deadline_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1}),
+			func(s *service) *httptest.ResponseRecorder {
+				s.http.Timeout = time.Second
+				return s.full().plain()
+			}},
+		{"max_wait_exceeded", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 100}),
+			func(s *service) *httptest.ResponseRecorder {
+				s.set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 1, MaxWait: time.Second})
+				return s.full().standing()
+			}},
+		{"canceled", partLeft, limiter.Config{}, part(bulkhead.CompartmentConfig{MaxQueue: 1}),
+			func(s *service) *httptest.ResponseRecorder { return s.full().canceled() }},
 		{"breaker_open", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{Breaker: openBreaker{}}), (*service).plain},
 		{"reentry", partRejected, limiter.Config{}, part(bulkhead.CompartmentConfig{}), (*service).again},
-		{"unknown_compartment", "stopbank_bulkhead_unknown_total", limiter.Config{}, part(bulkhead.CompartmentConfig{}), func(s *service) *httptest.ResponseRecorder {
-			return s.send(s.t.Context(), "/nowhere", nil)
-		}},
-		{"timeout_running", "stopbank_compartment_answered_total", limiter.Config{}, part(bulkhead.CompartmentConfig{Timeout: time.Second}), func(s *service) *httptest.ResponseRecorder {
-			return s.send(s.t.Context(), "/checkout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		}},
+		{"unknown_compartment", "stopbank_bulkhead_unknown_total", limiter.Config{}, part(bulkhead.CompartmentConfig{}),
+			func(s *service) *httptest.ResponseRecorder {
+				return s.send(s.t.Context(), "/nowhere", nil)
+			}},
+		{"timeout_running", "stopbank_compartment_answered_total", limiter.Config{},
+			part(bulkhead.CompartmentConfig{Timeout: time.Second}), func(s *service) *httptest.ResponseRecorder {
+				return s.send(s.t.Context(), "/checkout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+			}},
 	}
 }
 
@@ -272,7 +284,8 @@ func (e event) in(t *testing.T, name string) (found []string) {
 	if err := s.log.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(s.lines.String(), `"reason":"`+name+`"`) || strings.Contains(s.lines.String(), `"msg":"stopbank: `+name+`"`) {
+	if strings.Contains(s.lines.String(), `"reason":"`+name+`"`) ||
+		strings.Contains(s.lines.String(), `"msg":"stopbank: `+name+`"`) {
 		found = append(found, "log")
 	}
 	page := httptest.NewRecorder()
@@ -300,8 +313,8 @@ func (e event) in(t *testing.T, name string) (found []string) {
 	return found
 }
 
-// TestOneNameForOneEvent causes each event and looks for its name in all outputs. Canceled requests are not logged, and neither are
-// a warden's re-entries and unknown compartments, which have metrics of their own.
+// TestOneNameForOneEvent causes each event and looks for its name in all outputs. Canceled requests are not logged, and neither
+// are a warden's re-entries and unknown compartments, which have metrics of their own.
 func TestOneNameForOneEvent(t *testing.T) {
 	covered := map[string]bool{}
 	for _, e := range events() {

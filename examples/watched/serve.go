@@ -1,4 +1,5 @@
-// -serve: a worker whose metrics Prometheus can scrape, and whose partitions stand still from a moment on, each for a reason of its own.
+// -serve: a worker whose metrics Prometheus can scrape, and whose partitions stand still from a moment on, each for a reason of
+// its own.
 package main
 
 import (
@@ -33,7 +34,8 @@ func (f faulty) Hold(ctx context.Context, work func(context.Context, dispatch.Pa
 	go func() {
 		defer close(late)
 		if pause(ctx, f.after) == nil {
-			work(ctx, dispatch.Partition{Name: "orders-late", Open: func(context.Context) (dispatch.Source, lease.Ledger, error) { return nil, nil, errDown }})
+			work(ctx, dispatch.Partition{Name: "orders-late",
+				Open: func(context.Context) (dispatch.Source, lease.Ledger, error) { return nil, nil, errDown }})
 		}
 	}()
 	err := f.alone.Hold(ctx, work)
@@ -41,7 +43,8 @@ func (f faulty) Hold(ctx context.Context, work func(context.Context, dispatch.Pa
 	return err
 }
 
-// serve processes two partitions and exports their metrics at ops, until input ends. After a while the handlers of the first hang.
+// serve processes two partitions and exports their metrics at ops, until input ends. After a while the handlers of the first
+// hang.
 func serve(ops string, after time.Duration, input io.Reader) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -92,7 +95,8 @@ func serve(ops string, after time.Duration, input io.Reader) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	defer server.Close()
 	go func() { _ = server.Serve(listener) }()
 	fmt.Printf("metrics: http://%s/metrics\n", listener.Addr())

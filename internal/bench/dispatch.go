@@ -70,7 +70,7 @@ func kafkaRow(workers int) row {
 		}
 		must(0, client.ProduceSync(ctx, all...).FirstErr())
 		consumer := must(dispatch.NewConsumer(
-			must(leasekafka.New(leasekafka.Config{Brokers: cluster.ListenAddrs(), Group: "team", Topics: []string{"team"}, Memory: lease.Config{MaxRetries: lease.DefaultRetries}})),
+			must(leasekafka.OpenGroup(ctx, leasekafka.GroupConfig{Brokers: cluster.ListenAddrs(), Group: "team", Topics: []string{"team"}, Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})),
 			dispatch.Config{MaxInFlight: workers, MaxBuffered: 8 * 1024, DeadLetter: dispatch.Discard, Handler: untilAll(cancel, func(job dispatch.Job) {
 				handle(job.Record.Domain, pause(job.Record.Offset))
 			})}))

@@ -18,11 +18,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 const (
@@ -52,10 +52,10 @@ func engineRows() []row {
 		}
 		ledger := fmt.Sprint("by-", goroutines)
 		onNATS = append(onNATS, add("lease/leasenats", "JetStream", "two KeyValue.Update of a key", func() durable.Store {
-			return must(leasenats.Open(context.Background(), leasenats.Config{Conn: jetStream(), Bucket: "ledger", Ledger: ledger}))
+			return must(leasenats.OpenStore(context.Background(), leasenats.StoreConfig{Conn: jetStream(), Bucket: "ledger", Name: ledger}))
 		}, func() func(worker, key int) func() { return natsUpdate(ledger) }))
 		onPG = append(onPG, add("lease/leasepg", "PostgreSQL", "two UPDATEs of a row by its key", func() durable.Store {
-			return must(leasepg.New(context.Background(), leasepg.Config{Pool: postgres(), Ledger: ledger}))
+			return must(leasepg.OpenStore(context.Background(), leasepg.StoreConfig{Pool: postgres(), Name: ledger}))
 		}, func() func(worker, key int) func() { return pgUpdate(fmt.Sprint("bare_", goroutines)) }))
 	}
 	if !havePostgres() {

@@ -79,6 +79,7 @@ require (
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/nats-io/nats-server/v2 v2.14.5
 	github.com/nats-io/nats.go v1.53.1
+	github.com/stopbank/stopbank/internal/pgtest v0.1.0
 	github.com/stopbank/stopbank/lease/leasenats v0.0.0
 	github.com/stopbank/stopbank/warden v0.0.0
 )
@@ -90,3 +91,5 @@ replace github.com/stopbank/stopbank/lease/leasepg => ../../lease/leasepg
 replace github.com/stopbank/stopbank/lease/leasenats => ../../lease/leasenats
 
 replace github.com/stopbank/stopbank/lease/leasekafka => ../../lease/leasekafka
+
+replace github.com/stopbank/stopbank/internal/pgtest => ../pgtest

@@ -216,8 +216,8 @@ func loadPostgres() func(context.Context, *team) {
 		pool := connect(ctx)
 		defer pool.Close()
 		parts := map[string]int{}
-		cfg := leasepg.OwnershipConfig{Conn: pool.Config().ConnConfig, Group: name, Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
+		cfg := leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: name, Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
+			store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: partition})
 			if err != nil {
 				return dispatch.Partition{}, err
 			}
@@ -227,9 +227,9 @@ func loadPostgres() func(context.Context, *team) {
 		for i := range teamParts {
 			partition := "bench/" + strconv.Itoa(i)
 			parts[partition] = i
-			cfg.Partitions = append(cfg.Partitions, partition)
+			cfg.Names = append(cfg.Names, partition)
 		}
-		t.consume(ctx, must(leasepg.NewOwnership(cfg)), pgWorkers)
+		t.consume(ctx, must(leasepg.OpenGroup(ctx, cfg)), pgWorkers)
 	}
 }
 
@@ -338,8 +338,8 @@ func loadJetstream() func(context.Context, *team) {
 		defer conn.Close()
 		t.consume(ctx, must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 			Conn: conn, Stream: "TEAM" + run, Subject: "team.*.>", Partitions: teamParts, Bucket: "team" + run, Session: 2 * time.Second,
-			Ledger: durable.Config{MaxRetries: lease.DefaultRetries},
-			Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
+			Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
+			Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
 		})), natsWorkers)
 	}
 }

@@ -50,9 +50,9 @@ var rules = []rule{
 	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"}, others: anything},
 	{layer: "lease/internal/testkit/witness"},
 	{layer: "lease/internal/testkit/faults", arrows: []string{"lease", "lease/durable"}},
-	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest", "lease/leasepg/pgtest"}, others: anything},
-	{layer: "lease/leasepg/pgtest", others: anything},
-	{layer: "lease/leasectl", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "lease/leasepg/pgtest"}, others: anything},
+	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest", "internal/pgtest"}, others: anything},
+	{layer: "internal/pgtest", others: anything},
+	{layer: "lease/leasectl", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "internal/pgtest"}, others: anything},
 
 	{layer: "warden/monitor", arrows: []string{"warden/decision"}}, // for its InvalidError
 	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden", "warden/decision"}},

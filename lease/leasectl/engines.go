@@ -46,9 +46,9 @@ func (o options) openPostgres(ctx context.Context) (deadletter.Store, func(), er
 	if o.outbox != "" {
 		into, err = enqueue(ctx, pool, o.outbox)
 	}
-	var letters *leasepg.Letters
+	var letters deadletter.Store
 	if err == nil {
-		letters, err = leasepg.NewLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: into})
+		letters, err = leasepg.OpenLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: into})
 	}
 	if err != nil {
 		pool.Close()
@@ -112,7 +112,7 @@ func (o options) openNATS(ctx context.Context) (deadletter.Store, func(), error)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		err = fmt.Errorf("there is no bucket %q: -bucket names the one that dead letters are kept in", o.bucket)
 	}
-	var letters *leasenats.Letters
+	var letters deadletter.Store
 	if err == nil {
 		letters, err = leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: o.bucket})
 	}
@@ -142,9 +142,9 @@ func (o options) openKafka(ctx context.Context) (deadletter.Store, func(), error
 	if err != nil {
 		return nil, nil, err
 	}
-	letters, err := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: o.topic})
+	letters, err := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: o.topic})
 	if err != nil {
 		return nil, nil, err
 	}
-	return letters, letters.Close, nil
+	return letters, func() {}, nil
 }

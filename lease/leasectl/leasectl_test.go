@@ -27,13 +27,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasekafka"
 	"github.com/stopbank/stopbank/lease/leasenats"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 // childEnv makes the program of a test binary.
@@ -79,7 +79,7 @@ func postgres(t *testing.T) (pool *pgxpool.Pool, url string) {
 func onPostgres(t *testing.T) desk {
 	pool, url := postgres(t)
 	must(pool.Exec(t.Context(), "CREATE TABLE orders (id bigserial PRIMARY KEY, partition text, customer text, payload bytea, headers jsonb)"))(t)
-	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool}))(t)
+	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool}))(t)
 	return desk{
 		letters: letters,
 		flags: []string{
@@ -100,7 +100,7 @@ func onPostgres(t *testing.T) desk {
 func onOutbox(t *testing.T) desk {
 	pool, url := postgres(t)
 	outbox := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: "orders", Partitions: 2}))(t)
-	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool}))(t)
+	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool}))(t)
 	ledger := must(lease.NewMemory(lease.Config{}))(t) // for Open to look at; nothing is done in it
 	return desk{
 		letters: letters, flags: []string{"-postgres", url, "-outbox", "orders"},
@@ -141,7 +141,7 @@ func onNATS(t *testing.T) desk {
 	js := must(jetstream.New(nc))(t)
 	stream := must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.*"}}))(t)
 	letters := must(leasenats.OpenLetters(t.Context(), leasenats.LettersConfig{
-		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS", Subject: func(r dispatch.Record) string { return "orders." + r.Domain },
+		Conn: nc, Bucket: "dead-letters", Stream: "ORDERS", Route: func(r dispatch.Record) string { return "orders." + r.Domain },
 	}))(t)
 	return desk{
 		letters: letters, flags: []string{"-nats", s.ClientURL()},
@@ -160,8 +160,7 @@ func onKafka(t *testing.T) desk {
 	cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders")))(t)
 	t.Cleanup(cluster.Close)
 	brokers := cluster.ListenAddrs()
-	letters := must(leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"}))(t)
-	t.Cleanup(letters.Close)
+	letters := must(leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters"}))(t)
 	return desk{
 		letters: letters, flags: []string{"-kafka", strings.Join(brokers, ",")},
 		source: func(t *testing.T) (all []string) {

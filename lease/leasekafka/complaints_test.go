@@ -51,7 +51,7 @@ func (r *reports) last() (n int, err error) {
 func unreachable(t *testing.T, onError func(error), lasts time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		group, err := leasekafka.New(leasekafka.Config{
+		group, err := leasekafka.OpenGroup(t.Context(), leasekafka.GroupConfig{
 			Brokers: []string{"nowhere:9092"}, Group: "orders", Topics: []string{"t"}, OnError: onError,
 			Options: []kgo.Opt{kgo.Dialer(func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("down") })},
 		})
@@ -113,11 +113,11 @@ func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	cfg := k.config()
 	cfg.OnError = told.tell
 	var opens atomic.Bool
-	cfg.Ledger = func(ctx context.Context, topic string, partition int32) (lease.Ledger, error) {
+	cfg.OpenLedger = func(ctx context.Context, partition string) (lease.Ledger, error) {
 		if !opens.Load() {
 			return nil, closed
 		}
-		return k.ledger(ctx, topic, partition)
+		return k.ledger(ctx, partition)
 	}
 	k.produce(t, of(1, 1, 1)...)
 	var stalled stalls
@@ -149,7 +149,7 @@ func TestMemberThatDoesNotGetInIsTold(t *testing.T) {
 		cfg := k.config()
 		cfg.OnError = told.tell
 		m := run(t, cfg, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
-		time.Sleep(cfg.SessionTimeout + time.Second/2)
+		time.Sleep(cfg.Session + time.Second/2)
 		if n, err := told.last(); n != 1 || !strings.Contains(fmt.Sprint(err), "not in the group") {
 			t.Errorf("told %d times: %v", n, err)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// Config configures a Group. Brokers, Group and Topics are required; every other field may be zero.
-type Config struct {
+// GroupConfig configures a Group. Brokers, Group and Topics are required; every other field may be zero.
+type GroupConfig struct {
 	// Brokers are host:port of some brokers of the cluster; the client finds the others.
 	Brokers []string
 	// Group is the consumer group's name.
@@ -29,44 +29,45 @@ type Config struct {
 	// Topics are read whole: each of their partitions is a dispatch.Partition, named topic/number. A new group begins at
 	// the first available offset.
 	Topics []string
+	// Domain returns a record's domain. It gets the record with the Domain that a nil function would give it: its key, or
+	// dispatch.Keyless for a key that is null or empty. It is called once for each fetched record, by one goroutine for
+	// all partitions, so it should be fast. It must not panic.
+	Domain func(dispatch.Record) string
 
-	// Ledger returns the ledger of a partition; a durable one is the same for every member. It is called when the
-	// partition is taken, again after a second while it fails, and its context ends with the partition. Nil: a ledger in
-	// memory, which learns the work of other members from the group's offsets, as far as they had committed it.
-	Ledger func(ctx context.Context, topic string, partition int32) (lease.Ledger, error)
-	// Memory configures the ledgers in memory; zero, they give a record up at its first failure. Not used with Ledger.
-	Memory lease.Config
+	// Ledger configures the partitions' ledgers, which are in memory and learn the work of other members from the group's
+	// offsets, as far as they had committed it. Zero, they give a record up at its first failure. Not used with OpenLedger.
+	Ledger lease.Config
+	// OpenLedger returns another ledger for a partition, such as a durable one, which is the same for every member. It is
+	// called when the partition is taken, again after a second while it fails, and its context ends with the partition.
+	OpenLedger func(ctx context.Context, partition string) (lease.Ledger, error)
 	// CommitEvery is how often a ledger in memory commits its progress above the floor (records done, attempts made),
-	// beside the dispatcher's commits. 0: 500 ms. Not used with Ledger.
+	// beside the dispatcher's commits. 0: 500 ms. Not used with OpenLedger.
 	CommitEvery time.Duration
-	// Domain returns a record's domain. Nil: its key, and dispatch.Keyless for a key that is null or empty. It is called
-	// once for each fetched record, by one goroutine for all partitions, so it should be fast. It must not panic.
-	Domain func(*kgo.Record) string
 	// Window bounds the memory for the fetched records of one partition that wait to be read, or may be read again, in
 	// bytes; one answer of a broker may exceed it. 0: 2 MiB. At least 1.
 	Window int
 
+	// Session is how long a member may be silent before the group takes its partitions: how long a broker waits for a
+	// heartbeat, which the member sends every third of it, or every 3 s if that is less. 0: 45 s. At least 100 ms. Brokers
+	// have limits of their own, from 6 s to 30 minutes: beyond them Hold fails.
+	Session time.Duration
 	// DrainTimeout is how long a dispatcher lets its handlers go on when its partition is revoked:
 	// dispatch.Config.DrainTimeout. 0: 10 s.
 	DrainTimeout time.Duration
-	// SessionTimeout is how long the group waits for a heartbeat; the member sends one every third of it, or every 3 s
-	// if that is less. 0: 45 s. At least 100 ms. Brokers have limits of their own, from 6 s to 30 minutes: beyond them
-	// Hold fails.
-	SessionTimeout time.Duration
 	// RebalanceTimeout is how long the group waits in a rebalance for a live member to give partitions back, before it
 	// takes all of its partitions away. 0: 60 s, or as much as DrainTimeout requires if that is more. At least two and a
 	// half DrainTimeouts: the drain, the last commit, and some room.
 	RebalanceTimeout time.Duration
 
 	// OnError is called with the reason why the membership was lost or could not begin, why a broker cannot be connected
-	// to, and why a partition's floor or Ledger cannot be had. What goes on failing is reported at once and then once a
+	// to, and why a partition's floor or ledger cannot be had. What goes on failing is reported at once and then once a
 	// minute, until the member has joined, a broker is connected to, or the partition is opened. So is a member that has
-	// not joined within SessionTimeout, or that worked on a partition no more that is its own. It must be safe for
-	// concurrent use, and return soon. Nil: slog.Default logs it as a warning.
+	// not joined within a Session, or that worked on a partition no more that is its own. It must be safe for concurrent
+	// use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 
-	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a Config
-	// field or this package sets are rejected, automatic commits and callbacks among them.
+	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a field
+	// or this package sets are rejected, automatic commits and callbacks among them.
 	Options []kgo.Opt
 }
 
@@ -84,16 +85,16 @@ func reserved() []any {
 }
 
 // complete checks cfg and sets the defaults.
-func (cfg Config) complete() (Config, error) {
+func (cfg GroupConfig) complete() (GroupConfig, error) {
 	for _, needed := range []struct {
 		field  string
 		values []string
 	}{{"Brokers", cfg.Brokers}, {"Group", []string{cfg.Group}}, {"Topics", cfg.Topics}} {
 		if slices.Contains(needed.values, "") {
-			return cfg, invalidField("Config."+needed.field, `""`, "not empty")
+			return cfg, invalidField("GroupConfig."+needed.field, `""`, "not empty")
 		}
 		if len(needed.values) == 0 {
-			return cfg, invalidField("Config."+needed.field, "empty", "at least one")
+			return cfg, invalidField("GroupConfig."+needed.field, "empty", "at least one")
 		}
 	}
 	if err := orDefault("Window", &cfg.Window, 2<<20, 1, math.MaxInt); err != nil {
@@ -102,7 +103,7 @@ func (cfg Config) complete() (Config, error) {
 	if err := orDefault("DrainTimeout", &cfg.DrainTimeout, 10*time.Second, 1, time.Hour); err != nil {
 		return cfg, err
 	}
-	if err := orDefault("SessionTimeout", &cfg.SessionTimeout, 45*time.Second, 100*time.Millisecond, 24*time.Hour); err != nil {
+	if err := orDefault("Session", &cfg.Session, 45*time.Second, 100*time.Millisecond, 24*time.Hour); err != nil {
 		return cfg, err
 	}
 	patience := max(100*time.Millisecond, cfg.DrainTimeout*5/2)
@@ -112,13 +113,10 @@ func (cfg Config) complete() (Config, error) {
 	if err := orDefault("CommitEvery", &cfg.CommitEvery, 500*time.Millisecond, time.Millisecond, time.Hour); err != nil {
 		return cfg, err
 	}
-	if cfg.Ledger == nil {
-		if _, err := lease.NewMemory(cfg.Memory); err != nil {
-			return cfg, invalidField("Config.Memory", err.Error(), "a configuration that lease.NewMemory accepts")
+	if cfg.OpenLedger == nil {
+		if _, err := lease.NewMemory(cfg.Ledger); err != nil {
+			return cfg, invalidField("GroupConfig.Ledger", err.Error(), "a configuration that lease.NewMemory accepts")
 		}
-	}
-	if cfg.Domain == nil {
-		cfg.Domain = byKey
 	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(err error) { slog.Warn("leasekafka: a member cannot go on", "group", cfg.Group, "err", err) }
@@ -132,15 +130,15 @@ func orDefault[T int | time.Duration](field string, value *T, zero, least, most 
 		*value = zero
 	}
 	if *value < least || *value > most {
-		return invalidField("Config."+field, *value, fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, zero))
+		return invalidField("GroupConfig."+field, *value, fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, zero))
 	}
 	return nil
 }
 
 // checkOptions rejects options that this package sets itself. The clients made here never connect.
-func (cfg Config) checkOptions() error {
+func (cfg GroupConfig) checkOptions() error {
 	invalid := func(value any, allowed string) error {
-		return invalidField("Config.Options", value, allowed)
+		return invalidField("GroupConfig.Options", value, allowed)
 	}
 	theirs, err := kgo.NewClient(cfg.Options...)
 	if err != nil {
@@ -162,17 +160,17 @@ func (cfg Config) checkOptions() error {
 		return invalid("kgo.DisableAutoCommit", "no option about commits; leasekafka commits itself")
 	}
 	if err := kgo.ValidateOpts(cfg.options()...); err != nil {
-		return invalid(err.Error(), "options that agree with the other fields of Config")
+		return invalid(err.Error(), "options that agree with the other fields of GroupConfig")
 	}
 	return nil
 }
 
 // options returns the client's options, without the callbacks.
-func (cfg Config) options() []kgo.Opt {
+func (cfg GroupConfig) options() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
 	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session after the last
 	// sign of life. The next one follows within a third; it may be tried again for a quarter, and the last try hangs for a quarter.
-	quarter := cfg.SessionTimeout / 4
+	quarter := cfg.Session / 4
 	patience := min(10*time.Second, max(100*time.Millisecond, quarter))
 	own := []kgo.Opt{
 		// A partition that is taken over is fetched behind the fetch that is under way, which otherwise waits 5 s for records of others.
@@ -184,7 +182,7 @@ func (cfg Config) options() []kgo.Opt {
 			case int16(kmsg.Heartbeat):
 				return quarter
 			case int16(kmsg.JoinGroup), int16(kmsg.SyncGroup):
-				return cfg.SessionTimeout
+				return cfg.Session
 			}
 			return 30 * time.Second
 		}),
@@ -192,12 +190,5 @@ func (cfg Config) options() []kgo.Opt {
 	return append(append(own, cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topics...),
 		kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(start),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(cfg.SessionTimeout), kgo.HeartbeatInterval(min(3*time.Second, cfg.SessionTimeout/3)), kgo.RebalanceTimeout(cfg.RebalanceTimeout))
-}
-
-func byKey(r *kgo.Record) string {
-	if len(r.Key) == 0 {
-		return dispatch.Keyless(r.Offset)
-	}
-	return string(r.Key)
+		kgo.SessionTimeout(cfg.Session), kgo.HeartbeatInterval(min(3*time.Second, cfg.Session/3)), kgo.RebalanceTimeout(cfg.RebalanceTimeout))
 }

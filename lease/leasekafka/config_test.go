@@ -5,6 +5,7 @@ package leasekafka_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,48 +19,48 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	valid := func() leasekafka.Config {
-		return leasekafka.Config{Brokers: []string{"127.0.0.1:1"}, Group: "g", Topics: []string{"t"}}
+	valid := func() leasekafka.GroupConfig {
+		return leasekafka.GroupConfig{Brokers: []string{"127.0.0.1:1"}, Group: "g", Topics: []string{"t"}}
 	}
-	if _, err := leasekafka.New(valid()); err != nil {
+	if _, err := leasekafka.OpenGroup(t.Context(), valid()); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		field string
-		spoil func(*leasekafka.Config)
+		spoil func(*leasekafka.GroupConfig)
 	}{
-		"no brokers":            {"Brokers", func(c *leasekafka.Config) { c.Brokers = nil }},
-		"no broker's name":      {"Brokers", func(c *leasekafka.Config) { c.Brokers = []string{""} }},
-		"no group":              {"Group", func(c *leasekafka.Config) { c.Group = "" }},
-		"no topics":             {"Topics", func(c *leasekafka.Config) { c.Topics = nil }},
-		"a topic without name":  {"Topics", func(c *leasekafka.Config) { c.Topics = []string{"t", ""} }},
-		"window":                {"Window", func(c *leasekafka.Config) { c.Window = -1 }},
-		"drain":                 {"DrainTimeout", func(c *leasekafka.Config) { c.DrainTimeout = -time.Second }},
-		"session":               {"SessionTimeout", func(c *leasekafka.Config) { c.SessionTimeout = time.Millisecond }},
-		"rebalance":             {"RebalanceTimeout", func(c *leasekafka.Config) { c.RebalanceTimeout = -time.Second }},
-		"rebalance below drain": {"RebalanceTimeout", func(c *leasekafka.Config) { c.DrainTimeout, c.RebalanceTimeout = time.Minute, time.Minute }},
-		"memory":                {"Memory", func(c *leasekafka.Config) { c.Memory = lease.Config{MaxBacklog: -1} }},
-		"automatic commits":     {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x"), kgo.AutoCommitMarks()} }},
-		"commit interval":       {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.AutoCommitInterval(time.Second)} }},
-		"no automatic commits":  {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.DisableAutoCommit()} }},
-		"another group":         {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x")} }},
-		"other balancers":       {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())} }},
-		"a callback": {"Options", func(c *leasekafka.Config) {
+		"no brokers":            {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = nil }},
+		"no broker's name":      {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = []string{""} }},
+		"no group":              {"Group", func(c *leasekafka.GroupConfig) { c.Group = "" }},
+		"no topics":             {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = nil }},
+		"a topic without name":  {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = []string{"t", ""} }},
+		"window":                {"Window", func(c *leasekafka.GroupConfig) { c.Window = -1 }},
+		"drain":                 {"DrainTimeout", func(c *leasekafka.GroupConfig) { c.DrainTimeout = -time.Second }},
+		"session":               {"Session", func(c *leasekafka.GroupConfig) { c.Session = time.Millisecond }},
+		"rebalance":             {"RebalanceTimeout", func(c *leasekafka.GroupConfig) { c.RebalanceTimeout = -time.Second }},
+		"rebalance below drain": {"RebalanceTimeout", func(c *leasekafka.GroupConfig) { c.DrainTimeout, c.RebalanceTimeout = time.Minute, time.Minute }},
+		"ledger":                {"Ledger", func(c *leasekafka.GroupConfig) { c.Ledger = lease.Config{MaxBacklog: -1} }},
+		"automatic commits":     {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x"), kgo.AutoCommitMarks()} }},
+		"commit interval":       {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.AutoCommitInterval(time.Second)} }},
+		"no automatic commits":  {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.DisableAutoCommit()} }},
+		"another group":         {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x")} }},
+		"other balancers":       {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())} }},
+		"a callback": {"Options", func(c *leasekafka.GroupConfig) {
 			c.Options = []kgo.Opt{kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) {})}
 		}},
-		"seeds":       {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.SeedBrokers("127.0.0.1:2")} }},
-		"no client's": {"Options", func(c *leasekafka.Config) { c.Options = []kgo.Opt{kgo.MetadataMaxAge(-1)} }},
+		"seeds":       {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.SeedBrokers("127.0.0.1:2")} }},
+		"no client's": {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.MetadataMaxAge(-1)} }},
 	} {
 		cfg := valid()
 		c.spoil(&cfg)
-		g, err := leasekafka.New(cfg)
+		g, err := leasekafka.OpenGroup(t.Context(), cfg)
 		var invalid *lease.InvalidError
-		if g != nil || !errors.As(err, &invalid) || invalid.Field != "leasekafka.Config."+c.field || !errors.Is(err, lease.ErrInvalid) {
+		if g != nil || !errors.As(err, &invalid) || invalid.Field != "leasekafka.GroupConfig."+c.field || !errors.Is(err, lease.ErrInvalid) {
 			t.Errorf("%s: %v, %v", name, g, err)
 		}
 	}
 
-	g, err := leasekafka.New(valid())
+	g, err := leasekafka.OpenGroup(t.Context(), valid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,13 +82,12 @@ func TestHoldRefused(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
 		cfg := k.config()
-		cfg.SessionTimeout = 24 * time.Hour // no broker waits as long
-		g, err := leasekafka.New(cfg)
+		cfg.Session = 24 * time.Hour // no broker waits as long
+		g, err := leasekafka.OpenGroup(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var refused *leasekafka.GroupError
-		if err := g.Hold(t.Context(), nothing); !errors.As(err, &refused) || refused.Group != k.topic || !errors.Is(err, kerr.InvalidSessionTimeout) {
+		if err := g.Hold(t.Context(), nothing); !errors.Is(err, kerr.InvalidSessionTimeout) {
 			t.Errorf("a session of a day: %v", err)
 		}
 	})
@@ -100,7 +100,7 @@ func TestHoldUnreachable(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := fake(t, 1)
 		k.Close()
-		g, err := leasekafka.New(k.config())
+		g, err := leasekafka.OpenGroup(t.Context(), k.config())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,8 +123,7 @@ func TestCommitRefused(t *testing.T) {
 			return answer(req.(*kmsg.OffsetCommitRequest), kerr.GroupAuthorizationFailed), nil, true
 		})
 		err := p.Source.Commit(t.Context(), 1)
-		var source *leasekafka.SourceError
-		if !errors.As(err, &source) || source.Topic != k.topic || source.Partition != 0 || !errors.Is(err, kerr.GroupAuthorizationFailed) {
+		if !strings.HasPrefix(err.Error(), "leasekafka: "+k.topic+"/0: ") || !errors.Is(err, kerr.GroupAuthorizationFailed) {
 			t.Errorf("refused: %v", err)
 		}
 		if err := p.Source.Commit(t.Context(), 2); err != nil {

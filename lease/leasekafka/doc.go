@@ -1,7 +1,7 @@
 // Package leasekafka runs package dispatch on the partitions of a Kafka consumer group: handlers in parallel, in order per key, with retries, dead letters
 // and safe offset commits through rebalances.
 //
-//	group, err := leasekafka.New(leasekafka.Config{Brokers: brokers, Group: "shipping", Topics: []string{"orders"}, Ledger: open})
+//	group, err := leasekafka.OpenGroup(t.Context(), leasekafka.GroupConfig{Brokers: brokers, Group: "shipping", Topics: []string{"orders"}, Ledger: open})
 //	…
 //	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: place, DeadLetter: bury, MaxInFlight: 64})
 //	…

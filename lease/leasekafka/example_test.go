@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasekafka"
 )
 
-func Example() {
+func ExampleOpenGroup() {
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
 	defer cluster.Close()
 	brokers := cluster.ListenAddrs()
@@ -45,16 +45,16 @@ func Example() {
 		fmt.Println("given up:", letter.Record.Offset, letter.Err)
 		return nil
 	}
-	stores := [2]durable.MemStore{} // in a service: leasenats or leasepg
-	open := func(_ context.Context, topic string, partition int32) (lease.Ledger, error) {
-		return durable.New(durable.Config{Store: &stores[partition], MaxRetries: 5})
+	stores := map[string]*durable.MemStore{"orders/0": {}, "orders/1": {}} // in a service: leasenats or leasepg
+	open := func(_ context.Context, partition string) (lease.Ledger, error) {
+		return durable.New(durable.Config{Store: stores[partition], MaxRetries: 5})
 	}
 
-	group, err := leasekafka.New(leasekafka.Config{
-		Brokers: brokers,
-		Group:   "shipping",
-		Topics:  []string{"orders"},
-		Ledger:  open,
+	group, err := leasekafka.OpenGroup(ctx, leasekafka.GroupConfig{
+		Brokers:    brokers,
+		Group:      "shipping",
+		Topics:     []string{"orders"},
+		OpenLedger: open,
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -18,17 +18,21 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
-// Group is membership of a consumer group. It must come from New. Hold may be called again, also concurrently: every
-// call is a member of its own.
+// Group is membership of a consumer group. It must come from OpenGroup. Hold may be called again, also concurrently:
+// every call is a member of its own.
 type Group struct {
-	cfg   Config
+	cfg   GroupConfig
 	seeks atomic.Int64 // of its members: how often a log had to be read from another place
 }
 
 var _ dispatch.Ownership = (*Group)(nil)
 
-// New returns a Group. It does not connect. Error: *InvalidError naming the field.
-func New(cfg Config) (*Group, error) {
+// OpenGroup returns a Group. It neither connects nor blocks: Hold joins. ctx bounds nothing here, and must not be nil.
+// Error: *lease.InvalidError naming the field.
+func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
+	if ctx == nil {
+		return nil, invalidField("ctx", "nil", "a context")
+	}
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
@@ -39,12 +43,12 @@ func New(cfg Config) (*Group, error) {
 // Hold implements dispatch.Ownership: it joins the group and calls work for each assigned partition. It waits for
 // unreachable brokers and missing topics. Kafka cannot give back a single partition whose work returns early: work is
 // called for it again after a second. When ctx is done, works are ended and waited for while the membership goes on;
-// then the member leaves, which takes 5 s at most if no broker answers. Errors: *GroupError when the group rejects this
-// member for good, and *InvalidError.
+// then the member leaves, which takes 5 s at most if no broker answers. Errors: the broker's, from kerr, when the group
+// rejects this member for good, and *lease.InvalidError.
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case g == nil || g.cfg.Group == "":
-		return invalidField("Group", "nil or zero", "a group made by New")
+		return invalidField("Group", "nil or zero", "a group made by OpenGroup")
 	case ctx == nil:
 		return invalidField("ctx", "nil", "a context")
 	case work == nil:
@@ -61,7 +65,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive), kgo.WithHooks(&m.complaints),
 		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
-		return invalidField("Config.Options", err.Error(), "options that kgo.NewClient accepts")
+		return invalidField("GroupConfig.Options", err.Error(), "options that kgo.NewClient accepts")
 	}
 	m.client = client
 	close(m.ready)
@@ -74,7 +78,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m.finish()
 	m.works.Wait()
-	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.SessionTimeout)) // by then the session has ended anyway
+	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.Session)) // by then the session has ended anyway
 	if client.LeaveGroupContext(leaving) != nil {
 		end() // no broker answers
 	}
@@ -87,7 +91,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 
 // member is one Hold.
 type member struct {
-	cfg    Config
+	cfg    GroupConfig
 	work   func(context.Context, dispatch.Partition)
 	client *kgo.Client
 	ready  chan struct{}   // closed when there is a client
@@ -152,7 +156,7 @@ func (m *member) watch() {
 	for m.alive.Err() == nil {
 		select {
 		case <-m.alive.Done():
-		case <-m.after(m.cfg.SessionTimeout):
+		case <-m.after(m.cfg.Session):
 		}
 		name, generation := m.client.GroupMetadata()
 		if generation < 0 && !m.complaints.connecting.Lasts() {
@@ -338,7 +342,7 @@ func (m *member) equip(p *partition) (err error) {
 	if p.ledger != nil {
 		return nil
 	}
-	inMemory := m.cfg.Ledger == nil
+	inMemory := m.cfg.OpenLedger == nil
 	if p.floor == unknownOffset || inMemory { // earlier owners have given p up
 		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
@@ -351,7 +355,7 @@ func (m *member) equip(p *partition) (err error) {
 			return p.remember(floor, metadata)
 		}
 	}
-	p.ledger, err = m.cfg.Ledger(p.ctx, p.topic, p.partition)
+	p.ledger, err = m.cfg.OpenLedger(p.ctx, p.name())
 	return err
 }
 
@@ -426,7 +430,7 @@ func (m *member) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err == nil {
-		m.err = &GroupError{Group: m.cfg.Group, Err: err}
+		m.err = fmt.Errorf("leasekafka: group %s: %w", m.cfg.Group, err)
 		close(m.failed)
 	}
 }

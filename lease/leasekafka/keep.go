@@ -5,6 +5,7 @@ package leasekafka
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -16,9 +17,9 @@ import (
 func (p *partition) remember(floor int64, metadata string) error {
 	m, wrong := readMemo(metadata, floor)
 	if wrong != "" {
-		return &MetadataError{Topic: p.topic, Partition: p.partition, Offset: floor, Reason: wrong}
+		return p.error(fmt.Errorf("the metadata of offset %d is %s", floor, wrong))
 	}
-	l := newLedger(p.m.cfg.Memory, floor, m, func() error {
+	l := newLedger(p.m.cfg.Ledger, floor, m, func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.lost
@@ -35,7 +36,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 // keep starts to commit changes above the floor, every CommitEvery unless the dispatcher has committed meanwhile, and immediately when
 // a failure waits for it. The returned function stops that with a last commit, for the leases that the drain has released.
 func (p *partition) keep() (end func()) {
-	if p.m.cfg.Ledger != nil {
+	if p.m.cfg.OpenLedger != nil {
 		return func() {}
 	}
 	over, ended := make(chan struct{}), make(chan struct{})

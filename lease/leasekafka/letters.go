@@ -20,36 +20,29 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// LettersConfig configures Letters.
+// LettersConfig configures OpenLetters.
 type LettersConfig struct {
 	// Brokers are host:port of some brokers of the cluster. Required.
 	Brokers []string
-	// Topic is the topic of the letters. Required. NewLetters creates it if it does not exist: one partition, compacted.
+	// Topic is the topic of the letters. Required. OpenLetters creates it if it does not exist: one partition, compacted.
 	Topic string
-	// Key returns the key that a record had, for the replayed record; empty: null. Nil: its domain, or null where that
-	// is the record's dispatch.Keyless. Required where Config.Domain is set. Put calls it and writes the result into the
-	// letter.
-	Key func(record dispatch.Record) string
+	// Route returns the key that a record had, for the replayed record; empty: null. Nil: its domain, or null where that
+	// is the record's dispatch.Keyless. Required where GroupConfig.Domain is set. Put calls it and writes the result into
+	// the letter.
+	Route func(record dispatch.Record) string
 	// Options are further options of the client: TLS, SASL, a logger. Those that this package sets override them.
 	Options []kgo.Opt
 }
 
-// Letters is a deadletter.Store in a topic, one for all partitions of all topics of the cluster. It must come from
-// NewLetters, and be closed. It reads its topic at the first use, and afterwards only new records; it holds a few
-// hundred bytes for each letter, also for letters that are gone.
-//
-// A replay produces the record, acknowledged by all replicas, and then removes the letter. It is at-least-once: a Replay
-// that failed in between, or two concurrent ones, may append the record twice. A Discard in between may succeed although
-// the record has been appended.
-type Letters struct {
+// letters is a deadletter.Store in a topic.
+type letters struct {
 	cfg    LettersConfig
-	client *kgo.Client
-	turn   chan struct{} // a lock with room for one; guards all below
+	lock   chan struct{} // has room for one; guards all below
 	next   int64         // the topic has been read up to here
 	states map[deadletter.ID]*letterState
 }
 
-var _ deadletter.Store = (*Letters)(nil)
+var _ deadletter.Store = (*letters)(nil)
 
 // letterState is a letter's state in the topic.
 type letterState struct {
@@ -68,10 +61,20 @@ const (
 	kindGone   = "gone"
 )
 
-// NewLetters returns the letters of a topic, and creates the topic if it does not exist. It blocks until the brokers
-// have answered, or ctx is done. Errors: *InvalidError naming the field, also for a topic that would lose letters;
-// *SourceError.
-func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
+// OpenLetters returns the dead letters in a topic, one for all partitions of all topics of the cluster, and creates the
+// topic if it does not exist. It blocks until the brokers have answered, or ctx is done. Errors: *lease.InvalidError naming the
+// field, also for a topic that would lose letters; or the client's.
+//
+// Each call connects and disconnects, so there is nothing to close, and takes several round trips. The first one reads
+// the whole topic, later ones what is new in it. A few hundred bytes stay in memory for each letter, also for letters
+// that are gone. Calls on one Store run one after another.
+//
+// A replay produces the record to its own partition, acknowledged by all replicas, and then removes the letter. It is
+// at-least-once: a Replay that failed in between, or two concurrent ones, may append the record twice. A Discard in
+// between may succeed although the record has been appended. A letter that two processes put at once is kept once. A
+// record under a letter's key that is not a letter is an error of List, because it may hide one; a tombstone under that
+// key removes it.
+func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, error) {
 	switch {
 	case ctx == nil:
 		return nil, invalidField("ctx", "nil", "a context")
@@ -80,25 +83,27 @@ func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	case cfg.Topic == "":
 		return nil, invalidField("LettersConfig.Topic", `""`, "the name of a topic")
 	}
-	if cfg.Key == nil {
-		cfg.Key = keyOf
+	if cfg.Route == nil {
+		cfg.Route = keyOf
 	}
-	s := &Letters{cfg: cfg, turn: make(chan struct{}, 1), states: map[deadletter.ID]*letterState{}}
-	var err error
-	// A call that its caller gives up must end: at least once is all that is promised.
-	if s.client, err = kgo.NewClient(s.options(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation())...); err != nil {
+	s := &letters{cfg: cfg, lock: make(chan struct{}, 1), states: map[deadletter.ID]*letterState{}}
+	client, err := s.connect()
+	if err != nil {
 		return nil, invalidField("LettersConfig.Options", err.Error(), "options that kgo.NewClient accepts")
 	}
-	if err := s.prepare(ctx); err != nil {
-		s.client.Close()
+	defer client.Close()
+	if err := s.prepare(ctx, client); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Letters) options(own ...kgo.Opt) []kgo.Opt {
-	return append(append(slices.Clone(s.cfg.Options), kgo.SeedBrokers(s.cfg.Brokers...)), own...)
+// connect returns a client for one call.
+func (s *letters) connect() (*kgo.Client, error) {
+	// A call that its caller gives up must end: at least once is all that is promised.
+	return kgo.NewClient(append(slices.Clone(s.cfg.Options), kgo.SeedBrokers(s.cfg.Brokers...), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.AllowIdempotentProduceCancellation())...)
 }
 
 // keyOf is the key of a record whose domain was made by byKey.
@@ -110,7 +115,7 @@ func keyOf(r dispatch.Record) string {
 }
 
 // prepare makes the topic, or looks whether it is one that keeps letters.
-func (s *Letters) prepare(ctx context.Context) error {
+func (s *letters) prepare(ctx context.Context, client *kgo.Client) error {
 	policy := "compact"
 	setting := kmsg.NewCreateTopicsRequestTopicConfig()
 	setting.Name, setting.Value = "cleanup.policy", &policy
@@ -118,7 +123,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor, topic.Configs = s.cfg.Topic, 1, -1, append(topic.Configs, setting)
 	create := kmsg.NewPtrCreateTopicsRequest()
 	create.Topics, create.TimeoutMillis = append(create.Topics, topic), 10_000
-	made, err := create.RequestWith(ctx, s.client)
+	made, err := create.RequestWith(ctx, client)
 	if err == nil && len(made.Topics) != 1 {
 		err = errElsewhere
 	}
@@ -134,7 +139,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 
 	meta := kmsg.NewPtrMetadataRequest()
 	meta.Topics = []kmsg.MetadataRequestTopic{{Topic: &s.cfg.Topic}}
-	parts, err := meta.RequestWith(ctx, s.client)
+	parts, err := meta.RequestWith(ctx, client)
 	if err == nil && len(parts.Topics) != 1 {
 		err = errElsewhere
 	}
@@ -149,7 +154,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 	}
 	describe := kmsg.NewPtrDescribeConfigsRequest()
 	describe.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: s.cfg.Topic, ConfigNames: []string{"cleanup.policy"}}}
-	settings, err := describe.RequestWith(ctx, s.client)
+	settings, err := describe.RequestWith(ctx, client)
 	if err == nil && len(settings.Resources) != 1 {
 		err = errElsewhere
 	}
@@ -167,31 +172,26 @@ func (s *Letters) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the connections. No call may follow.
-func (s *Letters) Close() {
-	if s != nil && s.client != nil {
-		s.client.Close()
-	}
-}
-
-func (s *Letters) failed(err error) error {
-	return &SourceError{Topic: s.cfg.Topic, Err: err}
+func (s *letters) failed(err error) error {
+	return fmt.Errorf("leasekafka: dead letters in topic %s: %w", s.cfg.Topic, err)
 }
 
 func letterKey(kind string, id deadletter.ID) []byte { return []byte(kind + " " + id.String()) }
 
-// current takes the turn, reads what is new in the topic, and calls use.
-func (s *Letters) current(ctx context.Context, use func() error) error {
-	if s == nil || s.client == nil {
-		return invalidField("Letters", "nil or zero", "letters made by NewLetters")
-	}
+// current takes the lock, connects, reads what is new in the topic, and calls use.
+func (s *letters) current(ctx context.Context, use func(client *kgo.Client) error) error {
 	select {
-	case s.turn <- struct{}{}:
+	case s.lock <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-s.turn }()
-	end, err := s.end(ctx)
+	defer func() { <-s.lock }()
+	client, err := s.connect()
+	if err != nil {
+		return s.failed(err)
+	}
+	defer client.Close()
+	end, err := s.end(ctx, client)
 	if err != nil {
 		return s.failed(err)
 	}
@@ -199,21 +199,21 @@ func (s *Letters) current(ctx context.Context, use func() error) error {
 		s.next = 0
 		clear(s.states)
 	}
-	if err := s.read(ctx, s.next, end, func(r *kgo.Record) error { s.file(r); return nil }); err != nil {
+	if err := s.read(ctx, client, s.next, end, func(r *kgo.Record) error { s.applyLocked(r); return nil }); err != nil {
 		return s.failed(err)
 	}
-	return use()
+	return use(client)
 }
 
 // end is the offset after the last record of the topic.
-func (s *Letters) end(ctx context.Context) (int64, error) {
+func (s *letters) end(ctx context.Context, client *kgo.Client) (int64, error) {
 	part := kmsg.NewListOffsetsRequestTopicPartition()
 	part.Timestamp = latest
 	topic := kmsg.NewListOffsetsRequestTopic()
 	topic.Topic, topic.Partitions = s.cfg.Topic, append(topic.Partitions, part)
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID, req.Topics = -1, append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, s.client)
+	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
 		return 0, err
 	}
@@ -224,16 +224,12 @@ func (s *Letters) end(ctx context.Context) (int64, error) {
 }
 
 // read calls see for the records from one offset up to another. The last record of a log is never compacted away, so it ends.
-func (s *Letters) read(ctx context.Context, from, end int64, see func(*kgo.Record) error) error {
+func (s *letters) read(ctx context.Context, client *kgo.Client, from, end int64, see func(*kgo.Record) error) error {
 	if from >= end {
 		return nil
 	}
-	client, err := kgo.NewClient(s.options(kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.cfg.Topic: {0: kgo.NewOffset().At(from)}}))...)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.cfg.Topic: {0: kgo.NewOffset().At(from)}})
+	defer client.RemoveConsumePartitions(map[string][]int32{s.cfg.Topic: {0}})
 	for from < end {
 		fetches := client.PollFetches(ctx)
 		if err := errors.Join(ctx.Err(), fetches.Err()); err != nil {
@@ -250,8 +246,8 @@ func (s *Letters) read(ctx context.Context, from, end int64, see func(*kgo.Recor
 	return nil
 }
 
-// file takes in a record of the topic. What has no key of ours is not looked at.
-func (s *Letters) file(r *kgo.Record) {
+// applyLocked takes in a record of the topic. One without a key of this package is ignored.
+func (s *letters) applyLocked(r *kgo.Record) {
 	s.next = r.Offset + 1
 	kind, text, _ := strings.Cut(string(r.Key), " ")
 	id, err := deadletter.ParseID(text)
@@ -294,8 +290,8 @@ func read(r *kgo.Record) (letter deadletter.Letter, err error) {
 	return letter, nil
 }
 
-// find has the turn.
-func (s *Letters) find(id deadletter.ID) (*letterState, error) {
+// findLocked returns the state of a letter that is not gone.
+func (s *letters) findLocked(id deadletter.ID) (*letterState, error) {
 	f := s.states[id]
 	switch {
 	case f != nil && f.gone != "":
@@ -318,26 +314,25 @@ func (f *letterState) marked() deadletter.Letter {
 }
 
 // produce appends records to the topic.
-func (s *Letters) produce(ctx context.Context, kinds ...*kgo.Record) error {
-	if err := s.client.ProduceSync(ctx, kinds...).FirstErr(); err != nil {
+func (s *letters) produce(ctx context.Context, client *kgo.Client, records ...*kgo.Record) error {
+	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		return s.failed(err)
 	}
 	return nil
 }
 
-func (s *Letters) entry(kind string, id deadletter.ID, value []byte) *kgo.Record {
+func (s *letters) entry(kind string, id deadletter.ID, value []byte) *kgo.Record {
 	return &kgo.Record{Topic: s.cfg.Topic, Key: letterKey(kind, id), Value: value}
 }
 
-// Put implements deadletter.Store. It blocks for three round trips, and longer at the first call. A letter that two
-// processes put at once is kept once.
-func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
-	return s.current(ctx, func() error {
+// Put implements deadletter.Store.
+func (s *letters) Put(ctx context.Context, letter deadletter.Letter) error {
+	return s.current(ctx, func(client *kgo.Client) error {
 		id := letter.ID()
 		if f := s.states[id]; f != nil && (f.there || f.gone != "") {
 			return nil
 		}
-		letter.Route = s.cfg.Key(letter.Record)
+		letter.Route = s.cfg.Route(letter.Record)
 		value, err := letter.MarshalBinary()
 		if err != nil {
 			return err
@@ -346,18 +341,17 @@ func (s *Letters) Put(ctx context.Context, letter deadletter.Letter) error {
 		if letter.Parked {
 			records = append(records, s.entry(kindParked, id, []byte(letter.Note)))
 		}
-		return s.produce(ctx, records...)
+		return s.produce(ctx, client, records...)
 	})
 }
 
-// List implements deadletter.Store. It holds the filter's letters without their payloads. A record under a letter's key
-// that is not a letter is an error, because it may hide one; a tombstone under that key removes it.
-func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
+// List implements deadletter.Store. It holds the letters of the filter without their payloads.
+func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
 		err := filter.Check()
 		var all []*deadletter.Letter
 		if err == nil {
-			err = s.current(ctx, func() error {
+			err = s.current(ctx, func(*kgo.Client) error {
 				for _, f := range s.states {
 					if f.bad != nil {
 						return s.failed(f.bad)
@@ -379,22 +373,22 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 }
 
 // Get implements deadletter.Store. It reads payload and headers from the topic.
-func (s *Letters) Get(ctx context.Context, id deadletter.ID) (letter deadletter.Letter, err error) {
-	err = s.current(ctx, func() error {
-		letter, err = s.get(ctx, id)
+func (s *letters) Get(ctx context.Context, id deadletter.ID) (letter deadletter.Letter, err error) {
+	err = s.current(ctx, func(client *kgo.Client) error {
+		letter, err = s.getLocked(ctx, client, id)
 		return err
 	})
 	return letter, err
 }
 
-// get has the turn.
-func (s *Letters) get(ctx context.Context, id deadletter.ID) (deadletter.Letter, error) {
-	f, err := s.find(id)
+// getLocked reads a letter with its payload and headers.
+func (s *letters) getLocked(ctx context.Context, client *kgo.Client, id deadletter.ID) (deadletter.Letter, error) {
+	f, err := s.findLocked(id)
 	if err != nil {
 		return deadletter.Letter{}, err
 	}
 	letter := f.marked()
-	err = s.read(ctx, f.at, f.at+1, func(r *kgo.Record) error {
+	err = s.read(ctx, client, f.at, f.at+1, func(r *kgo.Record) error {
 		if r.Offset != f.at {
 			return fmt.Errorf("the letter %q at offset %d is not there any more", id.String(), f.at)
 		}
@@ -408,40 +402,39 @@ func (s *Letters) get(ctx context.Context, id deadletter.ID) (deadletter.Letter,
 	return letter, nil
 }
 
-// Park implements deadletter.Store. It blocks for two round trips.
-func (s *Letters) Park(ctx context.Context, id deadletter.ID, note string) error {
+// Park implements deadletter.Store.
+func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error {
 	return s.change(ctx, id, s.entry(kindParked, id, []byte(deadletter.Clip(note))))
 }
 
-// Unpark implements deadletter.Store. It blocks for two round trips.
-func (s *Letters) Unpark(ctx context.Context, id deadletter.ID) error {
+// Unpark implements deadletter.Store.
+func (s *letters) Unpark(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, s.entry(kindParked, id, nil))
 }
 
-// Discard implements deadletter.Store. It blocks for two round trips.
-func (s *Letters) Discard(ctx context.Context, id deadletter.ID) error {
+// Discard implements deadletter.Store.
+func (s *letters) Discard(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, s.gone(id, deadletter.Discarded)...)
 }
 
 // gone are the records that take a letter away: first comes the mark that it is gone.
-func (s *Letters) gone(id deadletter.ID, fate deadletter.Fate) []*kgo.Record {
+func (s *letters) gone(id deadletter.ID, fate deadletter.Fate) []*kgo.Record {
 	return []*kgo.Record{s.entry(kindGone, id, []byte(fate)), s.entry(kindLetter, id, nil), s.entry(kindParked, id, nil)}
 }
 
-func (s *Letters) change(ctx context.Context, id deadletter.ID, records ...*kgo.Record) error {
-	return s.current(ctx, func() error {
-		if _, err := s.find(id); err != nil {
+func (s *letters) change(ctx context.Context, id deadletter.ID, records ...*kgo.Record) error {
+	return s.current(ctx, func(client *kgo.Client) error {
+		if _, err := s.findLocked(id); err != nil {
 			return err
 		}
-		return s.produce(ctx, records...)
+		return s.produce(ctx, client, records...)
 	})
 }
 
-// Replay implements deadletter.Store: at-least-once. The record goes to its own partition. It blocks for several round
-// trips.
-func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
-	return s.current(ctx, func() error {
-		letter, err := s.get(ctx, id)
+// Replay implements deadletter.Store.
+func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
+	return s.current(ctx, func(client *kgo.Client) error {
+		letter, err := s.getLocked(ctx, client, id)
 		if err != nil {
 			return err
 		}
@@ -458,10 +451,10 @@ func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 		for _, h := range record.Headers {
 			again.Headers = append(again.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 		}
-		if err := s.client.ProduceSync(ctx, again).FirstErr(); err != nil {
-			return &SourceError{Topic: topic, Partition: int32(partition), Err: err}
+		if err := client.ProduceSync(ctx, again).FirstErr(); err != nil {
+			return fmt.Errorf("leasekafka: %s: %w", id.Partition, err)
 		}
-		return s.produce(ctx, s.gone(id, deadletter.Replayed)...)
+		return s.produce(ctx, client, s.gone(id, deadletter.Replayed)...)
 	})
 }
 

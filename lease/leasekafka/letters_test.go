@@ -70,13 +70,12 @@ func letterDesk(t testing.TB) lettertest.Desk {
 	}
 }
 
-func letters(t testing.TB, k *kafka, options ...kgo.Opt) *leasekafka.Letters {
+func letters(t testing.TB, k *kafka, options ...kgo.Opt) deadletter.Store {
 	t.Helper()
-	s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead", Options: append([]kgo.Opt{k.dialer()}, options...)})
+	s, err := leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead", Options: append([]kgo.Opt{k.dialer()}, options...)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
 	return s
 }
 
@@ -90,13 +89,12 @@ func TestPropertyLetters(t *testing.T) {
 func TestLettersKeepTheKey(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 4)
-		s, err := leasekafka.NewLetters(t.Context(), leasekafka.LettersConfig{
-			Brokers: k.brokers, Topic: k.topic + "-dead", Options: []kgo.Opt{k.dialer()}, Key: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
+		s, err := leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{
+			Brokers: k.brokers, Topic: k.topic + "-dead", Options: []kgo.Opt{k.dialer()}, Route: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
 		put := func(s deadletter.Store, offset int64, domain string) {
 			l := deadletter.Letter{Partition: k.topic + "/2", Record: dispatch.Record{Domain: domain, Offset: offset}}
 			if err := s.Put(t.Context(), l); err != nil {
@@ -125,11 +123,10 @@ func TestLettersOfAService(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
 		brokers, ctx := k.brokers, t.Context()
-		letters, err := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters", Options: []kgo.Opt{k.dialer()}})
+		letters, err := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters", Options: []kgo.Opt{k.dialer()}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer letters.Close()
 		broken, done := atomic.Bool{}, make(chan string, 10)
 		broken.Store(true)
 		cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
@@ -142,7 +139,7 @@ func TestLettersOfAService(t *testing.T) {
 
 		cfg.DeadLetter = deadletter.Keep(letters)
 
-		group, err := leasekafka.New(k.config())
+		group, err := leasekafka.OpenGroup(t.Context(), k.config())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,13 +170,11 @@ func TestLettersOfAService(t *testing.T) {
 func TestLettersRefuse(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 2)
-		var zero leasekafka.Letters
-		var none *leasekafka.Letters
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		_, noBrokers := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
-		_, noTopic := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
-		_, twoPartitions := leasekafka.NewLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic, Options: []kgo.Opt{k.dialer()}})
+		_, noBrokers := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
+		_, noTopic := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
+		_, twoPartitions := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic, Options: []kgo.Opt{k.dialer()}})
 		s := letters(t, k)
 		strange := deadletter.Letter{Partition: "no number"}
 		if err := s.Put(ctx, strange); err != nil {
@@ -190,15 +185,13 @@ func TestLettersRefuse(t *testing.T) {
 			err   error
 		}{
 			{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
-			{"Letters", zero.Put(ctx, strange)}, {"Letters", none.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
+			{"Letter.Partition", s.Replay(ctx, strange.ID())},
 		} {
 			var invalid *lease.InvalidError
 			if !errors.As(c.err, &invalid) || invalid.Field != "leasekafka."+c.field {
 				t.Errorf("%d: %v, want one about %s", i, c.err, c.field)
 			}
 		}
-		zero.Close()
-		none.Close()
 		if _, err := s.Get(ctx, strange.ID()); err != nil {
 			t.Errorf("after a replay that was refused: %v", err)
 		}
@@ -215,7 +208,7 @@ func TestLettersRefuse(t *testing.T) {
 			return errors.New("nothing")
 		}
 		for range 2 {
-			if err := list(); !is[*deadletter.CorruptError](err) || !is[*leasekafka.SourceError](err) {
+			if err := list(); !is[*deadletter.CorruptError](err) {
 				t.Errorf("listed beside a damaged letter: %v", err)
 			}
 			if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !is[*deadletter.CorruptError](err) {

@@ -68,16 +68,16 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	cfg.DrainTimeout = time.Second // what a torture's members have
 	cfg.RebalanceTimeout = 2500 * time.Millisecond
 	if k.Cluster != nil {
-		cfg.SessionTimeout = 500 * time.Millisecond
+		cfg.Session = 500 * time.Millisecond
 	}
 	ended := func(string) {}
 	if k.Cluster != nil {
-		ended = k.removeGhosts(t, cfg.SessionTimeout)
+		ended = k.removeGhosts(t, cfg.Session)
 	}
 	members := 0
 	g := ownertest.Group{
-		Lease:    cfg.SessionTimeout,
-		HandOver: 4*cfg.SessionTimeout + cfg.RebalanceTimeout, // which a rebalance waits for a member that does not answer; a ghost stays two sessions
+		Lease:    cfg.Session,
+		HandOver: 4*cfg.Session + cfg.RebalanceTimeout, // which a rebalance waits for a member that does not answer; a ghost stays two sessions
 		Append: func(partition, domain string, payload []byte) {
 			number, err := strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:])
 			if err != nil {
@@ -104,13 +104,13 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		members++
 		client := fmt.Sprint("member-", members)
 		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext), kgo.ClientID(client))
-		mine.Ledger = func(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
+		mine.OpenLedger = func(_ context.Context, partition string) (lease.Ledger, error) {
 			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100, OldReaders: old})
 		}
 		if inMemory {
-			mine.Ledger, mine.Memory, mine.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
+			mine.OpenLedger, mine.Ledger, mine.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
 		}
-		group, err := leasekafka.New(mine)
+		group, err := leasekafka.OpenGroup(t.Context(), mine)
 		if err != nil {
 			t.Fatal(err)
 		}

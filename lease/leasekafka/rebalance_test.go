@@ -209,8 +209,8 @@ func TestZombieCommits(t *testing.T) {
 // A member freezes between its check that the partition is its own and the moment at which its commit reaches the broker. When it goes on, the
 // commit arrives, after those of the new owner: it is refused, and offset and metadata stand.
 func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
-	for name, cfg := range map[string]func(k *kafka) leasekafka.Config{
-		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.Config { return k.inMemory(3) },
+	for name, cfg := range map[string]func(k *kafka) leasekafka.GroupConfig{
+		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.GroupConfig { return k.inMemory(3) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {

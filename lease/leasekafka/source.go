@@ -5,6 +5,7 @@ package leasekafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -25,9 +26,7 @@ type place struct {
 
 func (p place) name() string { return p.topic + "/" + strconv.Itoa(int(p.partition)) }
 
-func (p place) error(err error) error {
-	return &SourceError{Topic: p.topic, Partition: p.partition, Err: err}
-}
+func (p place) error(err error) error { return fmt.Errorf("leasekafka: %s: %w", p.name(), err) }
 
 // partition is one that is held. Records come from the poll loop.
 type partition struct {
@@ -162,9 +161,15 @@ func (p *partition) take(fetched kgo.FetchPartition) {
 
 // record is r as the dispatcher knows it. Nothing that is appended to its payload can reach what lies behind it.
 func (p *partition) record(r *kgo.Record) dispatch.Record {
-	record := dispatch.Record{Domain: p.m.cfg.Domain(r), Offset: r.Offset, Payload: slices.Clip(r.Value), Time: r.Timestamp}
+	record := dispatch.Record{Domain: string(r.Key), Offset: r.Offset, Payload: slices.Clip(r.Value), Time: r.Timestamp}
+	if record.Domain == "" {
+		record.Domain = dispatch.Keyless(r.Offset)
+	}
 	for _, h := range r.Headers {
 		record.Headers = append(record.Headers, dispatch.Header{Key: h.Key, Value: slices.Clip(h.Value)})
+	}
+	if p.m.cfg.Domain != nil {
+		record.Domain = p.m.cfg.Domain(record)
 	}
 	return record
 }

@@ -79,7 +79,7 @@ func TestStall857DrainingMemberTakesPart(t *testing.T) {
 		stuck, release := make(chan struct{}), make(chan struct{})
 		var first atomic.Bool
 		cfg := k.config()
-		cfg.SessionTimeout, cfg.DrainTimeout = 500*time.Millisecond, 20*time.Second
+		cfg.Session, cfg.DrainTimeout = 500*time.Millisecond, 20*time.Second
 		a := run(t, cfg, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
 			if !first.Swap(true) {
 				close(stuck)
@@ -102,7 +102,7 @@ func TestStall857DrainingMemberTakesPart(t *testing.T) {
 			ids, _ = k.members(t)
 			return len(ids) == 2
 		})
-		time.Sleep(3 * cfg.SessionTimeout) // what a zombie is thrown out after
+		time.Sleep(3 * cfg.Session) // what a zombie is thrown out after
 		if now, _ := k.members(t); len(now) != 2 || !slices.Contains(now, ids[0]) || !slices.Contains(now, ids[1]) {
 			t.Errorf("members %v, were %v", now, ids)
 		}
@@ -235,8 +235,8 @@ func TestForgottenWhileJoining(t *testing.T) {
 
 // The broker does not say, once, what is committed of a partition: the client would pass it over for as long as the member has it.
 func TestStallOffsetNotTold(t *testing.T) {
-	for name, config := range map[string]func(*kafka) leasekafka.Config{
-		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.Config { return k.inMemory(3) },
+	for name, config := range map[string]func(*kafka) leasekafka.GroupConfig{
+		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.GroupConfig { return k.inMemory(3) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {

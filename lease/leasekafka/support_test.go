@@ -39,7 +39,7 @@ type kafka struct {
 	admin          *kgo.Client
 
 	mu      sync.Mutex
-	ledgers map[int32]*durable.MemStore
+	ledgers map[string]*durable.MemStore
 }
 
 // start returns the cluster of KAFKA_BROKERS, or a fake one.
@@ -113,7 +113,7 @@ func (k *kafka) line(t testing.TB) *ownertest.Line {
 func (k *kafka) open(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	k.topic = fmt.Sprintf("stopbank-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
-	k.partitions, k.ledgers = int(partitions), map[int32]*durable.MemStore{}
+	k.partitions, k.ledgers = int(partitions), map[string]*durable.MemStore{}
 	admin, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func of(n, keys int, partitions int32) []*kgo.Record {
 }
 
 // store is what the ledger of a partition is kept in, one for all members.
-func (k *kafka) store(partition int32) *durable.MemStore {
+func (k *kafka) store(partition string) *durable.MemStore {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ledgers[partition] == nil {
@@ -170,19 +170,19 @@ func (k *kafka) store(partition int32) *durable.MemStore {
 }
 
 // ledger is the durable ledger of a partition.
-func (k *kafka) ledger(_ context.Context, _ string, partition int32) (lease.Ledger, error) {
+func (k *kafka) ledger(_ context.Context, partition string) (lease.Ledger, error) {
 	return durable.New(durable.Config{Store: k.store(partition), MaxRetries: 20})
 }
 
 // config is that of a member.
-func (k *kafka) config() leasekafka.Config {
+func (k *kafka) config() leasekafka.GroupConfig {
 	session := 6 * time.Second // a broker's least
 	if k.Cluster != nil {
 		session = time.Second
 	}
-	return leasekafka.Config{
-		Brokers: k.brokers, Group: k.topic, Topics: []string{k.topic}, Ledger: k.ledger,
-		SessionTimeout: session, DrainTimeout: 2 * time.Second,
+	return leasekafka.GroupConfig{
+		Brokers: k.brokers, Group: k.topic, Topics: []string{k.topic}, OpenLedger: k.ledger,
+		Session: session, DrainTimeout: 2 * time.Second,
 		Options: []kgo.Opt{k.dialer(), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond)},
 	}
 }
@@ -284,9 +284,9 @@ func (h *holding) end(t *testing.T) {
 	}
 }
 
-func hold(t *testing.T, cfg leasekafka.Config) *holding {
+func hold(t *testing.T, cfg leasekafka.GroupConfig) *holding {
 	t.Helper()
-	group, err := leasekafka.New(cfg)
+	group, err := leasekafka.OpenGroup(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,9 +311,9 @@ type running struct {
 }
 
 // run starts a member whose partitions a dispatch.Consumer works off.
-func run(t *testing.T, cfg leasekafka.Config, with dispatch.Config) *running {
+func run(t *testing.T, cfg leasekafka.GroupConfig, with dispatch.Config) *running {
 	t.Helper()
-	group, err := leasekafka.New(cfg)
+	group, err := leasekafka.OpenGroup(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

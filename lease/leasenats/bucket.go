@@ -9,29 +9,46 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// Open returns a Store in cfg.Bucket, and creates the bucket if it does not exist; ctx bounds that. Errors:
-// *InvalidError, *BucketError, *UnreachableError.
-func Open(ctx context.Context, cfg Config) (*Store, error) {
-	if cfg.Ledger == "" {
-		cfg.Ledger = "ledger"
+// OpenStore returns the store of a ledger in a bucket, and creates the bucket if it does not exist; ctx and 5 seconds
+// bound that. There is nothing to close. Errors: *lease.InvalidError naming the field, also for an existing bucket that
+// would lose records, as in "bucket orders: MaxAge"; or the client's.
+//
+// Each call of the store takes one round trip, bounded by its ctx and 5 seconds, and reads from the stream's leader. A
+// leader that is being deposed, cut off from the other servers, may still answer with an old record. While no server
+// accepts a write, as during an election, it is sent again until the time is over. A list reads the headers, about 150
+// bytes each, of the keys written since the last list that saved its result, of any process; the first one in a bucket
+// reads those of all domains.
+func OpenStore(ctx context.Context, cfg StoreConfig) (durable.Store, error) {
+	if cfg.Name == "" {
+		cfg.Name = "ledger"
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
-	}
-	if err := validate(ctx, "Config.", cfg); err != nil {
+	if err := validate(ctx, "StoreConfig.", cfg); err != nil {
 		return nil, err
+	}
+	s, err := open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// open opens a store of a configuration that is valid.
+func open(ctx context.Context, cfg StoreConfig) (*store, error) {
+	if cfg.timeout == 0 {
+		cfg.timeout = requestTimeout
 	}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
-		return nil, invalidField("Config.Conn", err.Error(), "a connection to a server with JetStream")
+		return nil, invalidField("StoreConfig.Conn", err.Error(), "a connection to a server with JetStream")
 	}
-	s := (&Store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, timeout: cfg.Timeout, listAgain: listBatch}).named(cfg.Ledger)
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	s := (&store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, timeout: cfg.timeout, listAgain: listBatch}).named(cfg.Name)
+	ctx, cancel := context.WithTimeout(ctx, cfg.timeout)
 	defer cancel()
 	want := wanted(cfg)
 	s.stream, err = js.Stream(ctx, want.Name)
@@ -61,8 +78,8 @@ func token(s string) bool {
 	return s != "" && len(s) <= 64 && !slices.ContainsFunc([]byte(s), func(c byte) bool { return !safe(c) || c == '/' })
 }
 
-// validate checks what Open was given. of is what its fields are called by.
-func validate(ctx context.Context, of string, cfg Config) error {
+// validate checks a configuration. of is the beginning of its fields' names.
+func validate(ctx context.Context, of string, cfg StoreConfig) error {
 	switch {
 	case ctx == nil:
 		return invalidField("ctx", "nil", "a context")
@@ -70,20 +87,18 @@ func validate(ctx context.Context, of string, cfg Config) error {
 		return invalidField(of+"Conn", "nil", "a connection")
 	case !token(cfg.Bucket):
 		return invalidField(of+"Bucket", strconv.Quote(cfg.Bucket), tokens)
-	case !token(cfg.Ledger), strings.HasPrefix(cfg.Ledger, positions):
-		return invalidField(of+"Ledger", strconv.Quote(cfg.Ledger), tokens+", not beginning with "+positions)
+	case !token(cfg.Name), strings.HasPrefix(cfg.Name, positions):
+		return invalidField(of+"Name", strconv.Quote(cfg.Name), tokens+", not beginning with "+positions)
 	case cfg.Replicas < 0 || cfg.Replicas > 5:
 		return invalidField(of+"Replicas", cfg.Replicas, "0 to 5")
 	case cfg.Storage != jetstream.FileStorage && cfg.Storage != jetstream.MemoryStorage:
 		return invalidField(of+"Storage", int(cfg.Storage), "FileStorage or MemoryStorage")
-	case cfg.Timeout < 0:
-		return invalidField(of+"Timeout", cfg.Timeout, "0 (the default, 5s) or more")
 	}
 	return nil
 }
 
-// wanted is the bucket as Open makes it: what a key-value client makes, but for reads from followers.
-func wanted(cfg Config) jetstream.StreamConfig {
+// wanted is the bucket as OpenStore creates it: what a key-value client makes, but for reads from followers.
+func wanted(cfg StoreConfig) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              "KV_" + cfg.Bucket,
 		Description:       "work leases (stopbank)",
@@ -99,7 +114,7 @@ func wanted(cfg Config) jetstream.StreamConfig {
 }
 
 // fit rejects a bucket that would drop records (an age, a limit that makes room), keep them in the wrong place or fill up with old ones.
-func fit(cfg Config, want, got jetstream.StreamConfig) error {
+func fit(cfg StoreConfig, want, got jetstream.StreamConfig) error {
 	for _, c := range []struct {
 		ok      bool
 		field   string
@@ -120,7 +135,7 @@ func fit(cfg Config, want, got jetstream.StreamConfig) error {
 		{got.Replicas >= cfg.Replicas, "Replicas", got.Replicas, fmt.Sprintf("%d or more", cfg.Replicas)},
 	} {
 		if !c.ok {
-			return &BucketError{Bucket: cfg.Bucket, Field: c.field, Value: c.value, Allowed: c.allowed}
+			return invalidField("bucket "+cfg.Bucket+": "+c.field, c.value, c.allowed)
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 // Package leasenats keeps work-lease ledgers in NATS JetStream, as keys of a key-value bucket, and consumes streams: a
 // [Group] is a consumer group for a dispatch.Consumer, and [Letters] are its dead letters.
 //
-//	store, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "orders"})
+//	store, err := leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: nc, Bucket: "orders"})
 //	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 3})
 //
 // A record's version is its revision, that is, its sequence in the stream under the bucket; a swap is a publish that the

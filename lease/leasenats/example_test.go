@@ -20,7 +20,7 @@ import (
 )
 
 func openLedger(ctx context.Context, nc *nats.Conn) (*durable.Ledger, error) {
-	store, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "orders", Ledger: "partition-3"})
+	store, err := leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: nc, Bucket: "orders", Name: "partition-3"})
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func shareOut(ctx context.Context, nc *nats.Conn, cfg dispatch.Config) error {
 		return err
 	}
 	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12, Bucket: "orders",
-		Ledger: durable.Config{MaxRetries: lease.DefaultRetries}})
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func ExampleOpenGroup() {
 	// <nil>
 }
 
-func ExampleOpen() {
+func ExampleOpenStore() {
 	ctx := context.Background()
 	nc, stop := serve()
 	defer stop()

@@ -143,7 +143,7 @@ func TestServerRestart(t *testing.T) {
 	at, url := port(t, s), s.ClientURL()
 	w := &work{t: t, offsets: 40}
 	for range 3 {
-		store := openStore(t, leasenats.Config{Conn: connect(t, url), Bucket: "b", Timeout: 500 * time.Millisecond})
+		store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: connect(t, url), Bucket: "b"}, 500*time.Millisecond))
 		w.ledgers = append(w.ledgers, open(t, store, lease.Config{}))
 	}
 	w.run(8, func(progress func(float64)) {
@@ -169,7 +169,7 @@ func TestLeaderLoss(t *testing.T) {
 	var js jetstream.JetStream
 	for range 3 {
 		nc := connect(t, strings.Join(urls, ","))
-		store := openStore(t, leasenats.Config{Conn: nc, Bucket: "b", Replicas: 3, Timeout: time.Second})
+		store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "b", Replicas: 3}, time.Second))
 		w.ledgers = append(w.ledgers, open(t, store, lease.Config{}))
 		var err error
 		if js, err = jetstream.New(nc); err != nil {
@@ -217,8 +217,8 @@ func TestLostReply(t *testing.T) {
 	s := single(t, t.TempDir(), 0)
 	p := must(proxy.New(s.Addr().String()))(t)
 	t.Cleanup(p.Close)
-	direct := openStore(t, leasenats.Config{Conn: connect(t, s.ClientURL()), Bucket: "b"})
-	store := openStore(t, leasenats.Config{Conn: connect(t, "nats://"+p.Addr()), Bucket: "b", Timeout: time.Second})
+	direct := openStore(t, leasenats.StoreConfig{Conn: connect(t, s.ClientURL()), Bucket: "b"})
+	store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: connect(t, "nats://"+p.Addr()), Bucket: "b"}, time.Second))
 	l := open(t, store, lease.Config{MaxRetries: 1})
 	a := must(l.TryAcquire(ctx, "A", 1))(t)
 	token := a.Lease.Token

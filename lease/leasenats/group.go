@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 )
@@ -39,18 +40,19 @@ type GroupConfig struct {
 	// Group is the group's name in the bucket: letters, digits, - and _, at most 48. "": "group". A partition's name is
 	// the group's, - and its number.
 	Group string
-	// Domain returns a message's domain. Nil: its subject.
-	Domain func(jetstream.Msg) string
-	// Ledger configures each partition's ledger; zero, it gives a record up at its first failure. Its Store must be nil.
-	Ledger durable.Config
-	// Session is how long a member may be silent before the others take its partitions: 100 ms to an hour; 0: 10
-	// seconds. A member writes the group's record ten times in that time.
+	// Domain returns a record's domain. It gets the record with the Domain that a nil function would give it: the
+	// message's subject.
+	Domain func(dispatch.Record) string
+	// Ledger configures the partitions' ledgers, which are in the bucket. Zero, they give a record up at its first failure.
+	Ledger lease.Config
+	// Session is how long a member may be silent before the group takes its partitions. A member writes the group's
+	// record ten times in that time. 0: 10 s. 100 ms to an hour.
 	Session time.Duration
 	// OnError is called with the reason why the membership was lost or could not begin: why a member cannot read or write
 	// the group's record. What goes on failing is reported at once and then once a minute, until the record is written. It
 	// must be safe for concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
-	// Replicas and Storage are the bucket's, as in Config.
+	// Replicas and Storage are the bucket's, as in StoreConfig.
 	Replicas int
 	Storage  jetstream.StorageType
 }
@@ -66,7 +68,7 @@ type Group struct {
 	cfg   GroupConfig
 	js    jetstream.JetStream
 	kv    jetstream.KeyValue
-	store *Store
+	store *store
 	key   string
 }
 
@@ -80,17 +82,14 @@ const (
 )
 
 // OpenGroup returns a Group, and creates its bucket if it does not exist; ctx bounds that, and 5 seconds bound each
-// request; later ones half a Session, if that is less. It joins nothing: Hold does. Errors: *InvalidError, *BucketError,
-// *UnreachableError, *lease.InvalidError for a field of Ledger.
+// request; later ones half a Session, if that is less. It joins nothing: Hold does. Errors: *lease.InvalidError naming the
+// field, also for an existing bucket that would lose records; or the client's.
 func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if cfg.Group == "" {
 		cfg.Group = "group"
 	}
 	if cfg.Session == 0 {
 		cfg.Session = 10 * time.Second
-	}
-	if cfg.Domain == nil {
-		cfg.Domain = jetstream.Msg.Subject
 	}
 	if cfg.OnError == nil {
 		cfg.OnError = func(err error) {
@@ -102,7 +101,7 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	g := &Group{cfg: cfg, key: "group-" + cfg.Group}
 	var err error
-	if g.store, err = Open(ctx, Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: cfg.Group, Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
+	if g.store, err = open(ctx, StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: cfg.Group, Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
 		return nil, err
 	}
 	if _, err := g.ledger(cfg.Group); err != nil {
@@ -128,7 +127,7 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 // check rejects mistakes that no server has to be asked about.
 func (cfg *GroupConfig) check(ctx context.Context) error {
 	const of = "GroupConfig."
-	if err := validate(ctx, of, Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: "group", Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
+	if err := validate(ctx, of, StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: "group", Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
 		return err
 	}
 	switch {
@@ -142,8 +141,6 @@ func (cfg *GroupConfig) check(ctx context.Context) error {
 		return invalidField(of+"Group", strconv.Quote(cfg.Group), fmt.Sprintf("1 to %d letters, digits, - and _", mostGroupName))
 	case cfg.Session < leastSession || cfg.Session > mostSession:
 		return invalidField(of+"Session", cfg.Session, fmt.Sprintf("%v to %v, or 0 (the default, 10s)", leastSession, mostSession))
-	case cfg.Ledger.Store != nil:
-		return invalidField(of+"Ledger.Store", "set", "nil; the group makes a store for each partition")
 	}
 	return nil
 }
@@ -181,6 +178,5 @@ func (g *Group) partition(number int) (*source, dispatch.Partition) {
 
 func (g *Group) ledger(name string) (*durable.Ledger, error) {
 	cfg := g.cfg.Ledger
-	cfg.Store = g.store.named(name)
-	return durable.New(cfg)
+	return durable.New(durable.Config{Store: g.store.named(name), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
 }

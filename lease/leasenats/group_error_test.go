@@ -28,7 +28,7 @@ func report(in *key) *reporting {
 		Stream: "S", Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session,
 		OnError: func(err error) { r.told = append(r.told, err) },
 	}
-	g := &Group{cfg: cfg, kv: r.line, store: &Store{bucket: "b"}, key: "group-g"}
+	g := &Group{cfg: cfg, kv: r.line, store: &store{bucket: "b"}, key: "group-g"}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {

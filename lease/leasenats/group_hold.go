@@ -1,15 +1,12 @@
 package leasenats
 
-// This file is a member at work: it keeps its place in the group's record, starts the work of what it gets, ends that of what it
-// has to give back, and tells the lost from the kept.
+// This file is a member: how it keeps its place in the group's record, and when it has lost that.
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	mathrand "math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,29 +14,17 @@ import (
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/episode"
+	"github.com/stopbank/stopbank/lease/internal/group"
 )
 
-// member is one Hold. One goroutine has all of it.
+// member is one Hold, as a group.Server. One goroutine uses it.
 type member struct {
 	*Group
-	ctx  context.Context // of the works
-	work func(context.Context, dispatch.Partition)
 	name string
-
-	works    map[int]*holding // by partition: what was started and is not given back
-	returned chan int         // partitions whose work has; room for all
-	trouble  episode.Episode  // from a failure to the next write
 
 	kept   time.Time            // a sign of life of this member, at the earliest that others can know of it
 	read   time.Time            // when the record was read last
 	others map[string]heartbeat // by name
-}
-
-// holding is a partition that this member got.
-type holding struct {
-	end      context.CancelCauseFunc
-	ended    bool // end was called, or the context above it is done
-	returned bool // the work has
 }
 
 // conflictWait times the members is the longest pause after a write that another came before. With a quarter of it, 100 members that join
@@ -58,10 +43,9 @@ type heartbeat struct {
 // member was given them. When ctx is done it gives back each partition as soon as its work has returned, leaves, and
 // returns nil.
 //
-// Hold returns an error, and its partitions are lost, when Conn is closed or the bucket is gone (*UnreachableError),
-// when the record was not written by a group (*KeyError; delete the key, and the group forms anew), or when it is of a
-// group with other partitions (*InvalidError). A nil argument or a Group that OpenGroup did not make is an *InvalidError
-// as well.
+// Hold returns an error, and its partitions are lost, when Conn is closed or the bucket is gone, when the record was not
+// written by a group (delete the key, and the group forms anew), or when it is of a group with other partitions
+// (*lease.InvalidError). A nil argument or a Group that OpenGroup did not make is a *lease.InvalidError as well.
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
@@ -71,125 +55,54 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	case g == nil || g.kv == nil:
 		return invalidField("Group", "nil or zero", "a group made by OpenGroup")
 	}
-	m := &member{
-		Group: g, ctx: ctx, work: work, name: rand.Text(),
-		works: map[int]*holding{}, returned: make(chan int, g.cfg.Partitions), others: map[string]heartbeat{},
+	m := group.Member[int]{
+		Server: &member{Group: g, name: rand.Text(), others: map[string]heartbeat{}},
+		Name:   g.name, OnError: g.cfg.OnError, Trouble: new(episode.Episode),
+		Work: func(ctx context.Context, number int) {
+			source, partition := g.partition(number)
+			defer source.Close()
+			work(ctx, partition)
+		},
 	}
-	return m.run()
+	return m.Run(ctx)
 }
-
-func (m *member) run() error {
-	for {
-		leaving := m.ctx.Err() != nil
-		err := m.round(leaving)
-		switch {
-		case err != nil && m.final(err):
-			m.lose(err)
-			for m.running() > 0 {
-				m.note(<-m.returned)
-			}
-			return err
-		case leaving && m.running() == 0: // the round has said so; if it failed, the others will notice
-			return nil
-		}
-		m.trouble.Tell(m.cfg.OnError, err)
-		m.loseIfExpired(err)
-
-		done := m.ctx.Done()
-		if leaving {
-			done = nil
-		}
-		timer := time.NewTimer(m.within(m.cfg.Session / 10))
-		select {
-		case <-timer.C:
-		case <-done:
-		case p := <-m.returned:
-			m.note(p)
-		}
-		timer.Stop()
-		m.loseIfExpired(err)
-	}
-}
-
-// loseIfExpired loses everything if patience is over; err is why this member could not write, if it knows.
-func (m *member) loseIfExpired(err error) {
-	if m.expired() {
-		err = cmp.Or(err, errSilent)
-		m.trouble.Tell(m.cfg.OnError, err)
-		m.lose(err)
-	}
-}
-
-var (
-	errSilent = errors.New("leasenats: this member was silent for its session")
-	errTaken  = errors.New("leasenats: the group has taken this member out")
-)
 
 // patience is how long this member goes on when it cannot write. The rest of the session is for its works, to return before others begin.
 func (m *member) patience() time.Duration { return m.cfg.Session / 4 * 3 }
 
-// expired: the others will take this member out, or have.
-func (m *member) expired() bool { return time.Since(m.kept) >= m.patience() }
+// Expired implements group.Server: the others will take this member out, or have.
+func (m *member) Expired() bool { return time.Since(m.kept) >= m.patience() }
 
 // within is a time to wait, cut short by the moment at which patience ends.
 func (m *member) within(wait time.Duration) time.Duration {
-	if m.expired() {
+	if m.Expired() {
 		return wait
 	}
 	return min(wait, time.Until(m.kept.Add(m.patience())))
 }
 
-// final: trying again will not help. A bucket that is not there may be one that the server has not opened yet, for a while.
-func (m *member) final(err error) bool {
-	var unreachable *UnreachableError
-	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.expired()
+// Final implements group.Server. A bucket that is not there may be one that the server has not opened yet, for a while.
+func (m *member) Final(err error) bool {
+	var unreachable *unreachableError
+	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.Expired()
 }
 
-// running counts the works that have not returned.
-func (m *member) running() (n int) {
-	for _, t := range m.works {
-		if !t.returned {
-			n++
-		}
+// Wait implements group.Server.
+func (m *member) Wait(ctx context.Context) error {
+	timer := time.NewTimer(m.within(m.cfg.Session / 10))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
-	return n
+	return nil
 }
 
-// note that a work has returned, and those that have meanwhile.
-func (m *member) note(partition int) {
-	for {
-		m.works[partition].returned = true
-		select {
-		case partition = <-m.returned:
-		default:
-			return
-		}
-	}
-}
-
-// lose ends all works: their partitions may be others'.
-func (m *member) lose(err error) {
-	for p, t := range m.works {
-		m.end(p, t, err)
-	}
-}
-
-// end ends a work; a nil err says that the partition is only to be given back.
-func (m *member) end(partition int, t *holding, err error) {
-	if t.ended {
-		return
-	}
-	t.ended = true
-	if err != nil {
-		err = dispatch.Lost(m.Group.name(partition), err)
-	}
-	t.end(err)
-}
-
-// round reads the record and writes the next one, until nobody comes in between. It takes a fifth of a Session at most, so that a lost reply
-// costs no more than that. A write whose reply is lost is found in the record by the next round.
-func (m *member) round(leaving bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), m.within(m.cfg.Session/5))
+// Round implements group.Server. It reads the record and writes the next one, until nobody comes in between. It takes a fifth
+// of a Session at most, so that a lost reply costs no more than that. A write whose reply is lost is found in the record by the
+// next round.
+func (m *member) Round(ctx context.Context, leaving bool, works map[int]bool) (holds []int, share int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.within(m.cfg.Session/5))
 	defer cancel()
 	for {
 		asked := time.Now()
@@ -200,20 +113,16 @@ func (m *member) round(leaving bool) error {
 		case err == nil:
 			value, revision = entry.Value(), entry.Revision()
 		case !errors.Is(err, jetstream.ErrKeyNotFound):
-			return m.store.unreachable(err)
+			return nil, 0, m.store.unreachable(err)
 		}
 		record, wrong := decodeGroup(&m.cfg, value)
 		if wrong != "" {
-			return &KeyError{Bucket: m.cfg.Bucket, Key: m.key, Reason: wrong}
+			return nil, 0, foreignKey(m.cfg.Bucket, m.key, wrong)
 		}
 		if err := record.agrees(&m.cfg); err != nil {
-			return err
+			return nil, 0, err
 		}
-		started := make(map[int]bool, len(m.works))
-		for p, t := range m.works {
-			started[p] = t.returned
-		}
-		record = record.next(m.name, m.cfg.Session, leaving, m.silent(record, asked), started)
+		record = record.next(m.name, m.cfg.Session, leaving, m.silent(record, asked), works)
 		written := time.Now()
 		if revision == 0 {
 			_, err = m.kv.Create(ctx, m.key, record.encode())
@@ -221,14 +130,13 @@ func (m *member) round(leaving bool) error {
 			_, err = m.kv.Update(ctx, m.key, record.encode(), revision)
 		}
 		if err == nil {
-			if m.kept = written; m.expired() { // this process stood still before it heard of it
+			if m.kept = written; m.Expired() { // this process stood still before it heard of it
 				continue
 			}
-			m.apply(record)
-			return nil
+			return record.Members[m.name].Holds, record.share(m.name), nil
 		}
 		if !conflict(err) {
-			return m.store.unreachable(err)
+			return nil, 0, m.store.unreachable(err)
 		}
 		select { // the more there are, the more come in between
 		case <-ctx.Done():
@@ -260,48 +168,4 @@ func (m *member) silent(record groupRecord, asked time.Time) (silent []string) {
 	}
 	m.others = others
 	return silent
-}
-
-// apply does what the record says, which is in force: it starts what is new, ends what is gone, and asks for the return of what is too much.
-func (m *member) apply(record groupRecord) {
-	holds := record.Members[m.name].Holds
-	for p, t := range m.works {
-		switch held := slices.Contains(holds, p); {
-		case !held && t.returned:
-			delete(m.works, p)
-		case !held && !t.ended:
-			m.trouble.Tell(m.cfg.OnError, errTaken)
-			m.end(p, t, errTaken)
-		}
-	}
-	working := 0
-	for _, p := range holds {
-		if m.works[p] == nil {
-			m.start(p)
-		}
-		if !m.works[p].ended {
-			working++
-		}
-	}
-	for _, p := range slices.Backward(holds) {
-		if t := m.works[p]; working > record.share(m.name) && !t.ended {
-			m.end(p, t, nil)
-			working--
-		}
-	}
-}
-
-// start starts the work of a partition.
-func (m *member) start(partition int) {
-	ctx, end := context.WithCancelCause(m.ctx)
-	m.works[partition] = &holding{end: end}
-	source, of := m.partition(partition)
-	go func() {
-		defer func() {
-			source.Close()
-			end(nil)
-			m.returned <- partition
-		}()
-		m.work(ctx, of)
-	}()
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/proxy"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
@@ -39,8 +40,8 @@ func TestOwnership(t *testing.T) {
 			group := must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 				Conn: nc, Stream: name, Subject: name + ".*.>", Partitions: partitions,
 				Bucket: name, Group: "g", Session: 500 * time.Millisecond,
-				Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
-				Ledger: durable.Config{MaxRetries: 100, OldReaders: old},
+				Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+				Ledger: lease.Config{MaxRetries: 100},
 			}))(t)
 			return ownertest.Member{Ownership: group, Cut: p.Stall, Mend: p.Flow}
 		}

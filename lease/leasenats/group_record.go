@@ -4,13 +4,13 @@ package leasenats
 // and how much is a fair share.
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/stopbank/stopbank/lease/internal/group"
 )
 
 // groupRecord is the value of the group's key, as JSON, so that an operator can read it.
@@ -119,27 +119,15 @@ func (r groupRecord) free() (free []int) {
 	return free
 }
 
-// share is how many partitions the member should hold: as many as any other that stays, give or take one. The odd ones
-// are for those who hold the most already, so that nothing moves for their sake.
+// share is how many partitions the member should hold; those who leave hold none.
 func (r groupRecord) share(name string) int {
-	var staying []string
+	staying := map[string]int{}
 	for n, s := range r.Members {
 		if !s.Leaving {
-			staying = append(staying, n)
+			staying[n] = len(s.Holds)
 		}
 	}
-	slices.SortFunc(staying, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(r.Members[b].Holds), len(r.Members[a].Holds)), strings.Compare(a, b))
-	})
-	i := slices.Index(staying, name)
-	if i < 0 {
-		return 0
-	}
-	share := r.Partitions / len(staying)
-	if i < r.Partitions%len(staying) {
-		share++
-	}
-	return share
+	return group.Share(staying, name, r.Partitions)
 }
 
 // next is the record after a move of the member: who is silent is out, what the member gives back is free, and it takes what

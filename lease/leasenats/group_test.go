@@ -18,7 +18,6 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -70,8 +69,8 @@ func publishing(t testing.TB, nc *nats.Conn) (stop func()) {
 func groupConfig(nc *nats.Conn) leasenats.GroupConfig {
 	return leasenats.GroupConfig{
 		Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: parts, Bucket: "group", Session: time.Second,
-		Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
-		Ledger: durable.Config{MaxRetries: 50},
+		Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+		Ledger: lease.Config{MaxRetries: 50},
 	}
 }
 
@@ -191,7 +190,6 @@ func TestOpenGroupRefuses(t *testing.T) {
 		"Session":           func(cfg *leasenats.GroupConfig) { cfg.Session = time.Millisecond },
 		"Session ":          func(cfg *leasenats.GroupConfig) { cfg.Session = 2 * time.Hour },
 		"Replicas":          func(cfg *leasenats.GroupConfig) { cfg.Replicas = 6 },
-		"Ledger.Store":      func(cfg *leasenats.GroupConfig) { cfg.Ledger.Store = &leasenats.Store{} },
 		"Ledger.MaxRetries": func(cfg *leasenats.GroupConfig) { cfg.Ledger.MaxRetries = -1 },
 	} {
 		cfg := groupConfig(nc)

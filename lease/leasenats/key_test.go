@@ -12,7 +12,7 @@ import (
 
 func TestPropertyKeys(t *testing.T) {
 	known := map[string]string{}
-	s := &Store{}
+	s := &store{}
 	rapid.Check(t, func(t *rapid.T) {
 		name := string(rapid.SliceOfN(rapid.Byte(), 1, 400).Draw(t, "bytes"))
 		if rapid.Bool().Draw(t, "plain") {
@@ -50,7 +50,7 @@ func TestPropertyKeys(t *testing.T) {
 }
 
 func TestKeysOfNobody(t *testing.T) {
-	s := &Store{bucket: "b"}
+	s := &store{bucket: "b"}
 	for _, key := range []string{"d.", "d.=", "d.=4", "d.=4g", "d.=41", "d.=2e", "d.a.b", "h.00", "x", "x.y", "d.a b"} {
 		m := nats.NewMsg("x")
 		m.Header.Set(indexHeader, "ready")

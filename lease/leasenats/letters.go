@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// LettersConfig configures Letters.
+// LettersConfig configures OpenLetters.
 type LettersConfig struct {
 	// Conn is the connection to use. Required. The caller owns it.
 	Conn *nats.Conn
@@ -27,31 +27,24 @@ type LettersConfig struct {
 	Bucket string
 	// Stream is the stream of the records. Required for Put, which writes it into the letter.
 	Stream string
-	// Subject returns the subject to publish a record to in a replay, before any subject transform of the stream. Nil:
-	// its domain, which is right where the Group has no Domain of its own and the stream has no transform. Put calls it
-	// and writes the result into the letter.
-	Subject func(record dispatch.Record) string
-	// Replicas and Storage are the bucket's, if OpenLetters creates it.
+	// Route returns the subject to publish a record to in a replay, before any subject transform of the stream. Nil: its
+	// domain, which is right where the Group has no Domain of its own and the stream has no transform. Put calls it and
+	// writes the result into the letter.
+	Route func(record dispatch.Record) string
+	// Replicas and Storage are the bucket's, as in StoreConfig.
 	Replicas int
 	Storage  jetstream.StorageType
-	// Timeout bounds each request, in addition to the caller's ctx. 0: 5 seconds. Not negative.
-	Timeout time.Duration
 }
 
-// Letters is a deadletter.Store in a bucket of JetStream, for all partitions of one or more streams. It must come from
-// OpenLetters: any other rejects every call. A letter is one message, its record and a few hundred bytes more; a letter
-// above the server's max_payload is rejected.
-//
-// A replay publishes the record and then removes the letter. A Replay that failed in between, and concurrent ones,
-// publish under the same Nats-Msg-Id: within the stream's duplicate window (2 minutes unless configured) the record is
-// appended once, after that perhaps a second time. A Discard in between succeeds although the record has been appended.
-type Letters struct {
-	cfg LettersConfig
-	js  jetstream.JetStream
-	kv  jetstream.KeyValue
+// letters is a deadletter.Store in a bucket of JetStream.
+type letters struct {
+	cfg     LettersConfig
+	js      jetstream.JetStream
+	kv      jetstream.KeyValue
+	timeout time.Duration // of each request
 }
 
-var _ deadletter.Store = (*Letters)(nil)
+var _ deadletter.Store = (*letters)(nil)
 
 // lettersPrefix is that of their keys. Then come the partition, as a ledger's domain is written, and the offset.
 const lettersPrefix = "dead-letters."
@@ -62,25 +55,33 @@ const (
 	tagGone   = 'G'
 )
 
-// OpenLetters returns the letters in a bucket, and creates the bucket if it does not exist; ctx bounds that. Errors:
-// *InvalidError, *BucketError, *UnreachableError.
-func OpenLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Second
+// OpenLetters returns the dead letters in a bucket, for all partitions of one or more streams, and creates the bucket if
+// it does not exist; ctx and 5 seconds bound that. There is nothing to close. Errors: *lease.InvalidError naming the field,
+// also for a bucket that would lose letters; or the client's.
+//
+// Put and Get take one round trip, Park, Unpark and Discard two, Replay three, each bounded by its ctx and 5 seconds. A
+// letter is one message, its record and a few hundred bytes more; a letter above the server's max_payload is rejected. A
+// list reads the keys of the partition, or of all partitions, also of letters that are gone, and holds the letters without
+// their payloads; a server that is silent for 5 seconds is an error.
+//
+// A replay publishes the record, without headers that begin with Nats- (instructions to the server for the first message),
+// and then removes the letter. A Replay that failed in between, and concurrent ones, publish under the same Nats-Msg-Id:
+// within the stream's duplicate window (2 minutes unless configured) the record is appended once, after that perhaps a
+// second time. A Discard in between succeeds although the record has been appended.
+func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, error) {
+	if cfg.Route == nil {
+		cfg.Route = func(record dispatch.Record) string { return record.Domain }
 	}
-	if cfg.Subject == nil {
-		cfg.Subject = func(record dispatch.Record) string { return record.Domain }
-	}
-	bucket := Config{Conn: cfg.Conn, Bucket: cfg.Bucket, Ledger: "dead-letters", Replicas: cfg.Replicas, Storage: cfg.Storage, Timeout: cfg.Timeout}
+	bucket := StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: "dead-letters", Replicas: cfg.Replicas, Storage: cfg.Storage}
 	if err := validate(ctx, "LettersConfig.", bucket); err != nil {
 		return nil, err
 	}
-	store, err := Open(ctx, bucket)
+	store, err := open(ctx, bucket)
 	if err != nil {
 		return nil, err
 	}
-	s := &Letters{cfg: cfg, js: store.js}
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	s := &letters{cfg: cfg, js: store.js, timeout: store.timeout}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if s.kv, err = s.js.KeyValue(ctx, cfg.Bucket); err != nil {
 		return nil, s.failed(err)
@@ -88,30 +89,20 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	return s, nil
 }
 
-func (s *Letters) made() error {
-	if s == nil || s.js == nil {
-		return invalidField("Letters", "nil or zero", "letters made by OpenLetters")
-	}
-	return nil
-}
-
-func (s *Letters) failed(err error) error { return &UnreachableError{Bucket: s.cfg.Bucket, Err: err} }
+func (s *letters) failed(err error) error { return &unreachableError{bucket: s.cfg.Bucket, err: err} }
 
 func letterKey(id deadletter.ID) string {
 	partition, _ := keyOf(id.Partition)
 	return lettersPrefix + partition + "." + strconv.FormatInt(id.Offset, 10)
 }
 
-// Put implements deadletter.Store. It blocks for one round trip.
-func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
-	if err := s.made(); err != nil {
-		return err
-	}
+// Put implements deadletter.Store.
+func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	if s.cfg.Stream == "" {
 		return invalidField("LettersConfig.Stream", `""`, "the name of the stream that the records came from")
 	}
-	l.Route = s.cfg.Stream + " " + s.cfg.Subject(l.Record)
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	l.Route = s.cfg.Stream + " " + s.cfg.Route(l.Record)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	value, err := l.AppendBinary([]byte{tagLetter})
 	if err == nil {
@@ -124,7 +115,7 @@ func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
 }
 
 // read reads a value.
-func (s *Letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone deadletter.Fate, err error) {
+func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone deadletter.Fate, err error) {
 	value := entry.Value()
 	switch {
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagLetter:
@@ -135,19 +126,15 @@ func (s *Letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 		err = errors.New("deleted, or not a dead letter")
 	}
 	if err != nil {
-		return l, "", &KeyError{Bucket: s.cfg.Bucket, Key: entry.Key(), Reason: err.Error()}
+		return l, "", foreignKey(s.cfg.Bucket, entry.Key(), err.Error())
 	}
 	return l, "", nil
 }
 
-// List implements deadletter.Store. It reads all keys of the partition, or of all partitions, also of letters that are
-// gone, and holds the letters without their payloads to sort them. A server that is silent for Timeout is an error.
-func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
+// List implements deadletter.Store.
+func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
-		err := s.made()
-		if err == nil {
-			err = filter.Check()
-		}
+		err := filter.Check()
 		var all []*deadletter.Letter
 		if err == nil {
 			all, err = s.collect(ctx, filter)
@@ -160,7 +147,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 	}
 }
 
-func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []*deadletter.Letter, err error) {
+func (s *letters) collect(ctx context.Context, filter deadletter.Filter) (all []*deadletter.Letter, err error) {
 	keys := lettersPrefix + ">"
 	if filter.Partition != "" {
 		partition, _ := keyOf(filter.Partition)
@@ -171,7 +158,7 @@ func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []
 		return nil, s.failed(err)
 	}
 	defer func() { _ = watcher.Stop() }() // goes by itself later if this is lost
-	silence := time.NewTimer(s.cfg.Timeout)
+	silence := time.NewTimer(s.timeout)
 	defer silence.Stop()
 	for {
 		select {
@@ -187,7 +174,7 @@ func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []
 				l.Record.Payload, l.Record.Headers = nil, nil
 				all = append(all, &l)
 			}
-			silence.Reset(s.cfg.Timeout)
+			silence.Reset(s.timeout)
 		case <-silence.C:
 			return nil, s.failed(context.DeadlineExceeded)
 		case <-ctx.Done():
@@ -196,18 +183,15 @@ func (s *Letters) collect(ctx context.Context, filter deadletter.Filter) (all []
 	}
 }
 
-// Get implements deadletter.Store. It blocks for one round trip.
-func (s *Letters) Get(ctx context.Context, id deadletter.ID) (deadletter.Letter, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+// Get implements deadletter.Store.
+func (s *letters) Get(ctx context.Context, id deadletter.ID) (deadletter.Letter, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	l, _, err := s.get(ctx, id)
 	return l, err
 }
 
-func (s *Letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Letter, revision uint64, err error) {
-	if err := s.made(); err != nil {
-		return l, 0, err
-	}
+func (s *letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Letter, revision uint64, err error) {
 	entry, err := s.kv.Get(ctx, letterKey(id))
 	if errors.Is(err, jetstream.ErrKeyNotFound) && !errors.Is(err, jetstream.ErrKeyDeleted) {
 		return l, 0, &deadletter.NotDeadError{ID: id, Fate: deadletter.Unknown}
@@ -221,17 +205,14 @@ func (s *Letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Lette
 	case gone != "":
 		return l, 0, &deadletter.NotDeadError{ID: id, Fate: gone}
 	case l.ID() != id:
-		return l, 0, &KeyError{Bucket: s.cfg.Bucket, Key: entry.Key(), Reason: "the letter of another record: " + strconv.Quote(l.ID().String())}
+		return l, 0, foreignKey(s.cfg.Bucket, entry.Key(), "the letter of another record: "+strconv.Quote(l.ID().String()))
 	}
 	return l, entry.Revision(), nil
 }
 
 // change reads a letter and swaps it for what next returns, until nobody comes between the two.
-func (s *Letters) change(ctx context.Context, id deadletter.ID, next func(context.Context, deadletter.Letter) ([]byte, error)) error {
-	if err := s.made(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+func (s *letters) change(ctx context.Context, id deadletter.ID, next func(context.Context, deadletter.Letter) ([]byte, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for {
 		l, revision, err := s.get(ctx, id)
@@ -250,32 +231,31 @@ func (s *Letters) change(ctx context.Context, id deadletter.ID, next func(contex
 	}
 }
 
-// Park implements deadletter.Store. It blocks for two round trips.
-func (s *Letters) Park(ctx context.Context, id deadletter.ID, note string) error {
+// Park implements deadletter.Store.
+func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error {
 	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
 		l.Parked, l.Note = true, deadletter.Clip(note)
 		return l.AppendBinary([]byte{tagLetter})
 	})
 }
 
-// Unpark implements deadletter.Store. It blocks for two round trips.
-func (s *Letters) Unpark(ctx context.Context, id deadletter.ID) error {
+// Unpark implements deadletter.Store.
+func (s *letters) Unpark(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
 		l.Parked, l.Note = false, ""
 		return l.AppendBinary([]byte{tagLetter})
 	})
 }
 
-// Discard implements deadletter.Store. It blocks for two round trips.
-func (s *Letters) Discard(ctx context.Context, id deadletter.ID) error {
+// Discard implements deadletter.Store.
+func (s *letters) Discard(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(context.Context, deadletter.Letter) ([]byte, error) {
 		return append([]byte{tagGone}, deadletter.Discarded...), nil
 	})
 }
 
-// Replay implements deadletter.Store. Headers that begin with Nats- are dropped: they are instructions to the server for
-// the first message. It blocks for three round trips.
-func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
+// Replay implements deadletter.Store.
+func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(ctx context.Context, l deadletter.Letter) ([]byte, error) {
 		stream, subject, _ := strings.Cut(l.Route, " ")
 		record := l.Replay()

@@ -28,7 +28,7 @@ func TestLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for bucket, most := range map[string]int{"all": 8192, "less": 5000} {
-		store := openStore(t, leasenats.Config{Conn: nc, Bucket: bucket})
+		store := openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: bucket})
 		for _, name := range []string{"A", strings.Repeat("long", 500)} {
 			limit := store.Limit(name)
 			if limit > most || limit < most-len(name)-200 {
@@ -52,7 +52,7 @@ func TestABacklogCanBeWorkedOff(t *testing.T) {
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 8192,
 	})
 	nc := connect(t, s.ClientURL())
-	store := openStore(t, leasenats.Config{Conn: nc, Bucket: "small"})
+	store := openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "small"})
 	for _, domain := range []string{"A", strings.Repeat("long", 500)} {
 		l := open(t, store, lease.Config{})
 		offered := int64(0)

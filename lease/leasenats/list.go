@@ -21,11 +21,9 @@ import (
 // listBatch is how many headers one request brings, and how many Lists may read again before one writes down what it found.
 const listBatch = 1000
 
-// List implements durable.Store. It reads the headers, about 150 bytes each, of the keys written since the last List
-// that saved its result, of any process; the first List in a bucket reads those of all domains. It does so by a consumer
-// that is deleted before the first name is yielded, and keeps the names in memory. A name that is too long for a key
-// costs one more request. A key of the ledger that is not a record is a *KeyError.
-func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
+// List implements durable.Store. Its consumer is deleted before the first name is yielded, and the names stay in memory. A
+// name that is too long for a key costs one more request. A key of the ledger that is not a record is an error.
+func (s *store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		keys, err := s.listed(ctx)
 		if err != nil {
@@ -69,7 +67,7 @@ type written struct {
 }
 
 // listed is the listing of this moment.
-func (s *Store) listed(ctx context.Context) (*listing, error) {
+func (s *store) listed(ctx context.Context) (*listing, error) {
 	l, err := s.readListing(ctx)
 	if err != nil {
 		return nil, err
@@ -92,7 +90,7 @@ func (s *Store) listed(ctx context.Context) (*listing, error) {
 }
 
 // readListing reads what an earlier List wrote down. One that is not there, or not to be understood, costs time and nothing else.
-func (s *Store) readListing(ctx context.Context) (*listing, error) {
+func (s *store) readListing(ctx context.Context) (*listing, error) {
 	m, err := s.last(ctx, s.listing)
 	if err != nil {
 		return nil, err
@@ -116,7 +114,7 @@ func (s *Store) readListing(ctx context.Context) (*listing, error) {
 }
 
 // writeListing writes l down, unless it is too long for a message or another one has been written meanwhile. Nobody depends on it.
-func (s *Store) writeListing(ctx context.Context, l *listing) {
+func (s *store) writeListing(ctx context.Context, l *listing) {
 	w := written{Created: s.created, Sequence: l.sequence}
 	for key, at := range l.live {
 		if at == durable.Ready {
@@ -138,7 +136,7 @@ func (s *Store) writeListing(ctx context.Context, l *listing) {
 
 // catchUp reads the headers after l's sequence until it has seen all that the leader had when it came to newest, and returns how many. A key that is written
 // meanwhile moves to the end of the stream, and is met there; so a name that was on the shelf all the time is not missed.
-func (s *Store) catchUp(ctx context.Context, l *listing, newest uint64) (changes int, err error) {
+func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes int, err error) {
 	consumer, err := s.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: s.prefix + ">",
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
@@ -206,7 +204,7 @@ func (s *Store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 }
 
 // keyIndex tells the shelf of a key, and whether it is one of a ledger's.
-func (s *Store) keyIndex(key string, header nats.Header) (durable.Index, error) {
+func (s *store) keyIndex(key string, header nats.Header) (durable.Index, error) {
 	at, err := s.indexOf(key, header)
 	if err != nil || key == rootKey {
 		return durable.Neither, err
@@ -223,7 +221,7 @@ func (s *Store) keyIndex(key string, header nats.Header) (durable.Index, error) 
 }
 
 // nameOf is the name under a key. If that is a hash, it reads the record.
-func (s *Store) nameOf(ctx context.Context, key string) (string, error) {
+func (s *store) nameOf(ctx context.Context, key string) (string, error) {
 	if rest, ok := strings.CutPrefix(key, plain); ok {
 		if name, ok := unescape(rest); ok {
 			return name, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-func namesOn(ctx context.Context, s *leasenats.Store, index durable.Index) ([]string, error) {
+func namesOn(ctx context.Context, s durable.Store, index durable.Index) ([]string, error) {
 	var names []string
 	for name, err := range s.List(ctx, index) {
 		if err != nil {
@@ -40,13 +40,13 @@ func TestPropertyListIsTheShelves(t *testing.T) {
 	var ledgers, read int
 	rapid.Check(t, func(t *rapid.T) {
 		ledgers++
-		cfg := leasenats.Config{Conn: nc, Bucket: "b", Ledger: fmt.Sprint("n", ledgers)}
-		stores := make([]*leasenats.Store, 2)
+		cfg := leasenats.StoreConfig{Conn: nc, Bucket: "b", Name: fmt.Sprint("n", ledgers)}
+		stores := make([]durable.Store, 2)
 		for i := range stores {
-			s := must(leasenats.Open(ctx, cfg))(t)
+			s := must(leasenats.OpenStore(ctx, cfg))(t)
 			stores[i] = leasenats.ListAgain(s, rapid.IntRange(0, 4).Draw(t, "again"))
 		}
-		store := func() *leasenats.Store { return stores[rapid.IntRange(0, 1).Draw(t, "store")] }
+		store := func() durable.Store { return stores[rapid.IntRange(0, 1).Draw(t, "store")] }
 		subject := leasenats.Listing(stores[0])
 		stream := must(js.Stream(ctx, "KV_b"))(t)
 		listing := func() []byte {
@@ -112,7 +112,7 @@ func TestPropertyListIsTheShelves(t *testing.T) {
 func TestListCostsWhatHasChanged(t *testing.T) {
 	const idle = 3000
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	cfg := leasenats.Config{Conn: nc, Bucket: "b"}
+	cfg := leasenats.StoreConfig{Conn: nc, Bucket: "b"}
 	s := openStore(t, cfg)
 	var group sync.WaitGroup
 	for part := range 50 {
@@ -125,7 +125,7 @@ func TestListCostsWhatHasChanged(t *testing.T) {
 		})
 	}
 	group.Wait()
-	list := func(s *leasenats.Store, want ...string) (messages uint64) {
+	list := func(s durable.Store, want ...string) (messages uint64) {
 		t.Helper()
 		before := nc.Stats().InMsgs
 		got, err := namesOn(ctx, s, durable.Ready)
@@ -152,8 +152,8 @@ func TestListCostsWhatHasChanged(t *testing.T) {
 // A bucket that was copied message by message has other sequences, and what was written down in the first one says nothing there.
 func TestListOfACopiedBucket(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	from := leasenats.ListAgain(openStore(t, leasenats.Config{Conn: nc, Bucket: "from"}), 0)
-	to := openStore(t, leasenats.Config{Conn: nc, Bucket: "to"})
+	from := leasenats.ListAgain(openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "from"}), 0)
+	to := openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "to"})
 	for i, name := range []string{"a", "b", "a", "a", "b", "c", "d"} {
 		_, version, err := from.Load(ctx, name)
 		if err == nil {
@@ -200,7 +200,7 @@ func lastOf(t *testing.T, stream jetstream.Stream) uint64 {
 // What stays on a shelf is in every List, while others come and go and all write down what they find.
 func TestListBesideWriters(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	cfg := leasenats.Config{Conn: nc, Bucket: "b"}
+	cfg := leasenats.StoreConfig{Conn: nc, Bucket: "b"}
 	s := leasenats.ListAgain(openStore(t, cfg), 3)
 	stays := []string{"s0", "s1", "s2", "s3"}
 	for _, name := range stays {

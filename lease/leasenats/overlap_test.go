@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
@@ -24,9 +22,9 @@ func shared(t testing.TB) ownertest.Shared {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 0, 1)
 	opens := func() dispatch.Partition {
-		store := must(leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "leases"}))(t)
+		store := must(leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: nc, Bucket: "leases"}))(t)
 		ledger := must(durable.New(durable.Config{Store: store, MaxRetries: 100}))(t)
-		domain := func(m jetstream.Msg) string { return strings.TrimPrefix(m.Subject(), "orders.") }
+		domain := func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "orders.") }
 		return dispatch.Partition{Source: source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Domain = domain }), Ledger: ledger}
 	}
 	return ownertest.Shared{First: opens(), Second: opens(), Append: func(domain string, payload []byte) {

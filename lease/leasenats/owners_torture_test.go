@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
@@ -48,8 +48,8 @@ func (j joining) join() (*leasenats.Group, *nats.Conn, error) {
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // nothing tells when the server is up
 		g, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 			Conn: nc, Stream: j.Stream, Subject: j.Stream + ".*.>", Partitions: j.Partitions, Bucket: j.Stream, Group: "g", Session: joiningSession,
-			Domain: func(m jetstream.Msg) string { return m.Subject()[strings.LastIndex(m.Subject(), ".")+1:] },
-			Ledger: durable.Config{MaxRetries: 100},
+			Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+			Ledger: lease.Config{MaxRetries: 100},
 		})
 		if err == nil || time.Now().After(until) {
 			return g, nc, err

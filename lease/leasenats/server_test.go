@@ -113,12 +113,12 @@ func connect(t testing.TB, urls string) *nats.Conn {
 	return nc
 }
 
-func openStore(t testing.TB, cfg leasenats.Config) *leasenats.Store {
+func openStore(t testing.TB, cfg leasenats.StoreConfig) durable.Store {
 	t.Helper()
-	var s *leasenats.Store
+	var s durable.Store
 	for try := 0; ; try++ {
 		var err error
-		if s, err = leasenats.Open(ctx, cfg); err == nil {
+		if s, err = leasenats.OpenStore(ctx, cfg); err == nil {
 			return s
 		}
 		if try > 5 || !is[*leasenats.UnreachableError](err) { // a cluster that has just begun

@@ -21,11 +21,11 @@ import (
 type sourceConfig struct {
 	Conn      *nats.Conn
 	Stream    string
-	Subjects  []string                   // the subjects that make the partition. Empty: all of the stream
-	Bucket    string                     // the key-value bucket with the position, as errors name it
-	Partition string                     // names the position in the bucket
-	Domain    func(jetstream.Msg) string // the key of a message
-	Timeout   time.Duration              // bounds each request, in addition to the caller's ctx; not the wait of Fetch for a message
+	Subjects  []string                     // the subjects that make the partition. Empty: all of the stream
+	Bucket    string                       // the key-value bucket with the position, as errors name it
+	Partition string                       // names the position in the bucket
+	Domain    func(dispatch.Record) string // nil: the subject
+	Timeout   time.Duration                // bounds each request, in addition to the caller's ctx; not the wait of Fetch for a message
 }
 
 // source is a partition of a JetStream stream. Offsets are stream sequences, so messages of other partitions leave gaps. It
@@ -84,9 +84,13 @@ func (s *source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 					continue
 				}
 				r.next = sequence + 1
-				records = append(records, dispatch.Record{
-					Domain: s.cfg.Domain(m), Offset: sequence, Payload: m.Data(), Headers: headersOf(m.Headers()), Time: meta.Timestamp,
-				})
+				record := dispatch.Record{
+					Domain: m.Subject(), Offset: sequence, Payload: m.Data(), Headers: headersOf(m.Headers()), Time: meta.Timestamp,
+				}
+				if s.cfg.Domain != nil {
+					record.Domain = s.cfg.Domain(record)
+				}
+				records = append(records, record)
 				continue
 			}
 		}
@@ -194,20 +198,5 @@ func (s *source) Close() {
 }
 
 func (s *source) failed(err error) error {
-	return &SourceError{Stream: s.cfg.Stream, Partition: s.cfg.Partition, Err: err}
+	return fmt.Errorf("leasenats: stream %s, partition %s: %w", s.cfg.Stream, s.cfg.Partition, err)
 }
-
-// SourceError says that the stream, or the bucket with the position, could not be read or written. The call may be
-// repeated.
-type SourceError struct {
-	Stream    string
-	Partition string
-	Err       error
-}
-
-func (e *SourceError) Error() string {
-	return fmt.Sprintf("leasenats: stream %s, partition %s: %v", e.Stream, e.Partition, e.Err)
-}
-
-// Unwrap returns the client's error.
-func (e *SourceError) Unwrap() error { return e.Err }

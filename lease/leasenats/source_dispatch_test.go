@@ -29,7 +29,7 @@ type pipeline struct {
 
 func runPipeline(t *testing.T, nc *nats.Conn, handler dispatch.Handler, change func(*dispatch.Config)) *pipeline {
 	t.Helper()
-	store := must(leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "leases"}))(t)
+	store := must(leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: nc, Bucket: "leases"}))(t)
 	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 5})
 	if err != nil {
 		t.Fatal(err)

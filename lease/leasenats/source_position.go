@@ -24,7 +24,7 @@ type position struct {
 
 // Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the partition by
 // writing the key anew: whoever claimed it before gets dispatch.ErrLost from its next Commit. Which of two owners is right is for the
-// one who called later to know. A position beyond the end of the stream is not claimed but rejected, with a *SourceError.
+// one who called later to know. A position beyond the end of the stream is not claimed but rejected.
 func (s *source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
 	p.mu.Lock()
@@ -61,7 +61,7 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 	}
 }
 
-// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells whose the partition is. Errors: dispatch.ErrLost, *SourceError.
+// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells whose the partition is. Error: dispatch.ErrLost, or one that passes.
 func (s *source) Commit(ctx context.Context, floor int64) error {
 	p := &s.position
 	p.mu.Lock()

@@ -18,26 +18,28 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// Config configures a Store.
-type Config struct {
+// StoreConfig configures OpenStore.
+type StoreConfig struct {
 	// Conn is the connection to use. Required. The caller owns and closes it.
 	Conn *nats.Conn
-	// Bucket is the key-value bucket: letters, digits, - and _. Required. Open creates it if it does not exist.
+	// Bucket is the key-value bucket: letters, digits, - and _. Required. OpenStore creates it if it does not exist.
 	Bucket string
-	// Ledger is the ledger's name in the bucket: letters, digits, - and _, not beginning with source-. "": "ledger".
-	// Only keys that begin with the name and a point are read, and <Ledger>/listed.
-	Ledger string
+	// Name is the ledger's name in the bucket: letters, digits, - and _, not beginning with source-. "": "ledger". Only
+	// keys that begin with the name and a point are read, and <Name>/listed.
+	Name string
 	// Replicas is how many servers keep the bucket: 0 (1) to 5. An existing bucket must have at least that many.
 	Replicas int
 	// Storage is where servers keep the bucket. An existing bucket must have the same.
 	Storage jetstream.StorageType
-	// Timeout bounds each request, in addition to the caller's ctx. 0: 5 seconds. Not negative.
-	Timeout time.Duration
+
+	timeout time.Duration // of each request; 0: requestTimeout
 }
 
-// Store is a durable.Store in a key-value bucket. It must come from Open: any other rejects every call. It has no
-// goroutine of its own and nothing to close.
-type Store struct {
+// requestTimeout bounds each request, in addition to the caller's ctx.
+const requestTimeout = 5 * time.Second
+
+// store is a durable.Store in a key-value bucket. It has no goroutine of its own.
+type store struct {
 	conn      *nats.Conn
 	js        jetstream.JetStream
 	stream    jetstream.Stream
@@ -51,7 +53,7 @@ type Store struct {
 	most      int // bytes that the bucket takes in a message, if above 0
 }
 
-var _ durable.Store = (*Store)(nil)
+var _ durable.Store = (*store)(nil)
 
 const (
 	// indexHeader of a message is the shelf of its record, so that List reads headers alone. It marks a message as a ledger's.
@@ -73,15 +75,14 @@ const (
 )
 
 // named is the store of a ledger in the bucket of s.
-func (s *Store) named(ledger string) *Store {
+func (s *store) named(ledger string) *store {
 	own := *s
 	own.ledger, own.prefix, own.listing = ledger+".", "$KV."+s.bucket+"."+ledger+".", "$KV."+s.bucket+"."+ledger+"/listed"
 	return &own
 }
 
-// Load implements durable.Store. It reads from the stream's leader. A leader that is being deposed, cut off from the
-// other servers, may still answer with an old record.
-func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
+// Load implements durable.Store.
+func (s *store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 	key, long := keyOf(name)
 	m, err := s.last(ctx, s.prefix+key)
 	if err != nil || m == nil {
@@ -101,7 +102,7 @@ func (s *Store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 }
 
 // indexOf is the shelf of the record in a message with that header.
-func (s *Store) indexOf(key string, header nats.Header) (durable.Index, error) {
+func (s *store) indexOf(key string, header nats.Header) (durable.Index, error) {
 	for _, index := range []durable.Index{durable.Neither, durable.Ready, durable.Held} {
 		if header.Get(indexHeader) == index.String() {
 			return index, nil
@@ -122,7 +123,7 @@ type message struct {
 
 // last is the last message under a subject of the bucket, nil if there is none. The request is the one that only a leader answers: what
 // jetstream sends for a bucket is served by followers too, who may be behind.
-func (s *Store) last(ctx context.Context, subject string) (*message, error) {
+func (s *store) last(ctx context.Context, subject string) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
@@ -169,10 +170,7 @@ func (s *Store) last(ctx context.Context, subject string) (*message, error) {
 
 // connected waits until there is a connection: what is published without one lies in the client's buffer until there is, and nobody
 // would know.
-func (s *Store) connected(ctx context.Context) error {
-	if s.conn == nil {
-		return invalidField("Store", "nil or zero", "a store made by Open")
-	}
+func (s *store) connected(ctx context.Context) error {
 	for !s.conn.IsConnected() {
 		if s.conn.IsClosed() {
 			return s.unreachable(nats.ErrConnectionClosed)
@@ -196,17 +194,14 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-func (s *Store) foreign(key, reason string) error {
-	return &KeyError{Bucket: s.bucket, Key: s.ledger + key, Reason: reason}
+func (s *store) foreign(key, reason string) error {
+	return foreignKey(s.bucket, s.ledger+key, reason)
 }
 
-func (s *Store) unreachable(err error) error { return &UnreachableError{Bucket: s.bucket, Err: err} }
+func (s *store) unreachable(err error) error { return &unreachableError{bucket: s.bucket, err: err} }
 
 // Limit implements durable.Store: the server's max_payload, or the bucket's limit if that is less.
-func (s *Store) Limit(name string) int {
-	if s.conn == nil {
-		return 0
-	}
+func (s *store) Limit(name string) int {
 	limit := int(s.conn.MaxPayload())
 	if s.most > 0 {
 		limit = min(limit, s.most)
@@ -218,9 +213,8 @@ func (s *Store) Limit(name string) int {
 	return max(1, limit) // 0 would be no limit at all
 }
 
-// Swap implements durable.Store. While no server accepts the request, as during an election, it is sent again until ctx
-// or Timeout ends it.
-func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
+// Swap implements durable.Store.
+func (s *store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 	}

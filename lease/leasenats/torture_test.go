@@ -115,7 +115,7 @@ func openOn(ctx context.Context, nc *nats.Conn, ledger string) (faults.Side, err
 			if err != nil {
 				return faults.Side{}, err
 			}
-			store, err := leasenats.Open(ctx, leasenats.Config{Conn: nc, Bucket: "ledgers", Ledger: ledger, Timeout: 300 * time.Millisecond})
+			store, err := leasenats.OpenStore(ctx, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "ledgers", Name: ledger}, 300*time.Millisecond))
 			return faults.Side{Store: store, Register: register{kv, ledger}, Close: nc.Close}, err
 		}()
 		if err == nil || time.Now().After(until) {

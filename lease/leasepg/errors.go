@@ -13,71 +13,40 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// SchemaError rejects a database whose schema has another version. If it is older, run Migrate; if it is newer, upgrade
-// this program.
-type SchemaError struct {
-	Found int // 0: no schema
-	Want  int
-}
-
-func (e *SchemaError) Error() string {
-	switch {
-	case e.Found == 0:
-		return fmt.Sprintf("leasepg: the database has no schema `stopbank`, want version %d: run Migrate", e.Want)
-	case e.Found < e.Want:
-		return fmt.Sprintf("leasepg: the schema has version %d, want %d: run Migrate", e.Found, e.Want)
+// schemaError rejects a database whose schema has another version; found is 0 where there is none.
+func schemaError(found, want int) error {
+	err := &lease.InvalidError{Field: "leasepg.schema", Value: fmt.Sprintf("version %d", found), Allowed: fmt.Sprintf("version %d: run Migrate", want)}
+	if found == 0 {
+		err.Value = "absent"
+	} else if found > want {
+		err.Allowed = fmt.Sprintf("version %d or older: upgrade the program", want)
 	}
-	return fmt.Sprintf("leasepg: the schema has version %d, this program supports up to %d: upgrade the program", e.Found, e.Want)
+	return err
 }
 
-// SettingError rejects a connection whose settings break a ledger's guarantees.
-type SettingError struct {
-	Name, Value string
-	Allowed     string
+// settingError rejects a server or a connection whose setting breaks a ledger's guarantees.
+func settingError(name, value, allowed string) error {
+	return &lease.InvalidError{Field: "leasepg.setting " + name, Value: value, Allowed: allowed}
 }
 
-func (e *SettingError) Error() string {
-	return fmt.Sprintf("leasepg: %s is %s; allowed: %s", e.Name, e.Value, e.Allowed)
+// poolerError rejects a connection whose statements run in another backend than the announced one, so that there is a pooler
+// in between. Advisory locks belong to a session, and a pooler may give the session to another client after each transaction.
+func poolerError(announced, found uint32) error {
+	return &lease.InvalidError{
+		Field: "leasepg.connection", Value: fmt.Sprintf("to backend %d, while statements run in backend %d", announced, found),
+		Allowed: "a connection to the server itself, without a pooler in between",
+	}
 }
 
-// PoolerError rejects a connection whose statements run in another backend than the announced one: there is a pooler in
-// between. Advisory locks belong to a session, and a pooler may give the session to another client after each
-// transaction.
-type PoolerError struct {
-	Announced, Found uint32 // process numbers of backends
+// otherDatabase rejects a transaction that is not in the database of the ledger or outbox.
+func otherDatabase() error {
+	return &lease.InvalidError{Field: "tx", Value: "of another database", Allowed: "a transaction in the database of the ledger or outbox"}
 }
 
-func (e *PoolerError) Error() string {
-	return fmt.Sprintf("leasepg: the connection is to backend %d, but statements run in backend %d: a pooler stands between; allowed: the server's own address",
-		e.Announced, e.Found)
-}
-
-// TxError rejects a transaction that cannot be written in. Nothing was written.
-type TxError struct {
-	Call  string // "enqueue" or "succeed"
-	State string // "over", "aborted", "read-only" or "of another database"
-	Err   error  // the database's error; nil for another database
-}
-
-func (e *TxError) Error() string {
-	return fmt.Sprintf("leasepg: %s: the transaction is %s; allowed: an open one that may write, in the database of the ledger or outbox", e.Call, e.State)
-}
-
-// Unwrap returns Err.
-func (e *TxError) Unwrap() error { return e.Err }
-
-// RewoundError says that an outbox is in an earlier state than was reached before: it was restored from a backup, or its
-// tables were changed by hand. New records would get offsets that the ledger may take for done. Nothing was skipped:
-// docs/outbox.md says how to go on.
-type RewoundError struct {
-	Partition string
-	What      string // the value that is too small: "the greatest id drawn", "the first record" or "the position"
-	Found     int64
-	Known     int64 // the least allowed value, by the position or by the ledger's floor
-}
-
-func (e *RewoundError) Error() string {
-	return fmt.Sprintf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", e.Partition, e.What, e.Found, e.Known)
+// rewound says that an outbox is in an earlier state than was reached before: it was restored from a backup, or its tables were
+// changed by hand. New records would get offsets that the ledger may take for done. Nothing was skipped.
+func rewound(partition, what string, found, known int64) error {
+	return fmt.Errorf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", partition, what, found, known)
 }
 
 // is reports whether err is, or wraps, an E.

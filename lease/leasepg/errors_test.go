@@ -36,12 +36,12 @@ func kind(err error) string {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := leasepg.New(t.Context(), leasepg.Config{})
-	if !refusesField(err, "leasepg.Config.Pool") || err.Error() != "lease: leasepg.Config.Pool is nil; allowed: a pool" {
+	_, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{})
+	if !refusesField(err, "leasepg.StoreConfig.Pool") || err.Error() != "lease: leasepg.StoreConfig.Pool is nil; allowed: a pool" {
 		t.Errorf("no pool: %v", err)
 	}
 	pool := migrated(t, 1)
-	if _, err := leasepg.New(nil, leasepg.Config{Pool: pool}); !refusesField(err, "ctx") { //nolint:staticcheck // refused, not a panic
+	if _, err := leasepg.OpenStore(nil, leasepg.StoreConfig{Pool: pool}); !refusesField(err, "ctx") { //nolint:staticcheck // refused, not a panic
 		t.Errorf("New with a nil context: %v", err)
 	}
 	if err := leasepg.Migrate(nil, pool); !refusesField(err, "ctx") { //nolint:staticcheck // the same
@@ -50,23 +50,8 @@ func TestConfig(t *testing.T) {
 	if err := leasepg.Migrate(t.Context(), nil); !refusesField(err, "pool") {
 		t.Errorf("Migrate of no pool: %v", err)
 	}
-	for name, s := range map[string]*leasepg.Store{"zero": {}, "nil": nil} {
-		_, _, load := s.Load(t.Context(), "A")
-		_, swap := s.Swap(t.Context(), "A", 0, nil, durable.Held)
-		var list error
-		for _, list = range s.List(t.Context(), durable.Held) {
-		}
-		for _, err := range []error{load, swap, list} {
-			if !refusesField(err, "leasepg.Store") {
-				t.Errorf("a %s Store: %v", name, err)
-			}
-		}
-		if !errors.Is(swap, durable.ErrNotApplied) {
-			t.Errorf("Swap of a %s Store: %v", name, swap)
-		}
-	}
 	for _, ledger := range []string{strings.Repeat("x", 256), "a\x00b", "\xff"} {
-		if _, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger}); !refusesField(err, "leasepg.Config.Ledger") {
+		if _, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: ledger}); !refusesField(err, "leasepg.StoreConfig.Name") {
 			t.Errorf("ledger %.10q…: %v", ledger, err)
 		}
 	}
@@ -85,12 +70,11 @@ func refusesField(err error, field string) bool {
 }
 
 // A server that forgets what it acknowledged is refused.
-func TestNewRefusesLazyCommits(t *testing.T) {
+func TestOpenStoreRefusesLazyCommits(t *testing.T) {
 	migrated(t, 1)
 	for _, setting := range []string{"off", "local", "on"} {
-		_, err := leasepg.New(t.Context(), leasepg.Config{Pool: connect(t, server.URL(), 1, "synchronous_commit="+setting)})
-		var refused *leasepg.SettingError
-		if got := errors.As(err, &refused); got != (setting == "off") || !got && err != nil {
+		_, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: connect(t, server.URL(), 1, "synchronous_commit="+setting)})
+		if got := refusesField(err, "leasepg.setting synchronous_commit"); got != (setting == "off") || !got && err != nil {
 			t.Errorf("synchronous_commit %s: %v", setting, err)
 		}
 	}
@@ -248,7 +232,7 @@ func TestUnreachable(t *testing.T) {
 	conn.Release()
 
 	nobody := connect(t, "postgres://x@127.0.0.1:1/x?sslmode=disable", 1)
-	if _, err := leasepg.New(t.Context(), leasepg.Config{Pool: nobody}); err == nil || is[*leasepg.SchemaError](err) {
+	if _, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: nobody}); err == nil || is[*lease.InvalidError](err) {
 		t.Errorf("New without a server: %v", err)
 	}
 	if err := leasepg.Migrate(t.Context(), nobody); err == nil {

@@ -29,11 +29,6 @@ func Migrations() fs.FS { return migrations }
 // Failed is how Swap reports an error of its statement.
 func Failed(err error) error { return failed(err) }
 
-// Shares is how many of the free partitions a member takes, and how many of its own it gives back.
-func Shares(counts map[uint32]int, me uint32, free int) (take, give int) {
-	return view{counts: counts, me: me}.shares(free)
-}
-
 // Horizon is what a process knows of the outbox, without a server.
 type Horizon struct {
 	h horizon

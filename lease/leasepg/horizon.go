@@ -110,7 +110,7 @@ func (h *horizon) ask(ctx context.Context, was seen) (is seen, err error) {
 		return is, err
 	}
 	if standby { // it does not know the locks of its primary
-		return is, &SettingError{Name: "pg_is_in_recovery()", Value: "true", Allowed: "false: a standby is behind"}
+		return is, settingError("pg_is_in_recovery()", "true", "false: a standby is behind")
 	}
 	is.safe = was.safe
 	if is.run != was.run || is.drawn < was.drawn {

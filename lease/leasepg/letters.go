@@ -21,7 +21,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// LettersConfig configures Letters.
+// LettersConfig configures OpenLetters.
 type LettersConfig struct {
 	// Pool is a pool of connections to a migrated database. Required. The caller owns it.
 	Pool *pgxpool.Pool
@@ -30,19 +30,22 @@ type LettersConfig struct {
 	Append func(ctx context.Context, tx pgx.Tx, partition string, record dispatch.Record) error
 }
 
-// Letters is a deadletter.Store in `stopbank.dead_letters`, one for all partitions of the database. It must come from
-// NewLetters: any other rejects every call. A replay appends the record and removes the letter in one transaction, so
-// the record is appended once. A partition's name is UTF-8 without a zero byte, at most 255 bytes.
-type Letters struct {
+// letters is a deadletter.Store in `stopbank.dead_letters`.
+type letters struct {
 	pool   *pgxpool.Pool
 	append func(ctx context.Context, tx pgx.Tx, partition string, record dispatch.Record) error
 }
 
-var _ deadletter.Store = (*Letters)(nil)
+var _ deadletter.Store = (*letters)(nil)
 
-// NewLetters returns the letters of a database, after one query for the schema's version. There is nothing to close.
-// Errors: *lease.InvalidError naming the field, *SchemaError, *SettingError, or the pool's.
-func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
+// OpenLetters returns the dead letters of a database, for all partitions, after two queries that check its schema. There is
+// nothing to close. Errors: *lease.InvalidError naming the field, the schema or the server's setting; or the pool's.
+//
+// Put takes one round trip, Get, Park, Unpark and Discard one or two. A list takes a round trip for each 5,000 letters and
+// holds no connection while the caller's loop runs. A replay appends the record and removes the letter in one transaction,
+// so the record is appended once, however often Replay fails and is repeated; it waits for another one of the same letter.
+// A partition's name is UTF-8 without a zero byte, at most 255 bytes.
+func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, error) {
 	switch {
 	case ctx == nil:
 		return nil, noContext()
@@ -52,14 +55,7 @@ func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	if _, err := check(ctx, cfg.Pool); err != nil {
 		return nil, err
 	}
-	return &Letters{pool: cfg.Pool, append: cfg.Append}, nil
-}
-
-func (s *Letters) made() error {
-	if s == nil || s.pool == nil {
-		return &lease.InvalidError{Field: "leasepg.Letters", Value: "nil or zero", Allowed: "letters made by NewLetters"}
-	}
-	return nil
+	return &letters{pool: cfg.Pool, append: cfg.Append}, nil
 }
 
 const (
@@ -80,11 +76,8 @@ const (
 // letterPage is how many letters List asks for at once.
 const letterPage = 5000
 
-// Put implements deadletter.Store. It blocks for one round trip.
-func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
-	if err := s.made(); err != nil {
-		return err
-	}
+// Put implements deadletter.Store.
+func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	if len(l.Partition) > maxLedger || !utf8.ValidString(l.Partition) || strings.ContainsRune(l.Partition, 0) {
 		return &lease.InvalidError{Field: "Letter.Partition", Value: strconv.Quote(l.Partition), Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
 	}
@@ -103,14 +96,10 @@ func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
 	return nil
 }
 
-// List implements deadletter.Store. It reads a page at a time, and holds no connection while the body runs.
-func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
+// List implements deadletter.Store.
+func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
-		err := s.made()
-		if err == nil {
-			err = filter.Check()
-		}
-		if err != nil {
+		if err := filter.Check(); err != nil {
 			yield(deadletter.Letter{}, err)
 			return
 		}
@@ -139,7 +128,7 @@ func (s *Letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 }
 
 // page returns the letters after last.
-func (s *Letters) page(ctx context.Context, filter deadletter.Filter, last deadletter.ID, size int) ([]deadletter.Letter, error) {
+func (s *letters) page(ctx context.Context, filter deadletter.Filter, last deadletter.ID, size int) ([]deadletter.Letter, error) {
 	rows, err := s.pool.Query(ctx, listLetters, last.Partition, last.Offset,
 		filter.Partition == "", filter.Partition, filter.Domain == "", []byte(filter.Domain), size)
 	if err != nil {
@@ -162,11 +151,8 @@ func scanLetter(row pgx.Row, more ...any) (l deadletter.Letter, err error) {
 	return l, err
 }
 
-// Get implements deadletter.Store. It blocks for one round trip, or two.
-func (s *Letters) Get(ctx context.Context, id deadletter.ID) (deadletter.Letter, error) {
-	if err := s.made(); err != nil {
-		return deadletter.Letter{}, err
-	}
+// Get implements deadletter.Store.
+func (s *letters) Get(ctx context.Context, id deadletter.ID) (deadletter.Letter, error) {
 	return get(ctx, s.pool, id, "")
 }
 
@@ -208,25 +194,22 @@ func notDead(ctx context.Context, on querier, id deadletter.ID) error {
 	return &deadletter.NotDeadError{ID: id, Fate: deadletter.Fate(*fate)}
 }
 
-// Park implements deadletter.Store. It blocks for one round trip, or two.
-func (s *Letters) Park(ctx context.Context, id deadletter.ID, note string) error {
+// Park implements deadletter.Store.
+func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error {
 	return s.update(ctx, id, parkLetter, true, deadletter.Clip(note))
 }
 
-// Unpark implements deadletter.Store. It blocks as Park does.
-func (s *Letters) Unpark(ctx context.Context, id deadletter.ID) error {
+// Unpark implements deadletter.Store.
+func (s *letters) Unpark(ctx context.Context, id deadletter.ID) error {
 	return s.update(ctx, id, parkLetter, false, "")
 }
 
-// Discard implements deadletter.Store. It blocks as Park does.
-func (s *Letters) Discard(ctx context.Context, id deadletter.ID) error {
+// Discard implements deadletter.Store.
+func (s *letters) Discard(ctx context.Context, id deadletter.ID) error {
 	return s.update(ctx, id, dropLetter, string(deadletter.Discarded))
 }
 
-func (s *Letters) update(ctx context.Context, id deadletter.ID, query string, args ...any) error {
-	if err := s.made(); err != nil {
-		return err
-	}
+func (s *letters) update(ctx context.Context, id deadletter.ID, query string, args ...any) error {
 	done, err := s.pool.Exec(ctx, query, append([]any{id.Partition, id.Offset}, args...)...)
 	if err != nil {
 		return fmt.Errorf("leasepg: change a dead letter: %w", err)
@@ -237,12 +220,8 @@ func (s *Letters) update(ctx context.Context, id deadletter.ID, query string, ar
 	return nil
 }
 
-// Replay implements deadletter.Store: the record is appended once, however often Replay fails and is repeated. It blocks
-// for a transaction, and for another one on the same letter.
-func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
-	if err := s.made(); err != nil {
-		return err
-	}
+// Replay implements deadletter.Store.
+func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		letter, err := get(ctx, tx, id, " FOR UPDATE")
 		if err != nil {

@@ -67,7 +67,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 			}
 			own := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 			t.Cleanup(own.Close)
-			return must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: letterEnqueue}))(t)
+			return must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: own, Append: letterEnqueue}))(t)
 		},
 	}
 }
@@ -77,20 +77,14 @@ func TestPropertyLetters(t *testing.T) { lettertest.Run(t, letterDesk) }
 func TestLettersRefuse(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)
 	noError(t, leasepg.Migrate(t.Context(), pool))
-	letters, err := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
+	letters, err := leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := deadletter.ID{Partition: t.Name(), Offset: 1}
 	noError(t, letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}))
-	for _, unmade := range []*leasepg.Letters{nil, {}} {
-		var invalid *lease.InvalidError
-		if err := unmade.Discard(t.Context(), deadletter.ID{}); !errors.As(err, &invalid) || invalid.Field != "leasepg.Letters" {
-			t.Errorf("letters that nobody made: %v", err)
-		}
-	}
-	_, noPool := leasepg.NewLetters(t.Context(), leasepg.LettersConfig{})
-	_, noContext := leasepg.NewLetters(nil, leasepg.LettersConfig{Pool: pool}) //nolint:staticcheck // that is the point
+	_, noPool := leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{})
+	_, noContext := leasepg.OpenLetters(nil, leasepg.LettersConfig{Pool: pool}) //nolint:staticcheck // that is the point
 	for want, err := range map[string]error{
 		"leasepg.LettersConfig.Append": letters.Replay(t.Context(), id),
 		"leasepg.LettersConfig.Pool":   noPool,
@@ -118,7 +112,7 @@ func TestLettersOfOrders(t *testing.T) {
 	noError(t, leasepg.Migrate(ctx, pool))
 	must(pool.Exec(ctx, "CREATE TEMPORARY TABLE orders (partition text, customer text, payload bytea)"))(t)
 
-	letters, err := leasepg.NewLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: appendOrder})
+	letters, err := leasepg.OpenLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: appendOrder})
 
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +132,7 @@ func TestLettersAppendFails(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)
 	noError(t, leasepg.Migrate(t.Context(), pool))
 	full := errors.New("the outbox is full")
-	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
+	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
 		_, err := tx.Exec(ctx, "CREATE TABLE half_done ()")
 		return errors.Join(err, full)
 	}}))(t)

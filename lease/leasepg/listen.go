@@ -15,8 +15,7 @@ import (
 // returns nil. It keeps one connection of its own to the server itself, not to a pooler; conn says how to connect. It
 // reconnects when the connection breaks, and wakes every Source once after each connect. Without Listen, and for
 // producers without Notify, a Source looks for records every Poll, so a lost notification delays a record by Poll at
-// most. It returns an error if its first connection fails, for a pooler (*PoolerError), and for a nil argument
-// (*lease.InvalidError).
+// most. It returns an error if its first connection fails, and a *lease.InvalidError for a pooler or a nil argument.
 func (o *Outbox) Listen(ctx context.Context, conn *pgx.ConnConfig) error {
 	if err := o.made(ctx); err != nil {
 		return err
@@ -34,7 +33,7 @@ func (o *Outbox) Listen(ctx context.Context, conn *pgx.ConnConfig) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // it was asked to end
-		case !listened || is[*PoolerError](err):
+		case !listened || is[*lease.InvalidError](err):
 			return err
 		}
 		pause := time.NewTimer(o.cfg.Poll)
@@ -59,7 +58,7 @@ func (o *Outbox) subscribe(ctx context.Context, conn *pgx.ConnConfig) (*pgx.Conn
 		err = c.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
 	}
 	if err == nil && pid != c.PgConn().PID() {
-		err = &PoolerError{Announced: c.PgConn().PID(), Found: pid}
+		err = poolerError(c.PgConn().PID(), pid)
 	}
 	if err != nil {
 		drop(c)

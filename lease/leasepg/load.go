@@ -25,12 +25,8 @@ type loading struct {
 	state   []byte
 }
 
-// Load implements durable.Store. It blocks for one round trip. While some loads are under way, further ones gather and
-// are sent together.
-func (s *Store) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
-	if err := s.made(); err != nil {
-		return nil, 0, err
-	}
+// Load implements durable.Store. While some loads are under way, further ones gather and are sent together.
+func (s *store) Load(ctx context.Context, name string) (state []byte, version uint64, err error) {
 	if len(name) > maxName {
 		return nil, 0, &lease.InvalidError{Field: "name", Value: fmt.Sprintf("%d bytes", len(name)), Allowed: "0 to 65535 bytes"}
 	}
@@ -45,7 +41,7 @@ func (s *Store) Load(ctx context.Context, name string) (state []byte, version ui
 	return c.what.state, c.what.version, nil
 }
 
-func (s *Store) loadAlone(ctx context.Context, l *loading) error {
+func (s *store) loadAlone(ctx context.Context, l *loading) error {
 	err := s.pool.QueryRow(ctx, load, s.ledger, l.domain).Scan(&l.version, &l.state)
 	if l.there = err == nil; errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -53,7 +49,7 @@ func (s *Store) loadAlone(ctx context.Context, l *loading) error {
 	return err
 }
 
-func (s *Store) loadTogether(ctx context.Context, batch []*call[loading]) {
+func (s *store) loadTogether(ctx context.Context, batch []*call[loading]) {
 	domains := make([][]byte, len(batch))
 	for i, c := range batch {
 		domains[i] = c.what.domain

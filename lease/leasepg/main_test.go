@@ -14,10 +14,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/internal/pgtest"
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 // server is nil where there is no PostgreSQL; TestMain sets it before any test runs.
@@ -87,14 +88,14 @@ func migrated(t testing.TB, n int32, settings ...string) *pgxpool.Pool {
 var ledgers atomic.Int64
 
 // open returns the store of a new ledger.
-func open(t testing.TB, pool *pgxpool.Pool) *leasepg.Store {
+func open(t testing.TB, pool *pgxpool.Pool) durable.Store {
 	t.Helper()
 	return named(t, pool, fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1)))
 }
 
-func named(t testing.TB, pool *pgxpool.Pool, ledger string) *leasepg.Store {
+func named(t testing.TB, pool *pgxpool.Pool, ledger string) durable.Store {
 	t.Helper()
-	return must(leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: ledger}))(t)
+	return must(leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: ledger}))(t)
 }
 
 // must is for what cannot fail here: x := must(f())(t).

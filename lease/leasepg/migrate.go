@@ -64,7 +64,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 			}
 		}
 		if found > len(names) {
-			return &SchemaError{Found: found, Want: len(names)}
+			return schemaError(found, len(names))
 		}
 		if found == len(names) {
 			return nil
@@ -99,13 +99,13 @@ func check(ctx context.Context, pool *pgxpool.Pool) (id string, err error) {
 	err = pool.QueryRow(ctx, "SELECT version, current_setting('synchronous_commit') FROM stopbank.lease_schema").Scan(&found, &commit)
 	switch {
 	case absent(err):
-		return "", &SchemaError{Want: want}
+		return "", schemaError(0, want)
 	case err != nil:
 		return "", fmt.Errorf("leasepg: the schema's version: %w", err)
 	case found != want:
-		return "", &SchemaError{Found: found, Want: want}
+		return "", schemaError(found, want)
 	case commit == "off":
-		return "", &SettingError{Name: "synchronous_commit", Value: commit, Allowed: "anything else: off loses tokens that were granted"}
+		return "", settingError("synchronous_commit", commit, "anything else: off loses tokens that were granted")
 	}
 	if err := pool.QueryRow(ctx, "SELECT "+identity+" FROM stopbank.lease_schema").Scan(&id); err != nil {
 		return "", fmt.Errorf("leasepg: the database's identity: %w", err)

@@ -5,6 +5,7 @@ package leasepg_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
@@ -42,11 +44,18 @@ func ask(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (answer stri
 	return answer
 }
 
-func refusesSchema(t *testing.T, err error, want leasepg.SchemaError) {
+// refusesSchema checks for an error about a schema of version found (0: none) where this program has version want.
+func refusesSchema(t *testing.T, err error, found, want int) {
 	t.Helper()
-	var got *leasepg.SchemaError
-	if !errors.As(err, &got) || *got != want {
-		t.Errorf("%v, want %+v", err, want)
+	value, allowed := fmt.Sprint("version ", found), fmt.Sprintf("version %d: run Migrate", want)
+	if found == 0 {
+		value = "absent"
+	} else if found > want {
+		allowed = fmt.Sprintf("version %d or older: upgrade the program", want)
+	}
+	var got *lease.InvalidError
+	if !errors.As(err, &got) || got.Field != "leasepg.schema" || got.Value != value || got.Allowed != allowed {
+		t.Errorf("%v, want %s, allowed %s", err, value, allowed)
 	}
 }
 
@@ -56,10 +65,10 @@ const newest = 3
 func TestSchemaVersions(t *testing.T) {
 	pool := fresh(t, 4)
 	open := func() error {
-		_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
+		_, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool})
 		return err
 	}
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: newest})
+	refusesSchema(t, open(), 0, newest)
 	var group sync.WaitGroup
 	for range 4 { // programs that start together
 		group.Go(func() {
@@ -78,10 +87,10 @@ func TestSchemaVersions(t *testing.T) {
 	}
 
 	execute(t, pool, "UPDATE stopbank.lease_schema SET version = version + 1")
-	refusesSchema(t, open(), leasepg.SchemaError{Found: newest + 1, Want: newest})
-	refusesSchema(t, leasepg.Migrate(t.Context(), pool), leasepg.SchemaError{Found: newest + 1, Want: newest})
+	refusesSchema(t, open(), newest+1, newest)
+	refusesSchema(t, leasepg.Migrate(t.Context(), pool), newest+1, newest)
 	execute(t, pool, "UPDATE stopbank.lease_schema SET version = 0")
-	refusesSchema(t, open(), leasepg.SchemaError{Found: 0, Want: newest})
+	refusesSchema(t, open(), 0, newest)
 	execute(t, pool, "DELETE FROM stopbank.lease_schema")
 	if err := open(); err == nil {
 		t.Error("opened, with no version at all")
@@ -114,8 +123,8 @@ func TestMigrateInSteps(t *testing.T) {
 	if got := ask(t, pool, tables); got != before+" x y" {
 		t.Errorf("the migrations left %s", got)
 	}
-	_, err := leasepg.New(t.Context(), leasepg.Config{Pool: pool})
-	refusesSchema(t, err, leasepg.SchemaError{Found: len(names) + 2, Want: len(names)})
+	_, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool})
+	refusesSchema(t, err, len(names)+2, len(names))
 }
 
 // The role that runs a ledger has no more rights than Migrate's docstring asks for.
@@ -150,7 +159,7 @@ func TestLeastRights(t *testing.T) {
 	} else if err := source.Commit(t.Context(), got[0].Offset+1); err != nil {
 		t.Error(err)
 	}
-	letters := must(leasepg.NewLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }}))(t)
+	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }}))(t)
 	letter := deadletter.Letter{Partition: t.Name()}
 	for _, err := range []error{letters.Put(t.Context(), letter), letters.Park(t.Context(), letter.ID(), ""), letters.Replay(t.Context(), letter.ID())} {
 		if err != nil {

@@ -82,7 +82,7 @@ const (
 
 // OpenOutbox returns the outbox of that name, and creates it if Partitions is not 0. It claims no partition and starts
 // no goroutine. It blocks for three round trips. Errors: *lease.InvalidError naming the field, also for a number of
-// Partitions other than the recorded one; *SchemaError; *SettingError; or the database's.
+// Partitions other than the recorded one, the schema or the server's setting; or the database's.
 func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	invalid := func(field string, value any, allowed string) error {
 		return &lease.InvalidError{Field: "leasepg.OutboxConfig." + field, Value: value, Allowed: allowed}
@@ -136,7 +136,7 @@ func (o *Outbox) made(ctx context.Context) error {
 }
 
 // Partitions returns the names of the partitions: the outbox's name, a slash, and a number from 0.
-// OwnershipConfig.Partitions takes them.
+// GroupConfig.Names takes them.
 func (o *Outbox) Partitions() []string {
 	if o == nil {
 		return nil
@@ -154,9 +154,8 @@ func (o *Outbox) Partitions() []string {
 // of the two Enqueues. Where a row lock orders the transactions, call Enqueue while it is held.
 //
 // It blocks for one round trip per 1,000 records or 8 MiB. Errors: *lease.InvalidError naming the limit (a Domain of 1
-// to 65,535 bytes, a Payload of 1 MiB, Headers of 64 KiB together) before anything is sent; *TxError for a transaction
-// that is over, aborted, read-only, or of another database; *SchemaError; or the database's. After an error roll tx
-// back: it may contain some of the records.
+// to 65,535 bytes, a Payload of 1 MiB, Headers of 64 KiB together) before anything is sent, or for a transaction of another
+// database; or the database's. After an error roll tx back: it may contain some of the records.
 func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, records ...dispatch.Record) error {
 	if err := o.made(ctx); err != nil {
 		return err

@@ -56,7 +56,7 @@ func TestOutboxConfig(t *testing.T) {
 	}
 	empty := fresh(t, 1)
 	_, err := leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: empty, Name: name, Partitions: 1})
-	refusesSchema(t, err, leasepg.SchemaError{Want: newest})
+	refusesSchema(t, err, 0, newest)
 
 	for name, o := range map[string]*leasepg.Outbox{"zero": {}, "nil": nil} {
 		_, opens := o.Open(t.Context(), "x/0", nil)
@@ -226,8 +226,7 @@ func TestOutboxPutBack(t *testing.T) {
 	}
 	rewound := func(what string, err error) {
 		t.Helper()
-		var r *leasepg.RewoundError
-		if !errors.As(err, &r) || r.What != what || r.Found >= r.Known {
+		if err == nil || !strings.Contains(err.Error(), what+" is ") || !strings.Contains(err.Error(), "it was put back") {
 			t.Errorf("%v, want that %s was put back", err, what)
 		}
 	}

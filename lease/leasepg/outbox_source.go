@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
@@ -67,11 +68,11 @@ const (
 	soon = time.Millisecond
 )
 
-// Open returns a partition of the outbox for a Dispatcher or for OwnershipConfig.Open: its Source, and the ledger to
+// Open returns a partition of the outbox for a Dispatcher or for GroupConfig.Open: its Source, and the ledger to
 // process it under, which may be in any engine. It claims nothing: the Dispatcher does. The statement that commits a
-// floor also deletes the records below it. Open rejects, with a *RewoundError, an outbox in an earlier state than the
-// ledger: new records in it would be taken for done. It blocks for one round trip and the ledger's Inspect. Other
-// errors: *lease.InvalidError, the ledger's, or the database's.
+// floor also deletes the records below it. Open rejects an outbox in an earlier state than the ledger (it "was put back"):
+// new records in it would be taken for done. It blocks for one round trip and the ledger's Inspect. Other errors:
+// *lease.InvalidError, the ledger's, or the database's.
 func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (dispatch.Partition, error) {
 	if err := o.made(ctx); err != nil {
 		return dispatch.Partition{}, err
@@ -95,16 +96,39 @@ func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (di
 	case err != nil:
 		return dispatch.Partition{}, err
 	case drawn < floor-1:
-		err = &RewoundError{Partition: name, What: "the greatest id drawn", Found: drawn, Known: floor - 1}
+		err = rewound(name, "the greatest id drawn", drawn, floor-1)
 	case first != nil && *first < floor:
-		err = &RewoundError{Partition: name, What: "the first record", Found: *first, Known: floor}
+		err = rewound(name, "the first record", *first, floor)
 	case known.Floor > floor:
-		err = &RewoundError{Partition: name, What: "the position", Found: floor, Known: known.Floor}
+		err = rewound(name, "the position", floor, known.Floor)
 	}
 	if err != nil {
 		return dispatch.Partition{}, err
 	}
 	return dispatch.Partition{Name: name, Source: s, Ledger: ledger}, nil
+}
+
+// opener is GroupConfig.Open for the partitions of the outbox, each with a ledger beside it.
+func (o *Outbox) opener(cfg lease.Config) (func(ctx context.Context, name string) (dispatch.Partition, error), error) {
+	ledger := func(name string) (*durable.Ledger, error) {
+		if err := checkLedgerName(name); err != nil {
+			return nil, err
+		}
+		store := newStore(StoreConfig{Pool: o.cfg.Pool, Name: name}, o.identity)
+		return durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
+	}
+	for _, name := range o.Partitions() { // of a bad configuration the caller is told at once
+		if _, err := ledger(name); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context, name string) (dispatch.Partition, error) {
+		l, err := ledger(name)
+		if err != nil {
+			return dispatch.Partition{}, err
+		}
+		return o.Open(ctx, name, l)
+	}, nil
 }
 
 func (s *partition) failed(err error) error {
@@ -161,7 +185,7 @@ func (s *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatc
 		case err != nil:
 			return nil, s.failed(err)
 		case from > fresh.drawn+1:
-			return nil, dispatch.Lost(s.name, &RewoundError{Partition: s.name, What: "the greatest id drawn", Found: fresh.drawn, Known: from - 1})
+			return nil, dispatch.Lost(s.name, rewound(s.name, "the greatest id drawn", fresh.drawn, from-1))
 		case strange && fresh.run == view.run:
 			return nil, s.failed(errRun)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
@@ -46,24 +45,13 @@ func writeInvoices(pool *pgxpool.Pool) dispatch.Handler {
 	}
 }
 
-func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *leasepg.Outbox, letters *leasepg.Letters) error {
+func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *leasepg.Outbox, letters deadletter.Store) error {
 	conn, err := pgx.ParseConfig(url) // the server's own address, not a pooler's
 	if err != nil {
 		return err
 	}
-	group, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: conn, Group: "invoices", Partitions: outbox.Partitions(),
-		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			return outbox.Open(ctx, partition, ledger)
-		},
+	group, err := leasepg.OpenGroup(ctx, leasepg.GroupConfig{
+		Conn: conn, Group: "invoices", Outbox: outbox, Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
 	})
 	if err != nil {
 		return err
@@ -78,8 +66,8 @@ func workOrdersOff(ctx context.Context, url string, pool *pgxpool.Pool, outbox *
 	return consumer.Run(ctx)
 }
 
-func openOrderLetters(ctx context.Context, pool *pgxpool.Pool, outbox *leasepg.Outbox) (*leasepg.Letters, error) {
-	return leasepg.NewLetters(ctx, leasepg.LettersConfig{
+func openOrderLetters(ctx context.Context, pool *pgxpool.Pool, outbox *leasepg.Outbox) (deadletter.Store, error) {
+	return leasepg.OpenLetters(ctx, leasepg.LettersConfig{
 		Pool: pool,
 		Append: func(ctx context.Context, tx pgx.Tx, _ string, r dispatch.Record) error {
 			return outbox.Enqueue(ctx, tx, r) // the key's partition is that of the outbox

@@ -27,7 +27,7 @@ func shared(t testing.TB, pool *pgxpool.Pool) ownertest.Shared {
 	o := outbox(t, pool, 1)
 	name := o.Partitions()[0]
 	opens := func() dispatch.Partition {
-		store := must(leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: name}))(t)
+		store := must(leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: name}))(t)
 		ledger := must(durable.New(durable.Config{Store: store, MaxRetries: 100}))(t)
 		return must(o.Open(t.Context(), name, ledger))(t)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
@@ -33,7 +33,7 @@ type joining struct {
 const joiningLease = 400 * time.Millisecond
 
 // join makes a member with a pool of its own, waiting for the server if it is away.
-func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, error) {
+func (j joining) join(ctx context.Context) (*leasepg.Group, *pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(j.URL)
 	if err != nil {
 		return nil, nil, err
@@ -57,19 +57,9 @@ func (j joining) join(ctx context.Context) (*leasepg.Ownership, *pgxpool.Pool, e
 		pool.Close()
 		return nil, nil, err
 	}
-	o, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: cfg.ConnConfig.Copy(), Group: j.Outbox, Partitions: j.Partitions, Lease: joiningLease, OnError: j.told,
-		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 100})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			return outbox.Open(ctx, partition, ledger)
-		},
+	o, err := leasepg.OpenGroup(ctx, leasepg.GroupConfig{
+		Conn: cfg.ConnConfig.Copy(), Group: j.Outbox, Outbox: outbox, Ledger: lease.Config{MaxRetries: 100},
+		Session: joiningLease, OnError: j.told,
 	})
 	return o, pool, err
 }

@@ -38,14 +38,14 @@ func nowhere(t *testing.T) *pgx.ConnConfig {
 }
 
 // heldFor is a member in virtual time, for that long.
-func heldFor(t *testing.T, cfg leasepg.OwnershipConfig, lasts time.Duration) {
+func heldFor(t *testing.T, cfg leasepg.GroupConfig, lasts time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		cfg.Group, cfg.Partitions = "orders", []string{"a"}
+		cfg.Group, cfg.Names = "orders", []string{"a"}
 		cfg.Open = func(context.Context, string) (dispatch.Partition, error) {
 			return dispatch.Partition{}, errors.New("unreachable")
 		}
-		o, err := leasepg.NewOwnership(cfg)
+		o, err := leasepg.OpenGroup(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func heldFor(t *testing.T, cfg leasepg.OwnershipConfig, lasts time.Duration) {
 func TestOwnershipTellsOnceAMinute(t *testing.T) {
 	var mu sync.Mutex
 	var told []error
-	heldFor(t, leasepg.OwnershipConfig{Conn: nowhere(t), OnError: func(err error) {
+	heldFor(t, leasepg.GroupConfig{Conn: nowhere(t), OnError: func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, err)
@@ -78,7 +78,7 @@ func TestOwnershipTellsOfSilence(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	told := make(chan error, 10)
-	heldFor(t, leasepg.OwnershipConfig{Conn: cfg, Lease: time.Second, OnError: func(err error) { told <- err }}, 2*time.Second)
+	heldFor(t, leasepg.GroupConfig{Conn: cfg, Session: time.Second, OnError: func(err error) { told <- err }}, 2*time.Second)
 	if n := len(told); n != 1 {
 		t.Fatalf("told %d times in two sessions", n)
 	}
@@ -108,8 +108,8 @@ func TestOwnershipTellsWhileItWaits(t *testing.T) {
 			line := ownertest.NewLine(t)
 			conn := dedicated(t)
 			conn.DialFunc = line.DialContext
-			o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
-				Conn: conn, Group: t.Name(), Partitions: []string{"a"}, Lease: 400 * time.Millisecond, OnError: func(err error) { told <- err },
+			o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
+				Conn: conn, Group: t.Name(), Names: []string{"a"}, Session: 400 * time.Millisecond, OnError: func(err error) { told <- err },
 				Open: func(context.Context, string) (dispatch.Partition, error) {
 					if what == "Open" {
 						<-hang
@@ -145,7 +145,7 @@ func TestOwnershipLogsWhatNobodyTakes(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
-	heldFor(t, leasepg.OwnershipConfig{Conn: nowhere(t)}, 10*time.Second)
+	heldFor(t, leasepg.GroupConfig{Conn: nowhere(t)}, 10*time.Second)
 	if said := log.String(); strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, "group=orders") || !strings.Contains(said, "reset, from port 1") {
 		t.Errorf("logged: %q", said)
 	}

@@ -18,8 +18,8 @@ func TestOwnershipPace(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var opened []time.Time // by one goroutine after the other
-			o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
-				Conn: dedicated(t), Group: t.Name(), Partitions: []string{"a"}, Lease: 400 * time.Millisecond,
+			o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
+				Conn: dedicated(t), Group: t.Name(), Names: []string{"a"}, Session: 400 * time.Millisecond,
 				Open: func(context.Context, string) (dispatch.Partition, error) {
 					if opened = append(opened, time.Now()); len(opened) == 5 {
 						cancel()

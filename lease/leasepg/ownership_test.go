@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -37,8 +36,8 @@ func TestOwnership(t *testing.T) {
 			line := ownertest.NewLine(t)
 			conn := dedicated(t)
 			conn.DialFunc = line.DialContext
-			o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
-				Conn: conn, Group: name, Partitions: g.Partitions, Lease: 500 * time.Millisecond,
+			o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
+				Conn: conn, Group: name, Names: g.Partitions, Session: 500 * time.Millisecond,
 				Open: func(_ context.Context, partition string) (dispatch.Partition, error) {
 					return logs[partition].Open(old), nil
 				},
@@ -71,12 +70,12 @@ type event struct {
 	cause     error // of an end
 }
 
-func watch(t testing.TB, cfg leasepg.OwnershipConfig) *watched {
+func watch(t testing.TB, cfg leasepg.GroupConfig) *watched {
 	t.Helper()
 	if cfg.Open == nil {
 		cfg.Open = func(context.Context, string) (dispatch.Partition, error) { return dispatch.Partition{}, nil }
 	}
-	o, err := leasepg.NewOwnership(cfg)
+	o, err := leasepg.OpenGroup(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,37 +118,37 @@ func lost(e event) bool   { return !e.begins && errors.Is(e.cause, dispatch.ErrL
 
 func TestOwnershipRefuses(t *testing.T) {
 	cfg := must(pgx.ParseConfig("postgres://x@127.0.0.1:1/x?sslmode=disable"))(t)
-	good := leasepg.OwnershipConfig{
-		Conn: cfg, Group: "g", Partitions: []string{"a", "b"},
+	good := leasepg.GroupConfig{
+		Conn: cfg, Group: "g", Names: []string{"a", "b"},
 		Open: func(context.Context, string) (dispatch.Partition, error) { return dispatch.Partition{}, nil },
 	}
-	for field, change := range map[string]func(*leasepg.OwnershipConfig){
-		"Conn":       func(c *leasepg.OwnershipConfig) { c.Conn = nil },
-		"Group":      func(c *leasepg.OwnershipConfig) { c.Group = "" },
-		"Partitions": func(c *leasepg.OwnershipConfig) { c.Partitions = nil },
-		"Open":       func(c *leasepg.OwnershipConfig) { c.Open = nil },
-		"Lease":      func(c *leasepg.OwnershipConfig) { c.Lease = time.Millisecond },
+	for field, change := range map[string]func(*leasepg.GroupConfig){
+		"Conn":    func(c *leasepg.GroupConfig) { c.Conn = nil },
+		"Group":   func(c *leasepg.GroupConfig) { c.Group = "" },
+		"Names":   func(c *leasepg.GroupConfig) { c.Names = nil },
+		"Open":    func(c *leasepg.GroupConfig) { c.Open = nil },
+		"Session": func(c *leasepg.GroupConfig) { c.Session = time.Millisecond },
 	} {
 		bad := good
 		change(&bad)
-		if o, err := leasepg.NewOwnership(bad); o != nil || !refusesField(err, "leasepg.OwnershipConfig."+field) {
+		if o, err := leasepg.OpenGroup(t.Context(), bad); o != nil || !refusesField(err, "leasepg.GroupConfig."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	bad := good
-	bad.Partitions = []string{"a", "b", "a"}
-	if _, err := leasepg.NewOwnership(bad); !refusesField(err, "leasepg.OwnershipConfig.Partitions") {
+	bad.Names = []string{"a", "b", "a"}
+	if _, err := leasepg.OpenGroup(t.Context(), bad); !refusesField(err, "leasepg.GroupConfig.Names") {
 		t.Errorf("a partition twice: %v", err)
 	}
 	nothing := func(context.Context, dispatch.Partition) {}
-	o, err := leasepg.NewOwnership(good)
+	o, err := leasepg.OpenGroup(t.Context(), good)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for field, err := range map[string]error{
-		"leasepg.Ownership": errors.Join(new(leasepg.Ownership).Hold(t.Context(), nothing), (*leasepg.Ownership)(nil).Hold(t.Context(), nothing)),
-		"work":              o.Hold(t.Context(), nil),
-		"ctx":               o.Hold(nil, nothing), //nolint:staticcheck // the point of it
+		"leasepg.Group": errors.Join(new(leasepg.Group).Hold(t.Context(), nothing), (*leasepg.Group)(nil).Hold(t.Context(), nothing)),
+		"work":          o.Hold(t.Context(), nil),
+		"ctx":           o.Hold(nil, nothing), //nolint:staticcheck // the point of it
 	} {
 		if !refusesField(err, field) {
 			t.Errorf("%s: %v", field, err)
@@ -162,7 +161,7 @@ func TestOwnershipFirstConnection(t *testing.T) {
 	wrong := dedicated(t)
 	wrong.Database = "not there"
 	told := make(chan error, 100)
-	w := watch(t, leasepg.OwnershipConfig{Conn: wrong, Group: t.Name(), Partitions: []string{"a"}, OnError: func(err error) { told <- err }})
+	w := watch(t, leasepg.GroupConfig{Conn: wrong, Group: t.Name(), Names: []string{"a"}, OnError: func(err error) { told <- err }})
 	var refused *pgconn.PgError
 	if err := <-told; !errors.As(err, &refused) || refused.Code != "3D000" {
 		t.Errorf("no such database: %v", err)
@@ -182,7 +181,7 @@ func TestOwnershipFirstConnection(t *testing.T) {
 		return dial(ctx, network, address)
 	}
 	partitions := []string{"a", "b"}
-	o := leasepg.OwnershipConfig{Conn: late, Group: t.Name(), Partitions: partitions, Lease: 400 * time.Millisecond, OnError: func(err error) { told <- err }}
+	o := leasepg.GroupConfig{Conn: late, Group: t.Name(), Names: partitions, Session: 400 * time.Millisecond, OnError: func(err error) { told <- err }}
 	w = watch(t, o)
 	partitions[0], late.DialFunc = "another", nil // the caller's own by now
 	for _, e := range w.next(t, 2, begins) {
@@ -202,10 +201,9 @@ func TestOwnershipRefusesPoolers(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		return &renumbering{Conn: conn}, err
 	}
-	w := watch(t, leasepg.OwnershipConfig{Conn: cfg, Group: t.Name(), Partitions: []string{"a"}})
-	var pooler *leasepg.PoolerError
+	w := watch(t, leasepg.GroupConfig{Conn: cfg, Group: t.Name(), Names: []string{"a"}})
 	<-w.ended
-	if !errors.As(w.err, &pooler) || pooler.Announced == pooler.Found || pooler.Found == 0 {
+	if !refusesField(w.err, "leasepg.connection") {
 		t.Errorf("through a pooler: %v", w.err)
 	}
 }
@@ -240,8 +238,8 @@ func TestOwnershipTerminated(t *testing.T) {
 			cfg := dedicated(t)
 			cfg.RuntimeParams["application_name"] = "a member"
 			told := make(chan error, 100)
-			w := watch(t, leasepg.OwnershipConfig{
-				Conn: cfg, Group: t.Name(), Partitions: []string{"a", "b", "c"}, Lease: time.Hour,
+			w := watch(t, leasepg.GroupConfig{
+				Conn: cfg, Group: t.Name(), Names: []string{"a", "b", "c"}, Session: time.Hour,
 				OnError: func(err error) { told <- err },
 			})
 			w.next(t, 3, begins)
@@ -264,8 +262,8 @@ func TestOwnershipOpenFails(t *testing.T) {
 	var calls atomic.Int64
 	told := make(chan error, 100)
 	broken := errors.New("broken")
-	w := watch(t, leasepg.OwnershipConfig{
-		Conn: dedicated(t), Group: t.Name(), Partitions: []string{"a"}, Lease: 200 * time.Millisecond,
+	w := watch(t, leasepg.GroupConfig{
+		Conn: dedicated(t), Group: t.Name(), Names: []string{"a"}, Session: 200 * time.Millisecond,
 		OnError: func(err error) { told <- err },
 		Open: func(context.Context, string) (dispatch.Partition, error) {
 			if calls.Add(1) == 1 {
@@ -277,8 +275,10 @@ func TestOwnershipOpenFails(t *testing.T) {
 	if all := w.next(t, 1, begins); all[0].partition != "a" {
 		t.Errorf("work on %q", all[0].partition)
 	}
-	if err := <-told; !errors.Is(err, broken) {
-		t.Errorf("told: %v", err)
+	for err := range told { // a server that is kept waiting may be told of as well
+		if errors.Is(err, broken) {
+			return
+		}
 	}
 }
 
@@ -287,8 +287,8 @@ func TestUnopenedPartitionSaysSo(t *testing.T) {
 	var opens atomic.Bool
 	log := &dispatch.Log{}
 	log.Append("k", nil)
-	o := must(leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: dedicated(t), Group: t.Name(), Partitions: []string{"a"}, Lease: 200 * time.Millisecond, OnError: func(error) {},
+	o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
+		Conn: dedicated(t), Group: t.Name(), Names: []string{"a"}, Session: 200 * time.Millisecond, OnError: func(error) {},
 		Open: func(context.Context, string) (dispatch.Partition, error) {
 			if !opens.Load() {
 				return dispatch.Partition{}, errors.New("broken")
@@ -316,49 +316,4 @@ func TestUnopenedPartitionSaysSo(t *testing.T) {
 	<-done
 	cancel()
 	noError(t, <-ended)
-}
-
-// However the partitions are spread, and whoever knows of it, a few rounds make the parts equal; then nothing moves any more.
-func TestPropertyShares(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		counts := map[uint32]int{}
-		members := rapid.IntRange(1, 9).Draw(t, "members")
-		total := 0
-		for range members {
-			counts[rapid.Uint32Range(1, 1<<31).Filter(func(m uint32) bool { _, there := counts[m]; return !there }).Draw(t, "backend")] =
-				rapid.IntRange(0, 30).Draw(t, "has")
-		}
-		free := rapid.IntRange(0, 30).Draw(t, "free")
-		for _, n := range counts {
-			total += n
-		}
-		total += free
-		for round := 0; ; round++ {
-			taken, given := 0, 0
-			after := map[uint32]int{}
-			for m, n := range counts {
-				take, give := leasepg.Shares(counts, m, free)
-				if take < 0 || give < 0 || give > n || take > free {
-					t.Fatalf("of %v and %d free, %d takes %d and gives %d", counts, free, m, take, give)
-				}
-				after[m] = n + take - give
-				taken, given = taken+take, given+give
-			}
-			if taken != free {
-				t.Fatalf("of %v and %d free, %d are taken", counts, free, taken)
-			}
-			counts, free = after, given
-			if given == 0 {
-				break
-			}
-			if round == 2 {
-				t.Fatalf("no rest at %v with %d free", counts, free)
-			}
-		}
-		for m, n := range counts {
-			if n < total/members || n > (total+members-1)/members {
-				t.Fatalf("%d has %d in %v", m, n, counts)
-			}
-		}
-	})
 }

@@ -39,7 +39,7 @@ func TestOneRoundTrip(t *testing.T) {
 	cfg.MaxConns, cfg.ConnConfig.Tracer = 1, sent
 	pool := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
 	t.Cleanup(pool.Close)
-	s := must(leasepg.New(t.Context(), leasepg.Config{Pool: pool, Ledger: t.Name()}))(t)
+	s := must(leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: t.Name()}))(t)
 	ledger := must(durable.New(durable.Config{Store: s, MaxRetries: 100}))(t)
 	cycle := func(offset int64) {
 		t.Helper()

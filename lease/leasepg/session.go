@@ -1,43 +1,31 @@
 package leasepg
 
-// This file is one session of a member: its locks, its works, and the questions by which it stays alive.
+// This file is a member's place in its group: a session of the server, the advisory locks that it has, and the queries by which
+// it stays alive.
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stopbank/stopbank/lease"
-	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/episode"
+	"github.com/stopbank/stopbank/lease/internal/group"
 )
 
-// session is what lies between a connection and its end. Only serve's goroutine uses the connection.
+// session is a group.Server: a connection, and after its end the next one.
 type session struct {
-	*Ownership
-	conn    *pgx.Conn
-	joining *episode.Episode // from a failure until the member has joined
-	base    context.Context  // of every work
-	work    func(context.Context, dispatch.Partition)
-	until   time.Time // the server keeps the locks until then at least
+	*Group
+	trouble *episode.Episode // from a failure to the next round that succeeds
 
-	mu    sync.Mutex          // guards all below; nothing foreign runs under it
-	works map[string]*holding // by partition
-	poke  context.CancelFunc  // ends the wait; nil while there is none
-
-	opening map[string]*episode.Episode // by partition: whether Open fails; only serve's goroutine uses the map
-}
-
-// holding is a partition whose lock is held.
-type holding struct {
-	end      context.CancelCauseFunc
-	giving   bool // it was asked back; one that returns by itself is in no hurry, or one that cannot be opened would be begun in a loop
-	returned bool // work has: the lock can go
+	conn   *pgx.Conn       // nil: none
+	until  time.Time       // the server keeps the locks until then at least
+	member int32           // this member's own lock; 0: none
+	locks  map[string]bool // the partitions whose locks the session has
 }
 
 const (
@@ -48,49 +36,183 @@ const (
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 )
 
-// serve holds partitions until the session breaks, which is the error, or ctx is done and all has been given back. No work is running
-// when it returns.
-func (s *session) serve(ctx context.Context) error {
-	s.until = time.Now().Add(s.cfg.Lease)
-	member, err := s.register(ctx)
-	registered := err == nil
-	for err == nil {
-		leaving := ctx.Err() != nil
-		if leaving && registered {
-			registered = false // the others need not wait for the last work to divide the rest
-			err = s.ask(func(ctx context.Context) error { return s.exec(ctx, give, s.memberOf, member) })
+// Round implements group.Server. After an error there is no connection, and so no lock.
+func (s *session) Round(ctx context.Context, leaving bool, works map[string]bool) (holds []string, share int, err error) {
+	if s.conn == nil {
+		if leaving {
+			return nil, 0, nil
 		}
-		if err == nil {
-			err = s.round(leaving)
+		answers := s.expect(s.trouble, "the server")
+		s.conn, err = s.connect(ctx)
+		answers()
+		if err != nil {
+			s.conn = nil
+			return nil, 0, err
 		}
-		if leaving && len(s.works) == 0 {
-			break
-		}
-		if err == nil {
-			err = s.wait(ctx)
-		}
+		s.until = time.Now().Add(s.cfg.Session)
 	}
+	share, err = s.round(leaving, works)
 	if err != nil {
-		err = fmt.Errorf("leasepg: group %s: the session is lost: %w", s.cfg.Group, err)
-		if ctx.Err() == nil {
-			s.joining.Tell(s.cfg.OnError, err) // works may take their time to return
+		return nil, 0, s.lost(err)
+	}
+	for _, name := range s.cfg.Names {
+		if s.locks[name] {
+			holds = append(holds, name)
 		}
 	}
-	drop(s.conn)
-	s.abandon(err)
-	return err
+	return holds, share, nil
 }
 
-// register takes a member's lock, under a number that nobody has.
-func (s *session) register(ctx context.Context) (member int32, err error) {
-	for taken := false; !taken; {
-		member = rand.Int32()
-		err := s.ask(func(ctx context.Context) error { return s.conn.QueryRow(ctx, take, s.memberOf, member).Scan(&taken) })
+// Expired implements group.Server.
+func (s *session) Expired() bool { return s.conn == nil || !time.Now().Before(s.until) }
+
+// Final implements group.Server.
+func (s *session) Final(err error) bool { return is[*lease.InvalidError](err) }
+
+// Wait implements group.Server. It listens meanwhile, so that a session which the server ends is noticed at once.
+func (s *session) Wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.beat())
+	defer cancel()
+	if s.conn == nil {
+		<-ctx.Done()
+		return nil
+	}
+	err := s.conn.PgConn().WaitForNotification(ctx)
+	if err == nil || pgconn.Timeout(err) || ctx.Err() != nil && !s.conn.IsClosed() {
+		return nil
+	}
+	return s.lost(err)
+}
+
+// lost hangs up after an error of the connection.
+func (s *session) lost(err error) error {
+	s.hangUp()
+	return fmt.Errorf("leasepg: group %s: the session is lost: %w", s.cfg.Group, err)
+}
+
+// hangUp ends the session and with it its locks.
+func (s *session) hangUp() {
+	if s.conn != nil {
+		drop(s.conn)
+	}
+	s.conn, s.member = nil, 0
+	clear(s.locks)
+}
+
+// round gives back what has returned, looks at who holds what, and takes this member's share of what is free.
+func (s *session) round(leaving bool, works map[string]bool) (share int, err error) {
+	switch {
+	case leaving && s.member != 0: // the others need not wait for the last work to divide the rest
+		err = s.unlock(s.memberOf, s.member)
+		s.member = 0
+	case !leaving && s.member == 0:
+		err = s.register()
+	}
+	for name := range s.locks {
+		if works[name] && err == nil {
+			err = s.unlock(s.class, s.key[name])
+			delete(s.locks, name)
+		}
+	}
+	var v view
+	if err == nil {
+		v, err = s.look()
+	}
+	if err != nil || leaving {
+		return 0, err
+	}
+	me := s.conn.PgConn().PID()
+	if _, member := v.holds[me]; !member {
+		return 0, fmt.Errorf("backend %d is not among the members any more", me)
+	}
+	total := 0
+	for _, n := range v.holds {
+		total += n
+	}
+	var free []string
+	for _, name := range s.cfg.Names {
+		if !v.held[name] {
+			total++
+			if _, busy := works[name]; !busy {
+				free = append(free, name)
+			}
+		}
+	}
+	share = group.Share(v.holds, me, total)
+	rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	for _, name := range free {
+		if len(s.locks) >= share {
+			break
+		}
+		taken, err := s.lock(s.class, s.key[name])
 		if err != nil {
 			return 0, err
 		}
+		if taken {
+			s.locks[name] = true
+		}
 	}
-	return member, ctx.Err()
+	return share, nil
+}
+
+// register takes a member's lock, under a number that nobody has.
+func (s *session) register() error {
+	for {
+		member := 1 + rand.Int32N(1<<31-1)
+		if taken, err := s.lock(s.memberOf, member); taken || err != nil {
+			s.member = member
+			return err
+		}
+	}
+}
+
+// view is who holds what, as one statement saw it.
+type view struct {
+	holds map[uint32]int // partitions of each member, by its backend
+	held  map[string]bool
+}
+
+// look reads the locks of the group.
+func (s *session) look() (view, error) {
+	v := view{holds: map[uint32]int{}, held: map[string]bool{}}
+	members := map[uint32]bool{}
+	err := s.ask(func(ctx context.Context) error {
+		rows, err := s.conn.Query(ctx, look, s.class, s.memberOf)
+		if err != nil {
+			return err
+		}
+		var class, object int64
+		var pid uint32
+		_, err = pgx.ForEachRow(rows, []any{&class, &object, &pid}, func() error {
+			if class == int64(s.memberOf) {
+				members[pid] = true
+				v.holds[pid] += 0
+			} else if name, known := s.name[int32(object)]; known {
+				v.held[name] = true
+				v.holds[pid]++
+			}
+			return nil
+		})
+		return err
+	})
+	for pid := range v.holds { // who leaves has no share
+		if !members[pid] {
+			delete(v.holds, pid)
+		}
+	}
+	return v, err
+}
+
+func (s *session) lock(class, object int32) (taken bool, err error) {
+	err = s.ask(func(ctx context.Context) error { return s.conn.QueryRow(ctx, take, class, object).Scan(&taken) })
+	return taken, err
+}
+
+func (s *session) unlock(class, object int32) error {
+	return s.ask(func(ctx context.Context) error {
+		_, err := s.conn.Exec(ctx, give, class, object)
+		return err
+	})
 }
 
 // ask makes a call on the server, which has to answer before the session may have ended; the answer prolongs it.
@@ -101,198 +223,6 @@ func (s *session) ask(call func(context.Context) error) error {
 	if err := call(ctx); err != nil {
 		return err
 	}
-	s.until = sent.Add(s.cfg.Lease)
+	s.until = sent.Add(s.cfg.Session)
 	return nil
-}
-
-func (s *session) exec(ctx context.Context, sql string, args ...any) error {
-	_, err := s.conn.Exec(ctx, sql, args...)
-	return err
-}
-
-// round gives back what can be given back, looks at who holds what, and takes or asks back what is to change.
-func (s *session) round(leaving bool) error {
-	s.mu.Lock()
-	var returned []string
-	for p, h := range s.works {
-		if h.returned {
-			returned = append(returned, p)
-		}
-	}
-	s.mu.Unlock()
-	for _, p := range returned {
-		if err := s.ask(func(ctx context.Context) error { return s.exec(ctx, give, s.class, s.key[p]) }); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		delete(s.works, p)
-		s.mu.Unlock()
-	}
-	var v view
-	err := s.ask(func(ctx context.Context) (err error) {
-		v, err = s.look(ctx)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if leaving {
-		s.askBack(len(s.cfg.Partitions))
-		return nil
-	}
-	if _, member := v.counts[v.me]; !member {
-		return fmt.Errorf("backend %d is not among the members any more", v.me)
-	}
-	free := s.free(v)
-	more, less := v.shares(len(free))
-	s.askBack(less)
-	rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
-	for _, p := range free {
-		if more == 0 {
-			break
-		}
-		var taken bool
-		if err := s.ask(func(ctx context.Context) error { return s.conn.QueryRow(ctx, take, s.class, s.key[p]).Scan(&taken) }); err != nil {
-			return err
-		}
-		if taken {
-			more--
-			s.begin(p)
-		}
-	}
-	return nil
-}
-
-// look reads the locks of the group.
-func (s *session) look(ctx context.Context) (view, error) {
-	v := view{counts: map[uint32]int{}, me: s.conn.PgConn().PID(), held: map[string]bool{}}
-	rows, err := s.conn.Query(ctx, look, s.class, s.memberOf)
-	if err != nil {
-		return v, err
-	}
-	holds := map[uint32]int{}
-	var class, object int64
-	var pid uint32
-	_, err = pgx.ForEachRow(rows, []any{&class, &object, &pid}, func() error {
-		if class == int64(s.memberOf) {
-			v.counts[pid] += 0
-		} else if name, known := s.name[int32(object)]; known {
-			v.held[name] = true
-			holds[pid]++
-		}
-		return nil
-	})
-	for pid := range v.counts {
-		v.counts[pid] = holds[pid]
-	}
-	return v, err
-}
-
-// begin starts work on a partition whose lock was taken.
-func (s *session) begin(name string) {
-	ctx, end := context.WithCancelCause(s.base)
-	h := &holding{end: end}
-	s.mu.Lock()
-	s.works[name] = h
-	s.mu.Unlock()
-	opening := s.opening[name]
-	if opening == nil {
-		opening = new(episode.Episode)
-		s.opening[name] = opening
-	}
-	open := func(ctx context.Context) (dispatch.Source, lease.Ledger, error) {
-		opens := s.expect(opening, "Open of partition "+name)
-		p, err := s.cfg.Open(ctx, name)
-		opens()
-		if err != nil {
-			err = fmt.Errorf("leasepg: partition %s is not opened: %w", name, err)
-			opening.Tell(s.cfg.OnError, err)
-			return nil, nil, err
-		}
-		opening.Tell(s.cfg.OnError, nil)
-		return p.Source, p.Ledger, nil
-	}
-	go func() {
-		source, ledger, err := open(ctx)
-		p := dispatch.Partition{Name: name, Source: source, Ledger: ledger}
-		if err != nil {
-			p.Open = open // the work says that it is stalled
-		}
-		s.work(ctx, p)
-		end(nil)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		h.returned = true
-		if h.giving && s.poke != nil {
-			s.poke()
-		}
-	}()
-}
-
-// askBack sees to it that n works have been asked to return.
-func (s *session) askBack(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.works {
-		if h.giving {
-			n--
-		}
-	}
-	for _, h := range s.works {
-		if n > 0 && !h.giving {
-			n--
-			h.giving = true
-			h.end(nil)
-		}
-	}
-}
-
-// wait lasts until the next round is due: a beat, or less if work that was asked back has returned or ctx is done. It listens meanwhile, so that
-// a session which the server ends is noticed at once.
-func (s *session) wait(ctx context.Context) error {
-	pause, cancel := context.WithTimeout(context.Background(), s.beat())
-	defer cancel()
-	if ctx.Err() == nil {
-		stop := context.AfterFunc(ctx, cancel)
-		defer stop()
-	}
-	s.mu.Lock()
-	s.poke = cancel
-	for _, h := range s.works {
-		if h.giving && h.returned {
-			cancel()
-		}
-	}
-	s.mu.Unlock()
-	err := s.conn.PgConn().WaitForNotification(pause)
-	s.mu.Lock()
-	s.poke = nil
-	s.mu.Unlock()
-	if err == nil || pgconn.Timeout(err) || pause.Err() != nil && !s.conn.IsClosed() {
-		return nil
-	}
-	return err
-}
-
-// abandon ends the works that there are, as lost, and waits for them.
-func (s *session) abandon(why error) {
-	for {
-		pause, cancel := context.WithCancel(context.Background())
-		running := 0
-		s.mu.Lock()
-		s.poke = cancel
-		for name, h := range s.works {
-			if !h.returned {
-				running++
-				h.giving = true
-				h.end(dispatch.Lost(name, why))
-			}
-		}
-		s.mu.Unlock()
-		if running == 0 {
-			cancel()
-			return
-		}
-		<-pause.Done()
-	}
 }

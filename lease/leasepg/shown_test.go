@@ -21,7 +21,7 @@ import (
 )
 
 // A ledger that all processes on the database share.
-func ExampleNew() { //nolint:testableexamples // it needs a server
+func ExampleOpenStore() { //nolint:testableexamples // it needs a server
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -31,7 +31,7 @@ func ExampleNew() { //nolint:testableexamples // it needs a server
 	if err := leasepg.Migrate(ctx, pool); err != nil { // or in a deployment step of its own
 		panic(err)
 	}
-	store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: "example"})
+	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: "example"})
 	if err != nil {
 		panic(err)
 	}
@@ -53,7 +53,7 @@ func ExampleNew() { //nolint:testableexamples // it needs a server
 
 // A record is written in the transaction of the row that it is about, and handled by whoever owns its partition. The handler's
 // row and the end of its record are one transaction too.
-func ExampleOpenOutbox() { //nolint:testableexamples // it needs a server
+func ExampleOpenGroup() { //nolint:testableexamples // it needs a server
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -75,19 +75,8 @@ func ExampleOpenOutbox() { //nolint:testableexamples // it needs a server
 		panic(err)
 	}
 
-	group, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: pool.Config().ConnConfig, Group: "example", Partitions: outbox.Partitions(),
-		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			ledger, err := durable.New(durable.Config{Store: store})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			return outbox.Open(ctx, partition, ledger)
-		},
+	group, err := leasepg.OpenGroup(ctx, leasepg.GroupConfig{
+		Conn: pool.Config().ConnConfig, Group: "example", Outbox: outbox,
 	})
 	if err != nil {
 		panic(err)
@@ -114,7 +103,7 @@ func ExampleOpenOutbox() { //nolint:testableexamples // it needs a server
 }
 
 // Dead letters in the database: NewLetters is the DeadLetter of a dispatcher, and what operators list and discard.
-func ExampleNewLetters() { //nolint:testableexamples // it needs a server
+func ExampleOpenLetters() { //nolint:testableexamples // it needs a server
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -124,7 +113,7 @@ func ExampleNewLetters() { //nolint:testableexamples // it needs a server
 	if err := leasepg.Migrate(ctx, pool); err != nil {
 		panic(err)
 	}
-	letters, err := leasepg.NewLetters(ctx, leasepg.LettersConfig{Pool: pool})
+	letters, err := leasepg.OpenLetters(ctx, leasepg.LettersConfig{Pool: pool})
 	if err != nil {
 		panic(err)
 	}
@@ -149,9 +138,9 @@ func TestExamples(t *testing.T) {
 		run  func()
 		want string
 	}{
-		{ExampleNew, "ACQUIRED <nil>\nENQUEUED <nil>\nNEXT_HINT <nil>\n"},
-		{ExampleOpenOutbox, "ann order 1 <nil>\nann order 2 <nil>\n<nil>\n"},
-		{ExampleNewLetters, "example/0@0 ann bad payload <nil>\n<nil>\n"},
+		{ExampleOpenStore, "ACQUIRED <nil>\nENQUEUED <nil>\nNEXT_HINT <nil>\n"},
+		{ExampleOpenGroup, "ann order 1 <nil>\nann order 2 <nil>\n<nil>\n"},
+		{ExampleOpenLetters, "example/0@0 ann bad payload <nil>\n<nil>\n"},
 	} {
 		if got := printed(t, e.run); got != e.want {
 			t.Errorf("%s\nwant\n%s", got, e.want)

@@ -19,18 +19,17 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// Config configures a Store.
-type Config struct {
+// StoreConfig configures OpenStore.
+type StoreConfig struct {
 	// Pool is a pool of connections to a migrated database. Required. The caller owns it, may use it for anything else,
 	// and closes it after the last call.
 	Pool *pgxpool.Pool
-	// Ledger is the ledger's name, unique in the database: 0 to 255 bytes of UTF-8 without a zero byte.
-	Ledger string
+	// Name is the ledger's name, unique in the database: 0 to 255 bytes of UTF-8 without a zero byte.
+	Name string
 }
 
-// Store is a durable.Store in PostgreSQL. It must come from New: any other rejects every call. One ledger may have
-// several Stores, in one process or in many; concurrent calls on one Store share statements.
-type Store struct {
+// store is a durable.Store in PostgreSQL.
+type store struct {
 	pool     *pgxpool.Pool
 	ledger   string
 	identity string // of the database
@@ -38,28 +37,45 @@ type Store struct {
 	swaps    gatherer[swapping]
 }
 
-var _ durable.Store = (*Store)(nil)
+var _ durable.Store = (*store)(nil)
 
-// New returns the store of a ledger, after two queries that check the database's schema and settings and identify it. It
-// starts no goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, *SchemaError,
-// *SettingError, or the pool's.
-func New(ctx context.Context, cfg Config) (*Store, error) {
+// OpenStore returns the store of a ledger, after two queries that check the database's schema and settings and identify it.
+// It starts no goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, the schema (run
+// Migrate, or upgrade the program) or the server's setting; or the pool's.
+//
+// One ledger may have several stores, in one process or in many. A call takes one round trip; a write waits for an earlier
+// writer of the same record. Concurrent calls on one store share statements. A list takes a round trip for each 256 names
+// and holds no connection while the caller's loop runs. A record may take 256 MiB; at a hundredth of that a write takes tens
+// of milliseconds, so bound the backlog long before.
+func OpenStore(ctx context.Context, cfg StoreConfig) (durable.Store, error) {
 	if ctx == nil {
 		return nil, noContext()
 	}
 	if cfg.Pool == nil {
-		return nil, &lease.InvalidError{Field: "leasepg.Config.Pool", Value: "nil", Allowed: "a pool"}
+		return nil, &lease.InvalidError{Field: "leasepg.StoreConfig.Pool", Value: "nil", Allowed: "a pool"}
 	}
-	if len(cfg.Ledger) > maxLedger || !utf8.ValidString(cfg.Ledger) || strings.ContainsRune(cfg.Ledger, 0) {
-		return nil, &lease.InvalidError{Field: "leasepg.Config.Ledger", Value: strconv.Quote(cfg.Ledger), Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
+	if err := checkLedgerName(cfg.Name); err != nil {
+		return nil, err
 	}
 	id, err := check(ctx, cfg.Pool)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: cfg.Pool, ledger: cfg.Ledger, identity: id}
+	return newStore(cfg, id), nil
+}
+
+func checkLedgerName(name string) error {
+	if len(name) > maxLedger || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return &lease.InvalidError{Field: "leasepg.StoreConfig.Name", Value: strconv.Quote(name), Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
+	}
+	return nil
+}
+
+// newStore returns the store of a ledger in a database that check has identified.
+func newStore(cfg StoreConfig, identity string) *store {
+	s := &store{pool: cfg.Pool, ledger: cfg.Name, identity: identity}
 	s.loads.send, s.swaps.send = s.loadTogether, s.swapTogether
-	return s, nil
+	return s
 }
 
 const (
@@ -95,26 +111,12 @@ const (
 		WHERE ledger = $1 AND ready AND domain >= $2 ORDER BY domain LIMIT $3`
 )
 
-// made rejects a Store that New did not make.
-func (s *Store) made() error {
-	if s == nil || s.pool == nil {
-		return &lease.InvalidError{Field: "leasepg.Store", Value: "nil or zero", Allowed: "a store made by New"}
-	}
-	return nil
-}
+// Limit implements durable.Store.
+func (s *store) Limit(string) int { return maxState }
 
-// Limit implements durable.Store: 256 MiB. At a hundredth of that a swap takes tens of milliseconds; bound the backlog
-// long before.
-func (s *Store) Limit(string) int { return maxState }
-
-// List implements durable.Store. It reads a page of names at a time, in the order of their keys, and holds no connection
-// while the body runs. It blocks for one round trip per page.
-func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
+// List implements durable.Store. It reads a page of names at a time, in the order of their keys.
+func (s *store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if err := s.made(); err != nil {
-			yield("", err)
-			return
-		}
 		var query string
 		switch index {
 		case durable.Held:
@@ -149,7 +151,7 @@ func (s *Store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 }
 
 // names returns the page of names from the key next on, and leaves in next the least key after the page.
-func (s *Store) names(ctx context.Context, query string, next *[]byte) (names []string, err error) {
+func (s *store) names(ctx context.Context, query string, next *[]byte) (names []string, err error) {
 	rows, err := s.pool.Query(ctx, query, s.ledger, *next, page)
 	if err != nil {
 		return nil, err

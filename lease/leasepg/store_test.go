@@ -14,10 +14,9 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
-	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
-func load(t testing.TB, s *leasepg.Store, name string) ([]byte, uint64) {
+func load(t testing.TB, s durable.Store, name string) ([]byte, uint64) {
 	t.Helper()
 	state, version, err := s.Load(t.Context(), name)
 	if err != nil {
@@ -26,7 +25,7 @@ func load(t testing.TB, s *leasepg.Store, name string) ([]byte, uint64) {
 	return state, version
 }
 
-func swap(t testing.TB, s *leasepg.Store, name string, old uint64, state string, index durable.Index) uint64 {
+func swap(t testing.TB, s durable.Store, name string, old uint64, state string, index durable.Index) uint64 {
 	t.Helper()
 	version, err := s.Swap(t.Context(), name, old, []byte(state), index)
 	if err != nil || version <= old {
@@ -35,7 +34,7 @@ func swap(t testing.TB, s *leasepg.Store, name string, old uint64, state string,
 	return version
 }
 
-func list(t testing.TB, s *leasepg.Store, index durable.Index) []string {
+func list(t testing.TB, s durable.Store, index durable.Index) []string {
 	t.Helper()
 	var names []string
 	for name, err := range s.List(t.Context(), index) {
@@ -50,7 +49,7 @@ func list(t testing.TB, s *leasepg.Store, index durable.Index) []string {
 
 // inEveryMode runs a test in each of the ways in which pgx sends a statement: what stands between may ask for any. The pool has one
 // connection, so that a call which kept it while it wanted another would wait for ever.
-func inEveryMode(t *testing.T, test func(t *testing.T, s *leasepg.Store)) {
+func inEveryMode(t *testing.T, test func(t *testing.T, s durable.Store)) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) { test(t, open(t, migrated(t, 1, "default_query_exec_mode="+mode))) })
 	}
@@ -58,7 +57,7 @@ func inEveryMode(t *testing.T, test func(t *testing.T, s *leasepg.Store)) {
 
 func TestSwapAndLoad(t *testing.T) { inEveryMode(t, swapAndLoad) }
 
-func swapAndLoad(t *testing.T, s *leasepg.Store) {
+func swapAndLoad(t *testing.T, s durable.Store) {
 	if state, version := load(t, s, "A"); state != nil || version != 0 {
 		t.Fatalf("%q, %d of a name never seen", state, version)
 	}
@@ -105,7 +104,7 @@ func TestLedgersAreApart(t *testing.T) {
 // Names are bytes; the long ones, which no index takes, as well.
 func TestNamesAreBytes(t *testing.T) { inEveryMode(t, namesAreBytes) }
 
-func namesAreBytes(t *testing.T, s *leasepg.Store) {
+func namesAreBytes(t *testing.T, s durable.Store) {
 	long := strings.Repeat("n", 1024)
 	hashed := string([]byte(long)) + strings.Repeat("\x00", 32)
 	names := []string{
@@ -190,7 +189,7 @@ func TestOneOfManyWins(t *testing.T) {
 
 func TestListPages(t *testing.T) { inEveryMode(t, listPages) }
 
-func listPages(t *testing.T, s *leasepg.Store) {
+func listPages(t *testing.T, s durable.Store) {
 	const many = 600
 	versions := make([]uint64, many)
 	var held, ready []string
@@ -275,7 +274,7 @@ func TestARowOfVersionZeroIsAnError(t *testing.T) {
 // Swaps that are made side by side have their own outcomes: created, replaced, in conflict.
 func TestSideBySide(t *testing.T) { inEveryMode(t, sideBySide) }
 
-func sideBySide(t *testing.T, s *leasepg.Store) {
+func sideBySide(t *testing.T, s durable.Store) {
 	const names = 100
 	var versions [names]uint64
 	for round := range 4 {

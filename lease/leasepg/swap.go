@@ -53,13 +53,9 @@ type swapping struct {
 	state        []byte
 }
 
-// Swap implements durable.Store. It blocks for one round trip, and for an earlier writer of the same record. While some
-// swaps are under way, further ones gather and are sent together, by a goroutine that ends with them; each has its own
-// outcome.
-func (s *Store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
-	if err := s.made(); err != nil {
-		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
-	}
+// Swap implements durable.Store. While some swaps are under way, further ones gather and are sent together, by a goroutine
+// that ends with them; each has its own outcome.
+func (s *store) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
 	if len(name) > maxName {
 		return 0, fmt.Errorf("leasepg: %w: a name of %d bytes", durable.ErrNotApplied, len(name))
 	}
@@ -87,14 +83,14 @@ func swapOf(name string, old uint64, state []byte, index durable.Index) swapping
 }
 
 // statement is w by itself.
-func (s *Store) statement(w *swapping) (query string, args []any) {
+func (s *store) statement(w *swapping) (query string, args []any) {
 	if w.old == 0 {
 		return create, []any{s.ledger, w.domain, w.long, int64(w.version), w.held, w.ready, w.state}
 	}
 	return replace, []any{s.ledger, w.domain, int64(w.old), int64(w.version), w.held, w.ready, w.state}
 }
 
-func (s *Store) swapAlone(ctx context.Context, w *swapping) error {
+func (s *store) swapAlone(ctx context.Context, w *swapping) error {
 	query, args := s.statement(w)
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -113,7 +109,7 @@ func (s *Store) swapAlone(ctx context.Context, w *swapping) error {
 
 // swapTogether leaves what was not carried out for its caller to send alone: a conflict, a row that is locked, a rejection show there. Two of one record
 // are never sent together, and one with a long state is sent alone as well.
-func (s *Store) swapTogether(ctx context.Context, batch []*call[swapping]) {
+func (s *store) swapTogether(ctx context.Context, batch []*call[swapping]) {
 	var domains, longs, states [][]byte
 	var olds, versions []int64
 	var held, ready []bool

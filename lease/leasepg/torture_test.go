@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
@@ -68,9 +69,9 @@ func openSide(ctx context.Context, address, ledger string) (faults.Side, error) 
 		return faults.Side{}, err
 	}
 	// A worker may be started while the server is down.
-	var store *leasepg.Store
+	var store durable.Store
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // nothing tells when the server is up
-		if store, err = leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: ledger}); err == nil {
+		if store, err = leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: ledger}); err == nil {
 			break
 		} else if time.Now().After(until) {
 			pool.Close()

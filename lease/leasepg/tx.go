@@ -17,22 +17,22 @@ import (
 
 // SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
 // passes its Job's Ledger and Lease, commits, and returns nil or the commit's error; the Dispatcher then reads the
-// outcome from the ledger. The ledger must be a *durable.Ledger whose Store is a *Store of tx's database.
+// outcome from the ledger. The ledger must be durable.New's over a store of OpenStore in tx's database.
 //
 // Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
 // the next record, wait as long. It blocks for two round trips on tx's connection, and for an earlier writer of that
 // row; it uses no other connection.
 //
-// Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError if the lease is lost; *TxError for a transaction that
-// is over, aborted, read-only, or of another database; *SchemaError; *lease.InvalidError naming the argument;
-// *durable.StoreError with the database's error, such as a serialization failure. After an error roll tx back: its
-// writes must not be kept.
+// Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError if the lease is lost; *lease.InvalidError naming the
+// argument, also for a transaction of another database, or the schema; *durable.StoreError with the database's error, such
+// as a serialization failure, or a transaction that is over, aborted or read-only. After an error roll tx back: its writes
+// must not be kept.
 func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Lease) error {
 	kept, _ := ledger.(*durable.Ledger)
 	if kept == nil {
 		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a *durable.Ledger"}
 	}
-	store, _ := kept.Store().(*Store)
+	store, _ := kept.Store().(*store)
 	missing := nilcheck.Required(tx)
 	switch {
 	case ctx == nil:
@@ -40,15 +40,15 @@ func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Leas
 	case missing != "":
 		return &lease.InvalidError{Field: "tx", Value: missing, Allowed: "a transaction"}
 	case store == nil || store.pool == nil:
-		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "a ledger in a *leasepg.Store made by leasepg.New"}
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "a ledger in a store of leasepg.OpenStore"}
 	}
-	_, err := kept.SucceedIn(ctx, &within{Store: store, tx: tx}, l.Domain, l.Token)
+	_, err := kept.SucceedIn(ctx, &within{store: store, tx: tx}, l.Domain, l.Token)
 	return err
 }
 
 // within is a ledger's store as a transaction sees it.
 type within struct {
-	*Store
+	*store
 	tx pgx.Tx
 }
 
@@ -78,9 +78,9 @@ func (w *within) Load(ctx context.Context, name string) (state []byte, version u
 	case err != nil:
 		return nil, 0, transaction("succeed", err)
 	case schema != want:
-		return nil, 0, &SchemaError{Found: schema, Want: want}
+		return nil, 0, schemaError(schema, want)
 	case id != w.identity:
-		return nil, 0, &TxError{Call: "succeed", State: "of another database"}
+		return nil, 0, otherDatabase()
 	}
 	return state, uint64(found), nil
 }
@@ -102,16 +102,19 @@ func (w *within) Swap(ctx context.Context, name string, old uint64, state []byte
 // transaction says what is wrong with a transaction, if that is what err is about.
 func transaction(call string, err error) error {
 	var pgErr *pgconn.PgError
+	state := func(state string) error {
+		return fmt.Errorf("leasepg: %s: the transaction is %s; allowed: an open one that may write: %w", call, state, err)
+	}
 	switch errors.As(err, &pgErr); {
 	case errors.Is(err, pgx.ErrTxClosed):
-		return &TxError{Call: call, State: "over", Err: err}
+		return state("over")
 	case pgErr != nil && pgErr.Code == aborted:
-		return &TxError{Call: call, State: "aborted", Err: err}
+		return state("aborted")
 	case pgErr != nil && pgErr.Code == readOnly:
-		return &TxError{Call: call, State: "read-only", Err: err}
+		return state("read-only")
 	case absent(err):
 		want, unread := newest()
-		return errors.Join(&SchemaError{Want: want}, unread)
+		return errors.Join(schemaError(0, want), unread)
 	}
 	return fmt.Errorf("leasepg: %s: %w", call, err)
 }
@@ -134,9 +137,9 @@ func elsewhere(ctx context.Context, tx pgx.Tx, id string) error {
 	}
 	switch {
 	case found != want:
-		return &SchemaError{Found: found, Want: want}
+		return schemaError(found, want)
 	case at != id:
-		return &TxError{Call: "enqueue", State: "of another database"}
+		return otherDatabase()
 	}
 	return errors.New("leasepg: enqueue: the database left records out: is there a trigger or a policy on stopbank.outbox_records?")
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,8 +153,7 @@ func refusesUnusable(t *testing.T, pool *pgxpool.Pool, use func(pgx.Tx) error) {
 	t.Helper()
 	state := func(want string, tx pgx.Tx) {
 		t.Helper()
-		var refused *leasepg.TxError
-		if err := use(tx); !errors.As(err, &refused) || refused.State != want {
+		if err := use(tx); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a transaction that is %s: %v", want, err)
 		}
 	}
@@ -170,7 +170,7 @@ func refusesUnusable(t *testing.T, pool *pgxpool.Pool, use func(pgx.Tx) error) {
 	noError(t, leasepg.Migrate(t.Context(), elsewhere))
 	state("of another database", begin(t, elsewhere, pgx.TxOptions{}))
 	execute(t, elsewhere, "UPDATE stopbank.lease_schema SET version = version + 1")
-	refusesSchema(t, use(begin(t, elsewhere, pgx.TxOptions{})), leasepg.SchemaError{Found: newest + 1, Want: newest})
+	refusesSchema(t, use(begin(t, elsewhere, pgx.TxOptions{})), newest+1, newest)
 }
 
 // A transaction in which the record cannot be finished is refused, and says why.
@@ -178,7 +178,7 @@ func TestSucceedTxRefuses(t *testing.T) {
 	pool := migrated(t, 8) // each transaction keeps its connection to the end
 	l, job := held(t, pool)
 	refusesUnusable(t, pool, func(tx pgx.Tx) error { return leasepg.SucceedTx(t.Context(), tx, l, job) })
-	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(t, fresh(t, 1), pgx.TxOptions{}), l, job), leasepg.SchemaError{Want: newest})
+	refusesSchema(t, leasepg.SucceedTx(t.Context(), begin(t, fresh(t, 1), pgx.TxOptions{}), l, job), 0, newest)
 
 	// A conflict is the user's to try again.
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
@@ -201,7 +201,7 @@ func TestSucceedTxRefuses(t *testing.T) {
 
 	memory := must(lease.NewMemory(lease.Config{}))(t)
 	tx := begin(t, pool, pgx.TxOptions{})
-	for _, ledger := range []lease.Ledger{nil, memory, ledgerIn(t, new(durable.MemStore)), (*durable.Ledger)(nil), ledgerIn(t, new(leasepg.Store))} {
+	for _, ledger := range []lease.Ledger{nil, memory, ledgerIn(t, new(durable.MemStore)), (*durable.Ledger)(nil)} {
 		if err := leasepg.SucceedTx(t.Context(), tx, ledger, job); !refusesField(err, "ledger") {
 			t.Errorf("%T: %v", ledger, err)
 		}

@@ -77,7 +77,7 @@ func (b *bank) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := leasepg.New(ctx, leasepg.Config{Pool: b.pool, Ledger: "bank/0"})
+	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: b.pool, Name: "bank/0"})
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (b *bank) judge(t *testing.T) (records int) {
 	if wrong := ask(t, b.pool, "SELECT coalesce(string_agg(what, '; '), '') FROM bank_wrong"); wrong != "" {
 		t.Fatal(wrong)
 	}
-	store := must(leasepg.New(t.Context(), leasepg.Config{Pool: b.pool, Ledger: "bank/0"}))(t)
+	store := must(leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: b.pool, Name: "bank/0"}))(t)
 	ledger := ledgerIn(t, store)
 	for k := range bankKeys {
 		key := fmt.Sprint("key ", k)

@@ -21,7 +21,7 @@ func openOrders(ctx context.Context, pool *pgxpool.Pool) (*durable.Ledger, error
 	if err := leasepg.Migrate(ctx, pool); err != nil { // or in a deployment step of its own
 		return nil, err
 	}
-	store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: "orders/3"})
+	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: "orders/3"})
 	if err != nil {
 		return nil, err
 	}
@@ -33,10 +33,10 @@ func workOrders(ctx context.Context, url string, pool *pgxpool.Pool, source func
 	if err != nil {
 		return err
 	}
-	group, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: conn, Group: "orders", Partitions: []string{"orders/0", "orders/1", "orders/2"},
+	group, err := leasepg.OpenGroup(ctx, leasepg.GroupConfig{
+		Conn: conn, Group: "orders", Names: []string{"orders/0", "orders/1", "orders/2"},
 		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
+			store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: partition})
 			if err != nil {
 				return dispatch.Partition{}, err
 			}

@@ -78,8 +78,7 @@ func timeoutRunning() problem {
 
 // problemOf returns the public part of err, which c returned; false: err is not of this module.
 func problemOf(c *bulkhead.Compartment, err error) (problem, bool) {
-	// the usual, unwrapped case; errors.As below handles wrapped ones
-	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint
+	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case: errors.As below finds others
 		return rejectionProblem(c, r), true
 	}
 	var rejection *warden.Rejection

@@ -17,7 +17,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenotel"
 )
 
-// Behind a middleware, the span of a rejected request is found by its reason and by the id that the client was told.
+// Behind a middleware, the span of a rejected request is found by its reason and by the ID in the answer to the client.
 func ExampleRecordAnswer() {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")
@@ -50,7 +50,7 @@ func ExampleRecordAnswer() {
 	// stopbank.request_id 4bf92f3577b34da6
 }
 
-// Whoever asked for a slot tells the span why there was none.
+// The code that acquires the slot records why there was none.
 func ExampleRecordRejection() {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("shop")

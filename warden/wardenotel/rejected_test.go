@@ -24,14 +24,15 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenotel"
 )
 
-// told is the event that RecordRejection adds for err; nil: none. What spans are found by is in the span as well, and nothing else.
-func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
+// recorded returns the attributes of the event that RecordRejection adds for err; nil: none. The span has those to search by,
+// and no others.
+func recorded(t *testing.T, err error) map[attribute.Key]attribute.Value {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
 	ctx, span := tracer.Start(t.Context(), "request")
 	if got := wardenotel.RecordRejection(ctx, err); got != err {
-		t.Errorf("%v came back as %v", err, got)
+		t.Errorf("%v was returned as %v", err, got)
 	}
 	span.End()
 	events, found := recorder.Ended()[0].Events(), recorder.Ended()[0].Attributes()
@@ -69,15 +70,18 @@ func told(t *testing.T, err error) map[attribute.Key]attribute.Value {
 
 func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 	l := must(limiter.New(limiter.Config{Name: "prices", Initial: decision.ControlDecision{
-		Seq: 9, TargetConcurrency: 1, Expected: time.Second, ShedProbability: .25, Reasons: []decision.Reason{decision.NewReason("queueing", "lag_seconds", .5, decision.Tighten)},
+		Seq: 9, TargetConcurrency: 1, Expected: time.Second, ShedProbability: .25,
+		Reasons: []decision.Reason{decision.NewReason("queueing", "lag_seconds", .5, decision.Tighten)},
 	}}))(t)
 	must(l.TryAcquire(limiter.Task{}))(t)
 	_, err := l.TryAcquire(limiter.Task{Name: "quote\xff" + strings.Repeat("x", 1000), ID: "4bf92f", Priority: decision.High})
-	attrs := told(t, fmt.Errorf("no price: %w", err))
+	attrs := recorded(t, fmt.Errorf("no price: %w", err))
 	for key, want := range map[attribute.Key]any{
-		"stopbank.reason": "no_slot", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64), "stopbank.wait.duration": 0.,
-		"stopbank.request_id": "4bf92f", "stopbank.in_flight": int64(1), "stopbank.queued": int64(0), "stopbank.retry_after": 1., "stopbank.decision.number": int64(9),
-		"stopbank.decision.state": "initial", "stopbank.decision.target": int64(1), "stopbank.decision.shed": .25,
+		"stopbank.reason": "no_slot", "stopbank.limiter.name": "prices", "stopbank.task.priority": int64(64),
+		"stopbank.wait.duration": 0.,
+		"stopbank.request_id":    "4bf92f", "stopbank.in_flight": int64(1), "stopbank.queued": int64(0), "stopbank.retry_after": 1.,
+		"stopbank.decision.number": int64(9),
+		"stopbank.decision.state":  "initial", "stopbank.decision.target": int64(1), "stopbank.decision.shed": .25,
 	} {
 		if got := attrs[key].AsInterface(); got != want {
 			t.Errorf("%s is %v, want %v", key, got, want)
@@ -93,20 +97,22 @@ func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 		t.Error("there was no cut")
 	}
 	shed := &decision.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh, ShedBelow: decision.High}}
-	if attrs := told(t, shed); attrs["stopbank.shed_below"].AsInt64() != 64 || attrs["stopbank.reason"].AsString() != "pressure_high" {
+	if attrs := recorded(t, shed); attrs["stopbank.shed_below"].AsInt64() != 64 ||
+		attrs["stopbank.reason"].AsString() != "pressure_high" {
 		t.Errorf("%v", attrs)
 	}
 }
 
 func TestOtherRejections(t *testing.T) {
-	queued := &decision.Rejection{Explanation: decision.Explanation{Reason: decision.DeadlineExceeded, Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
+	queued := &decision.Rejection{Explanation: decision.Explanation{Reason: decision.DeadlineExceeded,
+		Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
 	for reason, err := range map[string]error{
 		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second, RequestID: "4bf92f"},
 		"timeout_queued":  &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Queued, Rejection: queued},
 		"breaker_open":    &bulkhead.BreakerOpenError{Compartment: "api", Err: errors.New("open"), RequestID: "4bf92f"},
 		"reentry":         &bulkhead.ReentryError{Limiter: "api"},
 	} {
-		attrs := told(t, err)
+		attrs := recorded(t, err)
 		name := "stopbank.compartment.name"
 		if reason == "reentry" { // a warden's as well
 			name = "stopbank.limiter.name"
@@ -122,7 +128,7 @@ func TestOtherRejections(t *testing.T) {
 		}
 	}
 	for _, err := range []error{nil, errors.New("of no interest"), context.Canceled} {
-		if attrs := told(t, err); attrs != nil {
+		if attrs := recorded(t, err); attrs != nil {
 			t.Errorf("%v: %v", err, attrs)
 		}
 	}

@@ -35,12 +35,14 @@ func (b *everyThird) Allow() (func(error), error) {
 
 // TestCountersNeverFall scrapes a limiter and a set under load: rate() and increase() take a counter that falls for a restart.
 func TestCountersNeverFall(t *testing.T) {
-	l := must(limiter.New(limiter.Config{Name: "l", MaxQueue: 4, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Yields: 1}}))(t)
+	l := must(limiter.New(limiter.Config{Name: "l", MaxQueue: 4,
+		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Yields: 1}}))(t)
 	set := must(bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "a", Guaranteed: 2, Max: 4, MaxQueue: 2, MaxWait: 50 * time.Microsecond, Breaker: &everyThird{}},
 		{Name: "b", Max: 4, MaxQueue: 2, Timeout: 30 * time.Microsecond},
 	}}))(t)
-	metrics := must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"l": l}, Sets: map[string]*bulkhead.Set{"s": set}}))(t)
+	metrics := must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"l": l},
+		Sets: map[string]*bulkhead.Set{"s": set}}))(t)
 	r := registered(t, metrics)
 
 	const enough = 300

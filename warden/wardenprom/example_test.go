@@ -14,8 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/service"
 	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
@@ -62,4 +64,50 @@ func ExampleNew() {
 	// Output:
 	// stopbank_admission_limit{gate="login"} 8
 	// stopbank_limiter_execution_seconds_count{limiter="api"} 1
+}
+
+// A ledger counts its decisions.
+func ExampleEvents_Ledger() {
+	decisions, err := wardenprom.NewEvents("orders")
+	if err != nil {
+		panic(err)
+	}
+	ledger, err := lease.NewMemory(lease.Config{Observer: decisions.Ledger()})
+	if err != nil {
+		panic(err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(decisions)
+
+	for offset := range int64(2) {
+		_, _ = ledger.TryAcquire(context.Background(), "ann", offset)
+	}
+	families, _ := registry.Gather()
+	for _, m := range families[0].GetMetric() {
+		for _, l := range m.GetLabel() {
+			fmt.Print(l.GetName(), "=", l.GetValue(), " ")
+		}
+		fmt.Println(m.GetCounter().GetValue())
+	}
+	// Output:
+	// ledger=orders operation=try_acquire result=acquired 1
+	// ledger=orders operation=try_acquire result=enqueued 1
+}
+
+// A service exports all its metrics under its name.
+func ExampleExporter() {
+	registry := prometheus.NewRegistry()
+	s, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}})
+	if err != nil {
+		panic(err)
+	}
+	s.Operators.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+
+	families, _ := registry.Gather()
+	for _, f := range families {
+		if f.GetName() == "stopbank_limiter_mode" {
+			fmt.Println(f.GetHelp())
+		}
+	}
+	// Output: 1 for the mode in force, 0 for the others: enforce, dry_run or bypass.
 }

@@ -101,7 +101,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestABrokenSourceCostsItself: it panics, ends its goroutine, or does not come back; everything else is shown, and
+// TestABrokenSourceCostsItself: it panics, ends its goroutine, or does not return; everything else is exported, and
 // requests run meanwhile.
 func TestABrokenSourceCostsItself(t *testing.T) {
 	l := newLimiter(t, 1, nil)
@@ -136,7 +136,7 @@ func TestABrokenSourceCostsItself(t *testing.T) {
 			`stopbank_scrape_failures_total{source="limiter/well"}`:      0,
 		})
 		if _, there := p.values[`stopbank_dispatch_partitions_held{dispatcher="stuck"}`]; there {
-			t.Error("who has not answered is shown")
+			t.Error("a source that has not answered is exported")
 		}
 		must(l.TryAcquire(limiter.Task{}))(t).Release() // while the source is stuck
 	}
@@ -158,16 +158,18 @@ func TestHostileNames(t *testing.T) {
 	var compartments []bulkhead.CompartmentConfig
 	var reasons []decision.Reason
 	for _, n := range names {
-		compartments = append(compartments, bulkhead.CompartmentConfig{Name: n, Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}})
+		compartments = append(compartments, bulkhead.CompartmentConfig{Name: n, Guaranteed: 1, MaxQueue: 1,
+			Tenants: bulkhead.TenantsConfig{Max: 1}})
 		reasons = append(reasons, decision.NewReason(n, n, 1, decision.Hold))
 	}
 	calls := must(wardenprom.NewEvents("set"))(t)
 	set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: compartments, Observer: calls.Bulkhead()}))(t)
 	w := newWarden(t, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Reasons: reasons}}, nil)
-	c := must(wardenprom.New(wardenprom.Config{Sets: map[string]*bulkhead.Set{"set": set}, Wardens: map[string]*warden.Warden{"w": w}}))(t)
+	c := must(wardenprom.New(wardenprom.Config{Sets: map[string]*bulkhead.Set{"set": set},
+		Wardens: map[string]*warden.Warden{"w": w}}))(t)
 	r := registered(t, c, calls)
 	for w.Stats().Samples == 0 {
-		time.Sleep(time.Millisecond) // nothing tells when a sample is due
+		time.Sleep(time.Millisecond) // no event says when a sample is due
 		w.SampleIfDue()
 	}
 	for _, n := range names {
@@ -203,7 +205,8 @@ func TestManyAtOnce(t *testing.T) {
 				if p, err := l.TryAcquire(limiter.Task{}); err == nil {
 					p.Release()
 				}
-				_, _ = bulkhead.Do(t.Context(), set.Compartment([]string{"a", "b"}[i%2]), func(context.Context) (int, error) { return 1, nil })
+				_, _ = bulkhead.Do(t.Context(), set.Compartment([]string{"a", "b"}[i%2]),
+					func(context.Context) (int, error) { return 1, nil })
 				ops.Observe(acquired)
 			}
 		})

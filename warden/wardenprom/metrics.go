@@ -62,9 +62,9 @@ func metrics() []metric {
 		metric{"lag_seconds", "Go scheduler latency, 90th percentile.", nil},
 	)
 	group("stopbank_pool_", by("warden", "pool"),
-		metric{"in_use", "Connections in use, of a pool that tells.", nil},
-		metric{"max", "Connections that there can be.", nil},
-		metric{"waiting", "Tasks that wait for a connection, of a pool that counts them.", nil},
+		metric{"in_use", "Connections in use; missing if the pool does not report its size.", nil},
+		metric{"max", "Largest number of connections.", nil},
+		metric{"waiting", "Tasks that wait for a connection; missing if the pool does not count them.", nil},
 		metric{"unreadable", "1 if the last reading of the pool could not be used.", by("problem")},
 	)
 	group("stopbank_bulkhead_", by("set"),

@@ -65,7 +65,8 @@ func rows(t *testing.T, scraped map[string]*dto.MetricFamily, rules string) map[
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, l.GetName())
 		}
-		groups[strings.Split(name, "_")[1]] += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(f.GetType().String()),
+		groups[strings.Split(name, "_")[1]] += fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name,
+			strings.ToLower(f.GetType().String()),
 			strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), "."), readers(name, rules))
 	}
 	return groups
@@ -101,17 +102,21 @@ func TestMetricsPage(t *testing.T) {
 }
 
 func TestMetricsPageIsFilled(t *testing.T) {
-	const rules = "  - alert: StopbankB\n    expr: 'rate(stopbank_x_bucket[5m]) > stopbank_y'\n  - alert: StopbankA\n    expr: 'stopbank_x > 0'\n  - alert: StopbankA\n    expr: 'stopbank_x > 1'\n"
-	if got, want := readers("stopbank_x", rules), "[StopbankA](runbook.md#stopbanka), [StopbankB](runbook.md#stopbankb)"; got != want {
+	const rules = "  - alert: StopbankB\n    expr: 'rate(stopbank_x_bucket[5m]) > stopbank_y'\n" +
+		"  - alert: StopbankA\n    expr: 'stopbank_x > 0'\n  - alert: StopbankA\n    expr: 'stopbank_x > 1'\n"
+	if got, want := readers("stopbank_x", rules),
+		"[StopbankA](runbook.md#stopbanka), [StopbankB](runbook.md#stopbankb)"; got != want {
 		t.Errorf("the alerts are %s, want %s", got, want)
 	}
 	if got := readers("stopbank", rules); got != "" {
 		t.Errorf("a part of a name is read by %s", got)
 	}
-	page := "# P\n<!-- begin: make metrics one two -->\nold\n<!-- end: make metrics -->\ntext\n<!-- begin: make metrics two -->\n<!-- end: make metrics -->\n"
+	page := "# P\n<!-- begin: make metrics one two -->\nold\n<!-- end: make metrics -->\ntext\n" +
+		"<!-- begin: make metrics two -->\n<!-- end: make metrics -->\n"
 	got, missing := fill(page, map[string]string{"one": "| 1 |\n", "two": "| 2 |\n", "three": "| 3 |\n"})
 	head := "| metric | type | labels | meaning | alerts |\n|---|---|---|---|---|\n"
-	want := "# P\n<!-- begin: make metrics one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make metrics -->\ntext\n<!-- begin: make metrics two -->\n" + head + "<!-- end: make metrics -->\n"
+	want := "# P\n<!-- begin: make metrics one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make metrics -->\ntext\n" +
+		"<!-- begin: make metrics two -->\n" + head + "<!-- end: make metrics -->\n"
 	if got != want || !slices.Equal(missing, []string{"three"}) {
 		t.Errorf("filled\n%s\nwithout %q, want\n%s\nwithout three", got, missing, want)
 	}

@@ -83,9 +83,9 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 					}
 				})
 			}
-			await := func(what string, is func() bool) {
+			await := func(what string, done func() bool) {
 				t.Helper()
-				for hangs := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) { // nothing tells when
+				for hangs := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) { // no event says when
 					if time.Now().After(hangs) {
 						t.Fatalf("M6: %s: %+v", what, w.Latest())
 					}
@@ -112,14 +112,16 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 					t.Errorf("M6: %s is %v, want %v", metric, got, want)
 				}
 			}
-			if strings.Contains(p.text, `stopbank_pool_in_use{pool="liar"`) || strings.Contains(p.text, `stopbank_pool_waiting{pool="liar"`) {
-				t.Errorf("M6: a lie is told:\n%s", p.text)
+			if strings.Contains(p.text, `stopbank_pool_in_use{pool="liar"`) ||
+				strings.Contains(p.text, `stopbank_pool_waiting{pool="liar"`) {
+				t.Errorf("M6: an invalid reading is exported:\n%s", p.text)
 			}
 		})
 	}
 	honest := monitor.Pool{Name: "tokens", Stats: func() monitor.PoolStats { return waits(0) }}
 	var invalid *decision.InvalidError
-	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{honest, honest}}); !errors.As(err, &invalid) || invalid.Field != "monitor.Pools[1].Name" || invalid.Value != `"tokens"` {
+	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{honest, honest}}); !errors.As(err, &invalid) ||
+		invalid.Field != "monitor.Pools[1].Name" || invalid.Value != `"tokens"` {
 		t.Errorf("two pools of one name: %v", err)
 	}
 }

@@ -184,7 +184,7 @@ func TestDashboardAsksForMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsOfWorkAreUsed: what is said of ledgers and dispatchers is in a rule, on the dashboard, or in the runbook.
+// TestMetricsOfWorkAreUsed: each metric of ledgers and dispatchers is in a rule, on the dashboard, or in the runbook.
 func TestMetricsOfWorkAreUsed(t *testing.T) {
 	used := text(t, alertsFile) + text(t, dashboardFile) + text(t, "../../docs/runbook.md")
 	isUsed := func(name string) bool { return regexp.MustCompile(name + `\b`).MatchString(used) }
@@ -193,12 +193,12 @@ func TestMetricsOfWorkAreUsed(t *testing.T) {
 	for _, name := range exported(t) {
 		if of.MatchString(name) {
 			if n++; !isUsed(name) {
-				t.Errorf("nobody looks at %s", name)
+				t.Errorf("%s is used nowhere", name)
 			}
 		}
 	}
 	if isUsed("stopbank_dispatch_dead_letter") { // as a part of others it is
-		t.Error("a metric that nobody looks at is not noticed")
+		t.Error("an unused metric is not noticed")
 	}
 	if n < 20 {
 		t.Errorf("only %d metrics of ledgers and dispatchers", n)
@@ -231,7 +231,8 @@ func (b board) unled(rules string) (found []string) {
 			found = append(found, p.Title+" has no description")
 		}
 		for _, l := range p.Links {
-			if !strings.Contains(rules, "- alert: "+l.Title+"\n") || !strings.HasSuffix(l.URL, "/docs/runbook.md#"+strings.ToLower(l.Title)) {
+			if !strings.Contains(rules, "- alert: "+l.Title+"\n") ||
+				!strings.HasSuffix(l.URL, "/docs/runbook.md#"+strings.ToLower(l.Title)) {
 				found = append(found, p.Title+" leads to "+l.URL+" for "+l.Title)
 			}
 		}
@@ -239,7 +240,7 @@ func (b board) unled(rules string) (found []string) {
 	return found
 }
 
-// TestPanelsLead: a panel says what it shows, and leads to the section of its alert by the alert's name.
+// TestPanelsLead: a panel has a description, and links to the section of its alert by the alert's name.
 func TestPanelsLead(t *testing.T) {
 	b, rules := dashboard(t), text(t, alertsFile)
 	for _, finding := range b.unled(rules) {

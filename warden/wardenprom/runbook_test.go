@@ -96,7 +96,8 @@ var (
 func TestDocumentsNameWhatExists(t *testing.T) {
 	metrics := exported(t)
 	alerts, _ := alertsAndSections(text(t, alertsFile)+text(t, sloFile), "")
-	values := map[string][]string{"outcome": {"started", "rejected", "canceled"}, "result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading"}}
+	values := map[string][]string{"outcome": {"started", "rejected", "canceled"},
+		"result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading"}}
 	for _, f := range scrape(t, everything(t)).families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
@@ -129,8 +130,10 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			t.Errorf("%s names %s, which does not exist", file, name)
 		}
 	}
-	got := check(`See stopbank_lost_total, StopbankLost, {\"priority=\"low\"}\"} and rate(stopbank_limiter_wait_seconds_count{outcome=~"started|lost", limiter="any"}[5m]).`)
-	if want := []string{"stopbank_lost_total", "StopbankLost", `priority=\"low\"`, `outcome=~"started|lost"`}; !slices.Equal(got, want) {
+	got := check(`See stopbank_lost_total, StopbankLost, {\"priority=\"low\"}\"} and ` +
+		`rate(stopbank_limiter_wait_seconds_count{outcome=~"started|lost", limiter="any"}[5m]).`)
+	want := []string{"stopbank_lost_total", "StopbankLost", `priority=\"low\"`, `outcome=~"started|lost"`}
+	if !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
 }
@@ -173,8 +176,10 @@ func TestTheRunbooksFrame(t *testing.T) {
 	if named == nil {
 		t.Fatal("the runbook names no function of a goroutine dump")
 	}
-	s := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, Timeout: time.Minute}}}))(t)
-	stack, err := bulkhead.Do(t.Context(), s.Compartment("c"), func(context.Context) (string, error) { return string(debug.Stack()), nil })
+	s := must(bulkhead.New(bulkhead.Config{Total: 1,
+		Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, Timeout: time.Minute}}}))(t)
+	stack, err := bulkhead.Do(t.Context(), s.Compartment("c"),
+		func(context.Context) (string, error) { return string(debug.Stack()), nil })
 	if err != nil || !strings.Contains(stack, "/"+named[1]) {
 		t.Errorf("%v; no %s in\n%s", err, named[1], stack)
 	}

@@ -1,4 +1,4 @@
-// A scrape shows what the parts say of themselves: by real names, over HTTP.
+// A scrape exports the values of its sources, over HTTP.
 
 package wardenprom_test
 
@@ -29,21 +29,25 @@ func everything(t testing.TB) *prometheus.Registry {
 	t.Helper()
 	p := &parts{
 		sample: monitor.Sample{
-			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true}, Runnable: monitor.Reading{Value: 3, OK: true},
-			Lag: monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
+			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true},
+			Runnable: monitor.Reading{Value: 3, OK: true},
+			Lag:      monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
 			Pools: []monitor.PoolReading{
-				{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 7, Max: 10, Waiting: monitor.Reading{Value: 4, OK: true}}}, {Name: "cache", Problem: "blocked"},
+				{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 7, Max: 10, Waiting: monitor.Reading{Value: 4, OK: true}}},
+				{Name: "cache", Problem: "blocked"},
 			},
 		},
 		decision: decision.ControlDecision{
-			Seq: 5, At: time.Unix(1000, 5e8), TargetConcurrency: 12, ShedProbability: .125, ValidFor: 2 * time.Second, Expected: 8 * time.Millisecond,
-			Reasons: []decision.Reason{decision.NewReason("queueing", "lag", 1, decision.Tighten), decision.NewReason("busy", "cpu", 1, decision.Hold)},
+			Seq: 5, At: time.Unix(1000, 5e8), TargetConcurrency: 12, ShedProbability: .125, ValidFor: 2 * time.Second,
+			Expected: 8 * time.Millisecond,
+			Reasons: []decision.Reason{decision.NewReason("queueing", "lag", 1, decision.Tighten),
+				decision.NewReason("busy", "cpu", 1, decision.Hold)},
 		},
 	}
 	w := newWarden(t, p, nil)
 	w.SampleIfDue() // the first sample is due a moment after New, or now
 	for w.Stats().Samples == 0 {
-		time.Sleep(time.Millisecond) // nothing tells when one is due
+		time.Sleep(time.Millisecond) // no event says when one is due
 		w.SampleIfDue()
 	}
 
@@ -85,7 +89,8 @@ func everything(t testing.TB) *prometheus.Registry {
 		_, _, _ = slow.Acquire(t.Context())
 		_, _, _ = set.Compartment("rehearsal").Acquire(t.Context())
 	}
-	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""), func(context.Context) (int, error) { return 1, nil })
+	_, _ = bulkhead.Do(t.Context(), set.Compartment("api").Tenant("a\n\"tenant\""),
+		func(context.Context) (int, error) { return 1, nil })
 
 	orders := must(wardenprom.NewEvents("orders"))(t)
 	ledger := newLedger(t, orders.Ledger())
@@ -257,7 +262,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		t.Error("the key of a tenant is shown")
 	}
 	if _, there := p.values[`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="canceled"}`]; there {
-		t.Error("who went away is counted as rejected")
+		t.Error("a canceled task is counted as rejected")
 	}
 	gap := `stopbank_warden_largest_sample_gap_seconds{warden="api"}`
 	if v, ok := p.values[gap]; !ok || v <= 0 {
@@ -280,7 +285,7 @@ func (brokenLedger) Held(context.Context) iter.Seq2[lease.Lease, error] {
 	return func(yield func(lease.Lease, error) bool) { yield(lease.Lease{}, errors.New("no ledger")) }
 }
 
-// TestWhatIsUnknownIsMissing: a 0 would be a lie.
+// TestWhatIsUnknownIsMissing: 0 would be a value.
 func TestWhatIsUnknownIsMissing(t *testing.T) {
 	w := newWarden(t, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}, nil)
 	c := must(wardenprom.New(wardenprom.Config{
@@ -304,7 +309,7 @@ func TestWhatIsUnknownIsMissing(t *testing.T) {
 	}
 	absent("_control_", "_monitor_", "_lease_", "_lag_offsets")
 	for w.Stats().Samples == 0 {
-		time.Sleep(time.Millisecond) // nothing tells when a sample is due
+		time.Sleep(time.Millisecond) // no event says when a sample is due
 		w.SampleIfDue()
 	}
 	absent("_monitor_", "_lease_", "_lag_offsets")

@@ -114,7 +114,7 @@ func ledgerEvent(t testing.TB) (e lease.Event) {
 	return e
 }
 
-// parts are a sampler and a controller that say what they are told.
+// parts are a sampler and a controller with constant answers.
 type parts struct {
 	sample   monitor.Sample
 	decision decision.ControlDecision

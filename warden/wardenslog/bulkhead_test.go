@@ -65,7 +65,8 @@ func TestASetIsLogged(t *testing.T) {
 			_, _ = bulkhead.DoOr(ctx, checkout, ok, func(context.Context, error) (int, error) { return 0, errors.New("no fallback") })
 		}
 		out = logged("rejecting started", "fallback_failed", "rejected", "fallback_failed", "rejected", "fallback_failed")
-		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`, `"err":{"limiter":"checkout",`, `"bound":"own_slots","limit":1`)
+		has(out[0], `"reason":"queue_overflow"`, `"compartment":"checkout"`, `"level":"WARN"`, `"err":{"limiter":"checkout",`,
+			`"bound":"own_slots","limit":1`)
 		close(stuck)
 		out = logged("abandoned function panicked")
 		has(out[0], "function panicked", "goroutine", `"level":"ERROR"`)
@@ -108,9 +109,11 @@ func TestASetInAStorm(t *testing.T) {
 				Outcome: bulkhead.Rejected, Reason: "other", Err: errors.New(strings.Repeat("y", 10_000)),
 			})
 		}
-		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Rejected, Reason: decision.Canceled})
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Rejected,
+			Reason: decision.Canceled})
 		synctest.Wait()
-		if got := messages(b.lines(t)); !slices.Equal(got, append([]string{"rejecting started"}, slices.Repeat([]string{"rejected"}, 10)...)) {
+		if got := messages(b.lines(t)); !slices.Equal(got,
+			append([]string{"rejecting started"}, slices.Repeat([]string{"rejected"}, 10)...)) {
 			t.Errorf("logged %q", got)
 		}
 		if n := len(b.all(false)); n > 11*4096 {
@@ -156,8 +159,10 @@ func TestASetInADryRun(t *testing.T) {
 		synctest.Wait()
 		text := b.all(false)
 		want := []string{
-			`"WARN","msg":"stopbank: not enforcing","compartment":"checkout","mode":"dry_run"`, `"INFO","msg":"stopbank: dry run: rejecting started","compartment":"checkout","would_reject":"queue_overflow"`,
-			`"INFO","msg":"stopbank: dry run: rejected","compartment":"checkout","would_reject":"queue_overflow"`, `"msg":"stopbank: dry run: rejecting ended","compartment":"checkout"`,
+			`"WARN","msg":"stopbank: not enforcing","compartment":"checkout","mode":"dry_run"`,
+			`"INFO","msg":"stopbank: dry run: rejecting started","compartment":"checkout","would_reject":"queue_overflow"`,
+			`"INFO","msg":"stopbank: dry run: rejected","compartment":"checkout","would_reject":"queue_overflow"`,
+			`"msg":"stopbank: dry run: rejecting ended","compartment":"checkout"`,
 			`"msg":"stopbank: compartments resized"`, `"INFO","msg":"stopbank: enforcing","compartment":"checkout","mode":"enforce"`,
 		}
 		lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -176,7 +181,8 @@ func TestASetInADryRun(t *testing.T) {
 func TestAProposalIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open()
-		set := must(bulkhead.New(bulkhead.Config{Total: 9, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{{Name: "api", Guaranteed: 1}, {Name: "batch", Guaranteed: 8}}}))(t)
+		set := must(bulkhead.New(bulkhead.Config{Total: 9, Observer: log.Bulkhead(),
+			Compartments: []bulkhead.CompartmentConfig{{Name: "api", Guaranteed: 1}, {Name: "batch", Guaranteed: 8}}}))(t)
 		_, _, err := set.Compartment("api").Acquire(t.Context()) // the only slot, for ever
 		if err != nil {
 			t.Fatal(err)
@@ -192,7 +198,8 @@ func TestAProposalIsLoggedOnce(t *testing.T) {
 				found = append(found, line)
 			}
 		}
-		if len(found) != 1 || !strings.Contains(found[0], `"level":"INFO"`) || !strings.Contains(found[0], `"revision":1,"reasons":"\"api\" rejected `) ||
+		if len(found) != 1 || !strings.Contains(found[0], `"level":"INFO"`) ||
+			!strings.Contains(found[0], `"revision":1,"reasons":"\"api\" rejected `) ||
 			!strings.Contains(found[0], `\"batch\" used at most 0 of its 8 guaranteed slots: 1 fewer`) {
 			t.Errorf("logged %q", found)
 		}

@@ -7,15 +7,16 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
 func ExampleNew() {
-	text := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
+	text := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "priority" || len(groups) > 0 && a.Key != "name" && a.Key != "seq" {
+			return slog.Attr{} // too long for an example
 		}
 		return a
 	}})
@@ -29,6 +30,31 @@ func ExampleNew() {
 	}
 	_ = log.Flush(context.Background())
 	// Output:
-	// level=WARN msg="stopbank: rejecting started" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.decision_state=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0
-	// level=INFO msg="stopbank: rejected" limiter=prices reason=pressure_high priority=normal why.limiter=prices why.outcome=rejected why.reason=pressure_high why.task.name=quote why.task.priority=normal why.waited=0s why.in_flight=0 why.queued=0 why.bound=target why.limit=0 why.decision_state=initial why.decision.seq=1 why.decision.target=0 why.decision.shed=0 left_out=0
+	// level=WARN msg="stopbank: rejecting started" limiter=prices reason=pressure_high why.task.name=quote why.decision.seq=1
+	// level=INFO msg="stopbank: rejected" limiter=prices reason=pressure_high why.task.name=quote why.decision.seq=1 left_out=0
+}
+
+// The modes of compartments are logged, among other changes.
+func ExampleLogger_Bulkhead() {
+	text := slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})
+	log := wardenslog.New(slog.New(text))
+	set, err := bulkhead.New(bulkhead.Config{Total: 1, Observer: log.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
+		{Name: "reports", Guaranteed: 1, Mode: decision.DryRun},
+	}})
+	if err != nil {
+		panic(err)
+	}
+	plan := set.Plan()
+	plan.Compartments[0].Mode = decision.Enforce
+	_, _ = set.Resize(plan)
+	_ = log.Flush(context.Background())
+	// Output:
+	// level=WARN msg="stopbank: not enforcing" compartment=reports mode=dry_run
+	// level=INFO msg="stopbank: compartments resized" revision=2 by=""
+	// level=INFO msg="stopbank: enforcing" compartment=reports mode=enforce
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenslog"
 )
 
-// handler is a slog.Handler that does as it is told.
+// handler is a slog.Handler that calls a function.
 type handler struct{ handle func(slog.Record) error }
 
 func (h handler) Enabled(context.Context, slog.Level) bool      { return true }

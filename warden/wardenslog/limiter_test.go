@@ -38,22 +38,24 @@ func TestAStormIsAFewLines(t *testing.T) {
 		if n := len(lines); n < 1+4+1 || n > 1+4*10+1 {
 			t.Fatalf("%d lines", n)
 		}
-		told := uint64(0)
+		logged := uint64(0)
 		for i, e := range lines[1 : len(lines)-1] {
-			if e.Msg != "stopbank: rejected" || e.Level != "INFO" || e.Why.Reason != "pressure_high" || e.Why.Outcome != "rejected" || e.Why.Decision.Seq != 4 {
+			if e.Msg != "stopbank: rejected" || e.Level != "INFO" || e.Why.Reason != "pressure_high" || e.Why.Outcome != "rejected" ||
+				e.Why.Decision.Seq != 4 {
 				t.Fatalf("line %d: %+v", i+1, e)
 			}
-			told += 1 + e.LeftOut
+			logged += 1 + e.LeftOut
 		}
 		first, last := lines[0], lines[len(lines)-1]
 		if first.Msg != "stopbank: rejecting started" || first.Level != "WARN" || first.Why.Limiter != "prices" {
 			t.Errorf("first %+v", first)
 		}
-		if last.Msg != "stopbank: rejecting ended" || last.Limiter != "prices" || last.Lasted != 3*time.Second || last.Rejected["pressure_high"] != storm || len(last.Rejected) != 1 {
+		if last.Msg != "stopbank: rejecting ended" || last.Limiter != "prices" || last.Lasted != 3*time.Second ||
+			last.Rejected["pressure_high"] != storm || len(last.Rejected) != 1 {
 			t.Errorf("last %+v", last)
 		}
-		if told+last.LeftOut != storm-1 {
-			t.Errorf("%d rejections told of and %d left out at the end, want %d", told, last.LeftOut, storm-1)
+		if logged+last.LeftOut != storm-1 {
+			t.Errorf("%d rejections logged and %d left out at the end, want %d", logged, last.LeftOut, storm-1)
 		}
 	})
 }
@@ -103,7 +105,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestLevelsFollowPriorities: an episode begins at the level of what is rejected, rises with it, and ends quietly; the next begins anew.
+// TestLevelsFollowPriorities: an episode begins at the level of what is rejected, rises with it, and ends quietly; the next
+// begins anew.
 func TestLevelsFollowPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, b := open()
@@ -171,7 +174,8 @@ func TestHostileNames(t *testing.T) {
 		o.Observe(e)
 	}
 	noError(t, log.Flush(t.Context()))
-	if lines := b.lines(t); len(lines) != 3 || lines[0].Why.Task.Name != "a\n{\"msg\":\"forged\"}" || len(lines[2].Why.Task.Name) > 300 {
+	if lines := b.lines(t); len(lines) != 3 || lines[0].Why.Task.Name != "a\n{\"msg\":\"forged\"}" ||
+		len(lines[2].Why.Task.Name) > 300 {
 		t.Errorf("%d lines", len(lines))
 	}
 	if n := strings.Count(b.all(false), "\n"); n != 3 {
@@ -182,7 +186,8 @@ func TestHostileNames(t *testing.T) {
 // TestFromManyGoroutines: for the race detector, and for the sum.
 func TestFromManyGoroutines(t *testing.T) {
 	log, b := open()
-	l := must(limiter.New(limiter.Config{Observer: log.Limiter(), MaxQueue: 2, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}}))(t)
+	l := must(limiter.New(limiter.Config{Observer: log.Limiter(), MaxQueue: 2,
+		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}}))(t)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -196,12 +201,12 @@ func TestFromManyGoroutines(t *testing.T) {
 	}
 	all.Wait()
 	noError(t, log.Flush(t.Context()))
-	told := uint64(0)
+	logged := uint64(0)
 	for _, e := range b.lines(t) {
-		told += 1 + e.LeftOut
+		logged += 1 + e.LeftOut
 	}
-	if rejected := l.Stats().Rejected; told > rejected || rejected > 0 && told == 0 {
-		t.Errorf("%d rejections told of, %d happened", told, rejected)
+	if rejected := l.Stats().Rejected; logged > rejected || rejected > 0 && logged == 0 {
+		t.Errorf("%d rejections logged, %d happened", logged, rejected)
 	}
 }
 
@@ -239,9 +244,11 @@ func TestValves(t *testing.T) {
 			}
 			got = append(got, text)
 		}
-		valves := []string{"WARN stopbank: not enforcing bypass", "WARN stopbank: not enforcing dry_run", "INFO stopbank: enforcing enforce"}
+		valves := []string{"WARN stopbank: not enforcing bypass", "WARN stopbank: not enforcing dry_run",
+			"INFO stopbank: enforcing enforce"}
 		want := slices.Concat([]string{"WARN stopbank: rejecting started"}, valves, valves, []string{
-			"WARN stopbank: not enforcing dry_run", "INFO stopbank: dry run: rejecting started", "INFO stopbank: rejecting ended", "INFO stopbank: dry run: rejected", "WARN stopbank: not enforcing bypass", "INFO stopbank: dry run: rejecting ended",
+			"WARN stopbank: not enforcing dry_run", "INFO stopbank: dry run: rejecting started", "INFO stopbank: rejecting ended",
+			"INFO stopbank: dry run: rejected", "WARN stopbank: not enforcing bypass", "INFO stopbank: dry run: rejecting ended",
 		})
 		if !slices.Equal(got, want) {
 			t.Errorf("logged %q\nwant   %q", got, want)

@@ -22,7 +22,7 @@ type Logger struct {
 
 	mu               sync.Mutex // guards all below and the state of all observers; never held while the handler is called
 	samples, changes budget
-	leftOut          uint64 // events without a line since the last line that says so
+	leftOut          uint64 // events without a line since the last line with left_out
 	waiting          []line
 	writing          bool          // a goroutine is in write
 	idle             chan struct{} // closed when writing ends; nil if nobody waits for that

@@ -1,4 +1,4 @@
-// A line about one request has its id, once and at the top, whatever the line tells.
+// A line about one request has its ID, once and at the top, whatever the message.
 
 package wardenslog_test
 

@@ -50,7 +50,7 @@ func (b *book) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// all is what was written, and with it the book is empty if the test says so.
+// all returns the text, and clears the book if empty is true.
 func (b *book) all(empty bool) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +93,8 @@ func open() (*wardenslog.Logger, *book) {
 
 func event(o decision.Outcome, r decision.RejectionReason) limiter.Event {
 	return limiter.Event{Explanation: decision.Explanation{
-		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: decision.Applied, Decision: &decision.ControlDecision{Seq: 4},
+		Limiter: "prices", Outcome: o, Reason: r, At: time.Now(), DecisionState: decision.Applied,
+		Decision: &decision.ControlDecision{Seq: 4},
 	}}
 }
 

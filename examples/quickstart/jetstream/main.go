@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -60,8 +59,8 @@ func consume(conn *nats.Conn) error {
 	defer stop()
 	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: conn, Stream: "QUICKSTART", Subject: "orders.*.>", Partitions: 4, Bucket: "quickstart",
-		Ledger: durable.Config{MaxRetries: lease.DefaultRetries},
-		Domain: func(m jetstream.Msg) string { return strings.SplitN(m.Subject(), ".", 3)[2] }, // orders.PARTITION.CUSTOMER
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
+		Domain: func(r dispatch.Record) string { return strings.SplitN(r.Domain, ".", 3)[2] }, // orders.PARTITION.CUSTOMER
 	})
 	if err != nil {
 		return err

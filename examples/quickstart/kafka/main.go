@@ -55,9 +55,9 @@ func produce(brokers []string) error {
 func consume(brokers []string) error {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	group, err := leasekafka.New(leasekafka.Config{
+	group, err := leasekafka.OpenGroup(ctx, leasekafka.GroupConfig{
 		Brokers: brokers, Group: "quickstart", Topics: []string{topic},
-		Memory: lease.Config{MaxRetries: lease.DefaultRetries},
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
 	})
 	if err != nil {
 		return err

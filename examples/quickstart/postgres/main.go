@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
@@ -56,19 +55,9 @@ func run(pool *pgxpool.Pool) error {
 		return err
 	}
 
-	group, err := leasepg.NewOwnership(leasepg.OwnershipConfig{
-		Conn: pool.Config().ConnConfig, Group: "quickstart", Partitions: outbox.Partitions(),
-		Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: partition})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			return outbox.Open(ctx, partition, ledger)
-		},
+	group, err := leasepg.OpenGroup(ctx, leasepg.GroupConfig{
+		Conn: pool.Config().ConnConfig, Group: "quickstart", Outbox: outbox,
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
 	})
 	if err != nil {
 		return err

@@ -41,7 +41,8 @@ type deployment struct {
 
 // start starts another replica, which receives its share of requests from then on. It serves metrics at ops; ":0": any port.
 func (d *deployment) start(ops string) error {
-	cmd := exec.Command(d.binary, append([]string{"-serve", "-ops", ops}, d.args...)...) //nolint:noctx // its input ends with this program
+	args := append([]string{"-serve", "-ops", ops}, d.args...)
+	cmd := exec.Command(d.binary, args...) //nolint:noctx // its input ends with this program
 	cmd.Env = append(os.Environ(), d.env...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

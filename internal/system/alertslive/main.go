@@ -1,6 +1,6 @@
-// Alertslive tests the alert rules against a running service. It runs the storefront, or a worker, through phases, each with the fault that
-// some rules are for, scrapes it every 5, 15 and 60 s as Prometheus would, and records every series that the rules read. The test of this
-// package replays those recordings through the rules.
+// Alertslive tests the alert rules against a running service. It runs the storefront, or a worker, through phases, each with
+// the fault that some rules are for, scrapes it every 5, 15 and 60 s as Prometheus would, and records every series that the
+// rules read. The test of this package replays those recordings through the rules.
 //
 // Usage: go run ./internal/system/alertslive [-o DIRECTORY] [PHASE...]
 package main
@@ -44,7 +44,8 @@ func run(ctx context.Context, out string, names []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if text, err := exec.CommandContext(ctx, "go", "build", "-o", dir, "./examples/storefront", "./examples/watched").CombinedOutput(); err != nil {
+	build := exec.CommandContext(ctx, "go", "build", "-o", dir, "./examples/storefront", "./examples/watched")
+	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the services: %w\n%s", err, text)
 	}
 	var running sync.WaitGroup
@@ -58,7 +59,8 @@ func run(ctx context.Context, out string, names []string) (err error) {
 			}
 			targets, err := p.run(ctx, filepath.Join(dir, cmp.Or(p.program, "storefront")))
 			if failures[i] = err; err == nil {
-				comment := fmt.Sprintf("made by: go run ./internal/system/alertslive %s (make alerts-live); %s", p.name, time.Now().UTC().Format(time.DateOnly))
+				comment := fmt.Sprintf("made by: go run ./internal/system/alertslive %s (make alerts-live); %s", p.name,
+					time.Now().UTC().Format(time.DateOnly))
 				failures[i] = write(filepath.Join(out, p.name+".txt.gz"), comment, targets)
 			}
 			fmt.Printf("%s  %s: error %v\n", time.Now().Format(time.TimeOnly), p.name, failures[i])

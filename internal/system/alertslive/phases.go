@@ -63,22 +63,27 @@ func phases() []phase {
 		{name: "healthy", lasts: 63 * time.Minute, replicas: 2, load: usual, during: func(ctx context.Context, d *deployment) error {
 			return errors.Join(sleep(ctx, 25*time.Minute), d.roll(ctx, false)) // a normal hour includes a deployment
 		}},
-		{name: "rolling-restart", lasts: 20 * time.Minute, replicas: 3, load: usual, during: func(ctx context.Context, d *deployment) (err error) {
-			for i := range 6 { // alternately at a new address and at the same address
-				err = errors.Join(err, sleep(ctx, 90*time.Second), d.roll(ctx, i%2 == 1))
-			}
-			return err
-		}},
+		{name: "rolling-restart", lasts: 20 * time.Minute, replicas: 3, load: usual,
+			during: func(ctx context.Context, d *deployment) (err error) {
+				for i := range 6 { // alternately at a new address and at the same address
+					err = errors.Join(err, sleep(ctx, 90*time.Second), d.roll(ctx, i%2 == 1))
+				}
+				return err
+			}},
 		// A report takes 3 s, and its caller times out after 0.6 s. The breaker opens and lets a probe through now and then.
 		{name: "slow", lasts: 42 * time.Minute, replicas: 1, load: steady(load{3, 5, 20, 0.5}), args: fault("analytics=3s")},
 		// 30 slots and 0.5 s per report: 60 reports/s are served.
-		{name: "crowded", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{3, 5, 400, 0.5}), args: fault("analytics=500ms", "-way", "compartments")},
+		{name: "crowded", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{3, 5, 400, 0.5}),
+			args: fault("analytics=500ms", "-way", "compartments")},
 		// 70 slots and 2 s per order: 35 orders/s are served; 10 slots and 2 s per count: 5 counts/s.
-		{name: "crowded-critical", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{70, 5, 1, 50}), args: fault("checkout=2s,admin=2s", "-way", "compartments")},
+		{name: "crowded-critical", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(load{70, 5, 1, 50}),
+			args: fault("checkout=2s,admin=2s", "-way", "compartments")},
 		// The same behind a warden, which admits fewer requests than the compartments would.
-		{name: "critical-rejected", busy: true, lasts: 15 * time.Minute, replicas: 1, load: after(load{100, 5, 1, 5}), args: fault("checkout=2s,admin=2s")},
+		{name: "critical-rejected", busy: true, lasts: 15 * time.Minute, replicas: 1, load: after(load{100, 5, 1, 5}),
+			args: fault("checkout=2s,admin=2s")},
 		// A page of products takes 40 ms of the only processor: 25 pages/s.
-		{name: "sale", busy: true, lasts: 13 * time.Minute, replicas: 1, load: after(load{3, 75, 1, 0.5}), env: []string{"GOMAXPROCS=1"}, args: []string{"-render", "40ms"}},
+		{name: "sale", busy: true, lasts: 13 * time.Minute, replicas: 1, load: after(load{3, 75, 1, 0.5}),
+			env: []string{"GOMAXPROCS=1"}, args: []string{"-render", "40ms"}},
 		// A pool of 100 connections and 1 s per query: 100 requests/s are served, of 200 in the end.
 		{
 			name: "pool", lasts: 16 * time.Minute, replicas: 1, load: rising(load{20, 180, 1, 1}),
@@ -86,9 +91,11 @@ func phases() []phase {
 		},
 		{name: "silent-control", lasts: 12 * time.Minute, replicas: 1, load: usual, args: fault("control=hangs")},
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
-		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(load{3, 5, 0.06, 0.03}), args: fault("analytics=1h,admin=1h")},
+		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(load{3, 5, 0.06, 0.03}),
+			args: fault("analytics=1h,admin=1h")},
 		// A worker: the handlers of one partition hang, and a partition comes whose ledger cannot be opened.
-		{name: "stalled", lasts: 8 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", "2m"}}, // nothing fires before well all the same
+		// Nothing fires before well all the same.
+		{name: "stalled", lasts: 8 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", "2m"}},
 	}
 }
 

@@ -19,8 +19,8 @@ type target struct {
 	series map[string][]string
 }
 
-// write writes a recording. Each target begins with a line "@ INTERVAL SECOND…" with its scrape times as differences; a line per
-// series follows, with its name, labels and the value of each scrape. _: missing in this scrape; VALUExN: N times VALUE.
+// write writes a recording. Each target begins with a line "@ INTERVAL SECOND…" with its scrape times as differences; a line
+// per series follows, with its name, labels and the value of each scrape. _: missing in this scrape; VALUExN: N times VALUE.
 func write(path, comment string, targets []target) (err error) {
 	f, err := os.Create(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// The recordings through the rules: each rule fires in its phases and in no other, at every scrape interval, whatever the moments at which
-// rules are evaluated.
+// The recordings through the rules: each rule fires in its phases and in no other, at every scrape interval, whatever the
+// moments at which rules are evaluated.
 
 package main
 
@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fires are the alerts of each phase: name, severity and, where there is one, the compartment, the class of priority, the pool or the reason.
+// fires are the alerts of each phase: name, severity and, where there is one, the compartment, the class of priority, the pool
+// or the reason.
 func fires() map[string][]string {
 	return map[string][]string{
 		"healthy":         nil,
@@ -27,7 +28,8 @@ func fires() map[string][]string {
 			"StopbankErrorBudgetBurnsFast page compartment=checkout", "StopbankErrorBudgetBurns page compartment=checkout",
 		},
 		"critical-rejected": {
-			"StopbankCriticalTasksRejected page priority=critical", "StopbankManyTasksRejected ticket priority=high", "StopbankManyTasksRejected ticket priority=normal",
+			"StopbankCriticalTasksRejected page priority=critical", "StopbankManyTasksRejected ticket priority=high",
+			"StopbankManyTasksRejected ticket priority=normal",
 			"StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
 		},
 		"sale":           {"StopbankManyTasksRejected ticket priority=normal"},
@@ -44,7 +46,8 @@ func fires() map[string][]string {
 // A broken rule is one that the replay of a phase must notice, where it is scraped this often.
 type broken struct{ what, phase, every, rule, old, broken string }
 
-// ends is the line before which it is broken: an alert of its own ends with its labels, the rules of the service level with the alerts.
+// ends is the line before which it is broken: an alert of its own ends with its labels, the rules of the service level with the
+// alerts.
 func (b broken) ends() string {
 	if strings.HasPrefix(b.rule, "alert:") {
 		return "        labels:\n"
@@ -60,13 +63,15 @@ func brokenRules() []broken {
 			"time() - stopbank_control_decision_timestamp_seconds > stopbank_control_decision_valid_seconds",
 		},
 		{"a minute holds one scrape", "sale", "60s", "alert: StopbankManyTasksRejected", "[5m]", "[1m]"},
-		{"a queue is seldom full at the instant of a scrape", "crowded-critical", "15s", "alert: StopbankQueueDeep", "avg_over_time(stopbank_compartment_queued[5m])", "stopbank_compartment_queued"},
+		{"a queue is seldom full at the instant of a scrape", "crowded-critical", "15s", "alert: StopbankQueueDeep",
+			"avg_over_time(stopbank_compartment_queued[5m])", "stopbank_compartment_queued"},
 		{"whatever is refused pages", "sale", "15s", "alert: StopbankCriticalTasksRejected", `{priority="critical"}`, ""},
 		{"nothing is refused that much", "crowded-critical", "15s", "alert: StopbankCriticalCompartmentRejects", "> 0.05", "> 0.95"},
 		{"a background queue pages", "crowded", "15s", "alert: StopbankQueueDeep", "criticality >= 64", "criticality >= -64"},
 		{"a slow report pages", "slow", "60s", "alert: StopbankCriticalCompartmentRejects", " == 127", " < 127"},
 		{"the opposite", "rolling-restart", "60s", "alert: StopbankCompartmentDecisionStale", " == 1", " < 1"},
-		{"no compartment has so many slots", "stuck-work", "15s", "alert: StopbankAbandonedWorkGrows", "[5m]) > 0 and min", "[5m]) > 30 and min"},
+		{"no compartment has so many slots", "stuck-work", "15s", "alert: StopbankAbandonedWorkGrows", "[5m]) > 0 and min",
+			"[5m]) > 30 and min"},
 		{"a pool that is in use is full, whoever waits", "pool", "15s", "alert: StopbankPoolFull", "> 0.9 and", "> 0.05 or"},
 		{"no pool is that full", "pool", "60s", "alert: StopbankPoolFull", "> 0.9", "> 1"},
 		{"only what handlers asked for", "stalled", "60s", "alert: StopbankPartitionStalled", "!~", "=~"},
@@ -90,12 +95,13 @@ func promtool(t *testing.T, args ...string) (string, error) {
 
 const root = "../../.."
 
-// input writes a target as promtool reads series: a value or none for each second. What ends before the recording, or is missing from a
-// scrape, is marked as Prometheus marks it: stale.
+// input writes a target as promtool reads series: a value or none for each second. What ends before the recording, or is
+// missing from a scrape, is marked as Prometheus marks it: stale.
 func (t target) input(out *strings.Builder, instance, end int) {
 	every := map[string]int{"5s": 5, "15s": 15, "60s": 60}[t.every]
 	for _, name := range sortedKeys(t.series) {
-		fmt.Fprintf(out, "      - series: '%s,job=\"storefront\",instance=\"%d\"}'\n        values: '", strings.TrimSuffix(name, "}"), instance)
+		fmt.Fprintf(out, "      - series: '%s,job=\"storefront\",instance=\"%d\"}'\n        values: '",
+			strings.TrimSuffix(name, "}"), instance)
 		next, alive := 0, false // the second that comes next; the scrape before had the series
 		put := func(at int, value string) {
 			if at > next {
@@ -124,12 +130,13 @@ func (t target) input(out *strings.Builder, instance, end int) {
 	}
 }
 
-// tests is a file for promtool that replays a phase as it was scraped at some intervals, and evaluates the rules at one that drifts
-// against them.
+// tests is a file for promtool that replays a phase as it was scraped at some intervals, and evaluates the rules at one that
+// drifts against them.
 func tests(t *testing.T, evaluation, phase string, scraped ...string) string {
 	t.Helper()
 	var out strings.Builder
-	fmt.Fprintf(&out, "rule_files: [alerts.yml, slo.yml]\nevaluation_interval: %s\ngroup_eval_order: [stopbank, stopbank-slo]\ntests:\n", evaluation)
+	fmt.Fprintf(&out, "rule_files: [alerts.yml, slo.yml]\nevaluation_interval: %s\n", evaluation)
+	out.WriteString("group_eval_order: [stopbank, stopbank-slo]\ntests:\n")
 	targets, err := read(filepath.Join(root, "docs", "prometheus", "recorded", phase+".txt.gz"))
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +155,10 @@ func tests(t *testing.T, evaluation, phase string, scraped ...string) string {
 			}
 		}
 		// Nothing fires before a fault, and until the end nothing but what should.
-		const fired = `group by (alertname, severity, compartment, priority, pool, reason) (max_over_time(ALERTS{alertstate="firing"}[2h]))`
-		fmt.Fprintf(&out, "    promql_expr_test:\n      - {expr: '%s', eval_time: %s}\n      - expr: '%[1]s'\n        eval_time: %[3]ds\n        exp_samples:\n", fired, well, end)
+		const fired = `group by (alertname, severity, compartment, priority, pool, reason) ` +
+			`(max_over_time(ALERTS{alertstate="firing"}[2h]))`
+		fmt.Fprintf(&out, "    promql_expr_test:\n      - {expr: '%s', eval_time: %s}\n", fired, well)
+		fmt.Fprintf(&out, "      - expr: '%s'\n        eval_time: %ds\n        exp_samples:\n", fired, end)
 		for _, alert := range fires()[phase] {
 			fields := strings.Fields(alert)
 			labels := fmt.Sprintf("alertname=%q,severity=%q", fields[0], fields[1])
@@ -223,7 +232,8 @@ func TestReplay(t *testing.T) {
 		for _, evaluation := range []string{"13s", "31s"} {
 			t.Run(phase+" evaluated every "+evaluation, func(t *testing.T) {
 				t.Parallel()
-				if out, err := replay(t, tests(t, evaluation, phase, intervals()...), func(rules string) string { return rules }); err != nil {
+				if out, err := replay(t, tests(t, evaluation, phase, intervals()...),
+					func(rules string) string { return rules }); err != nil {
 					t.Errorf("%v\n%s", err, out)
 				}
 			})

@@ -119,7 +119,8 @@ func (s *scraper) targets() (all []target) {
 		all = append(all, newTarget(by.every, series))
 	}
 	slices.SortFunc(all, func(a, b target) int {
-		return cmp.Or(slices.Index(intervals(), a.every)-slices.Index(intervals(), b.every), a.times[0]-b.times[0], cmp.Compare(fmt.Sprint(a.times), fmt.Sprint(b.times)))
+		return cmp.Or(slices.Index(intervals(), a.every)-slices.Index(intervals(), b.every), a.times[0]-b.times[0],
+			cmp.Compare(fmt.Sprint(a.times), fmt.Sprint(b.times)))
 	})
 	return all
 }

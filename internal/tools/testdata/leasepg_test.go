@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 func TestLedger(t *testing.T) {
@@ -36,7 +36,7 @@ func TestLedger(t *testing.T) {
 	if err := leasepg.Migrate(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
-	store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: "orders/0"})
+	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: "orders/0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
+	"github.com/stopbank/stopbank/internal/pgtest"
 )
 
 // child, set, makes this test binary one that opens a server, says where, and waits to be killed.
