@@ -1,6 +1,6 @@
-package lease
+// The offsets that are done: sorted and packed, eight bytes each.
 
-// This file remembers which offsets are done: sorted and packed, eight bytes each.
+package step
 
 import (
 	"math"
@@ -68,7 +68,7 @@ func newTerminals() *terminals {
 }
 
 // status is AlreadyProcessed, AlreadyFailed or 0.
-func (t *terminals) status(offset int64) AcquireStatus {
+func (t *terminals) status(offset int64) Status {
 	switch {
 	case offset > t.top:
 		return 0
@@ -82,9 +82,9 @@ func (t *terminals) status(offset int64) AcquireStatus {
 
 // add notes how an offset that is not a member ended. A set that is full first drops what lies below floor, and
 // grows if that is too little.
-func (t *terminals) add(offset int64, how phase, floor int64) {
+func (t *terminals) add(offset int64, end phase, floor int64) {
 	t.top = max(t.top, offset)
-	if how == processed {
+	if end == processed {
 		if len(t.processed) == cap(t.processed) {
 			t.processed = t.processed.trim(floor, t.room[:0])
 		}

@@ -1,20 +1,22 @@
-package deadletter
+// A letter as bytes: format 1, varints, strings behind their lengths.
 
-// This file writes a letter down for stores that keep bytes: format 1, varints, strings behind their lengths.
+package dlq
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"time"
 
+	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
 // format is the first byte.
 const format = 1
 
-// AppendBinary implements encoding.BinaryAppender. It never fails.
-func (l Letter) AppendBinary(b []byte) ([]byte, error) {
+// Append appends l to b, as Decode reads it.
+func Append(b []byte, l deadletter.Letter) []byte {
 	b = append(b, format)
 	b = appendText(b, l.Partition)
 	b = binary.AppendVarint(b, l.Record.Offset)
@@ -35,42 +37,37 @@ func (l Letter) AppendBinary(b []byte) ([]byte, error) {
 		b = appendText(b, h.Key)
 		b = appendBytes(b, h.Value)
 	}
-	return appendBytes(b, l.Record.Payload), nil
+	return appendBytes(b, l.Record.Payload)
 }
 
-// MarshalBinary implements encoding.BinaryMarshaler. It never fails.
-func (l Letter) MarshalBinary() ([]byte, error) {
-	return l.AppendBinary(make([]byte, 0, 128+len(l.Failure)+len(l.Record.Domain)+len(l.Record.Payload)))
-}
-
-// Decode reads what AppendBinary wrote. It keeps nothing of b. Error: *CorruptError.
-func Decode(b []byte) (letter Letter, err error) {
+// Decode reads what Append wrote. It keeps nothing of b. Error: deadletter.ErrCorrupt.
+func Decode(b []byte) (l deadletter.Letter, err error) {
 	if len(b) == 0 || b[0] != format {
-		return Letter{}, &CorruptError{Reason: "an unknown format"}
+		return deadletter.Letter{}, fmt.Errorf("%w: an unknown format", deadletter.ErrCorrupt)
 	}
 	d := decoder{rest: b[1:]}
-	letter.Partition = d.text()
-	letter.Record.Offset = d.varint()
-	letter.Record.Domain = d.text()
-	letter.Record.Time = d.time()
-	letter.Attempts = int(min(d.uvarint(), math.MaxInt32))
-	letter.Failure = d.text()
-	letter.At = d.time()
-	letter.Route = d.text()
-	letter.Parked = d.uvarint() == 1
-	letter.Note = d.text()
+	l.Partition = d.text()
+	l.Record.Offset = d.varint()
+	l.Record.Domain = d.text()
+	l.Record.Time = d.time()
+	l.Attempts = int(min(d.uvarint(), math.MaxInt32))
+	l.Failure = d.text()
+	l.At = d.time()
+	l.Route = d.text()
+	l.Parked = d.uvarint() == 1
+	l.Note = d.text()
 	for range d.uvarint() {
 		if d.bad { // a count is believed as far as there are headers
 			break
 		}
-		letter.Record.Headers = append(letter.Record.Headers, dispatch.Header{Key: d.text(), Value: d.bytes()})
+		l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: d.text(), Value: d.bytes()})
 	}
-	letter.Record.Payload = d.bytes()
+	l.Record.Payload = d.bytes()
 	if d.bad || len(d.rest) > 0 {
-		return Letter{}, &CorruptError{Reason: "cut off, or too long"}
+		return deadletter.Letter{}, fmt.Errorf("%w: cut off, or too long", deadletter.ErrCorrupt)
 	}
-	letter.Size = len(letter.Record.Payload)
-	return letter, nil
+	l.Size = len(l.Record.Payload)
+	return l, nil
 }
 
 func appendText(b []byte, text string) []byte {

@@ -1,13 +1,12 @@
-package lease_test
+// The encoding of a State: what is written is read back, and nothing else is read.
 
-// This file holds the encoding of a State: what is written is read back, and nothing else is read.
+package step_test
 
 import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"math"
 	"runtime"
 	"testing"
@@ -15,32 +14,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
-func encoded(t interface{ Fatalf(string, ...any) }, s *lease.State) []byte {
-	b, err := s.AppendBinary([]byte("prefix"))
-	if err != nil || !bytes.HasPrefix(b, []byte("prefix")) {
-		t.Fatalf("AppendBinary: %q, %v", b, err)
+func encoded(t interface{ Fatalf(string, ...any) }, s *step.State) []byte {
+	b := s.Append([]byte("prefix"))
+	if !bytes.HasPrefix(b, []byte("prefix")) {
+		t.Fatalf("Append: %q", b)
 	}
 	return b[len("prefix"):]
 }
 
 // steps makes a state by n random operations on offsets around base.
-func steps(t *rapid.T, s *lease.State, base int64, n int) {
-	var token lease.Token
+func steps(t *rapid.T, s *step.State, base int64, n int) {
+	var token uint64
 	for range n {
-		op := lease.Op{
-			Kind:   lease.OpKind(rapid.IntRange(int(lease.OpTryAcquire), int(lease.OpCompact)).Draw(t, "kind")),
+		op := step.Op{
+			Kind:   step.Kind(rapid.IntRange(int(step.TryAcquire), int(step.Compact)).Draw(t, "kind")),
 			Domain: "A", Offset: base + rapid.Int64Range(-40, 40).Draw(t, "offset"), Token: token,
-			Fresh: token + lease.Token(rapid.IntRange(1, 1<<20).Draw(t, "fresh")), MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
+			Fresh: token + uint64(rapid.IntRange(1, 1<<20).Draw(t, "fresh")), MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
 			Now: rapid.Int64().Draw(t, "now"), Floor: math.MinInt64,
 		}
-		if op.Kind == lease.OpCompact {
+		if op.Kind == step.Compact {
 			op.Floor = base + rapid.Int64Range(-45, 20).Draw(t, "floor")
 		}
-		_ = s.Step(&op, new(lease.Result))
-		if held, ok := s.Leased("A"); ok {
+		s.Step(&op, new(step.Result))
+		if held, ok := s.Leased(); ok {
 			token = held.Token
 		}
 	}
@@ -52,34 +51,37 @@ func steps(t *rapid.T, s *lease.State, base int64, n int) {
 func TestPropertyStateEncodingRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.SampledFrom([]int64{0, 100, -1 << 40, math.MinInt64 + 50, math.MaxInt64 - 50}).Draw(t, "base")
-		var s, back lease.State
+		var s, back step.State
 		steps(t, &s, base, rapid.IntRange(0, 150).Draw(t, "before"))
 		b := encoded(t, &s)
-		if err := back.UnmarshalBinary(b); err != nil {
+		if err := back.Decode(b); err != nil {
 			t.Fatalf("%x: %v", b, err)
 		}
-		noError(t, back.Audit())
+		if err := back.Audit(); err != nil {
+			t.Fatal(err)
+		}
 		if again := encoded(t, &back); !bytes.Equal(again, b) {
 			t.Fatalf("%x was read and written as %x", b, again)
 		}
 		for range rapid.IntRange(0, 60).Draw(t, "after") {
-			op := lease.Op{
-				Kind:   lease.OpKind(rapid.IntRange(int(lease.OpTryAcquire), int(lease.OpCompact)).Draw(t, "kind")),
+			op := step.Op{
+				Kind:   step.Kind(rapid.IntRange(int(step.TryAcquire), int(step.Compact)).Draw(t, "kind")),
 				Domain: "A", Offset: base + rapid.Int64Range(-40, 40).Draw(t, "offset"), Fresh: math.MaxUint64, Floor: base - 30,
 			}
-			if held, ok := s.Leased("A"); ok {
+			if held, ok := s.Leased(); ok {
 				op.Token = held.Token
 			}
-			var r, rb lease.Result
-			err, errb := s.Step(&op, &r), back.Step(&op, &rb)
-			if op.Kind == lease.OpCompact {
+			var r, rb step.Result
+			s.Step(&op, &r)
+			back.Step(&op, &rb)
+			if op.Kind == step.Compact {
 				r.Changed, rb.Changed = false, false
 			}
-			if r != rb || fmt.Sprint(err) != fmt.Sprint(errb) {
-				t.Fatalf("%+v: %+v, %v of the original, %+v, %v of what was read", op, r, err, rb, errb)
+			if r != rb {
+				t.Fatalf("%+v: %+v of the original, %+v of what was read", op, r, rb)
 			}
 		}
-		if diff := cmp.Diff(s.View("A", base), back.View("A", base)); diff != "" {
+		if diff := cmp.Diff(s.Snapshot(base), back.Snapshot(base)); diff != "" {
 			t.Fatalf("read back (-original +read):\n%s", diff)
 		}
 	})
@@ -87,37 +89,36 @@ func TestPropertyStateEncodingRoundTrip(t *testing.T) {
 
 // The bytes of formats 1 and 2, so that no later change of the code changes what lies in somebody's store.
 func TestStateEncodingIsWrittenInStone(t *testing.T) {
-	var s lease.State
+	var s step.State
 	check := func(what, want string) {
 		t.Helper()
 		if got := hex.EncodeToString(encoded(t, &s)); got != want {
 			t.Errorf("%s: %s, want %s", what, got, want)
 		}
 	}
-	step := func(op lease.Op) {
-		t.Helper()
+	apply := func(op step.Op) {
 		op.MaxRetries, op.Now, op.Floor = 1, 1000, math.MinInt64
-		noError(t, s.Step(&op, new(lease.Result)))
+		s.Step(&op, new(step.Result))
 	}
 	check("never seen", "0100")
-	step(lease.Op{Kind: lease.OpTryAcquire, Offset: 7, Fresh: 300})
+	apply(step.Op{Kind: step.TryAcquire, Offset: 7, Fresh: 300})
 	check("leased", "0101"+"0e"+"ac02"+"d00f"+"00")
-	step(lease.Op{Kind: lease.OpOffer, Offset: 9})
-	step(lease.Op{Kind: lease.OpOffer, Offset: 8})
-	step(lease.Op{Kind: lease.OpFail, Token: 300})
+	apply(step.Op{Kind: step.Offer, Offset: 9})
+	apply(step.Op{Kind: step.Offer, Offset: 8})
+	apply(step.Op{Kind: step.Fail, Token: 300})
 	check("retried, two wait", "0105"+"0e"+"ac02"+"d00f"+"01"+"02"+"04"+"01")
-	step(lease.Op{Kind: lease.OpFail, Token: 300})
+	apply(step.Op{Kind: step.Fail, Token: 300})
 	check("given up", "0107"+"0e"+"ac02"+"02"+"04"+"01")
-	step(lease.Op{Kind: lease.OpAcquireNext, Fresh: 301})
-	step(lease.Op{Kind: lease.OpSucceed, Token: 301})
+	apply(step.Op{Kind: step.AcquireNext, Fresh: 301})
+	apply(step.Op{Kind: step.Succeed, Token: 301})
 	check("processed, one failed before", "0116"+"12"+"ad02"+"01"+"01"+"01"+"0e")
-	step(lease.Op{Kind: lease.OpAcquireNext, Fresh: 302})
-	step(lease.Op{Kind: lease.OpSucceed, Token: 302})
-	step(lease.Op{Kind: lease.OpTryAcquire, Offset: 12, Fresh: 303})
+	apply(step.Op{Kind: step.AcquireNext, Fresh: 302})
+	apply(step.Op{Kind: step.Succeed, Token: 302})
+	apply(step.Op{Kind: step.TryAcquire, Offset: 12, Fresh: 303})
 	check("leased, two processed, one failed", "0119"+"18"+"af02"+"d00f"+"00"+"02"+"10"+"01"+"01"+"0e")
-	step(lease.Op{Kind: lease.OpRelease, Token: 303})
+	apply(step.Op{Kind: step.Release, Token: 303})
 	check("the same, released", "0219"+"18"+"af02"+"d00f"+"00"+"02"+"10"+"01"+"01"+"0e")
-	step(lease.Op{Kind: lease.OpReclaim, Token: 303, Fresh: 304})
+	apply(step.Op{Kind: step.Reclaim, Token: 303, Fresh: 304})
 	check("the same, reclaimed", "0119"+"18"+"b002"+"d00f"+"00"+"02"+"10"+"01"+"01"+"0e")
 }
 
@@ -152,15 +153,18 @@ func TestStateEncodingRefuses(t *testing.T) {
 		"done offsets beyond the last": {"010802" + "feffffffffffffffff01" + "01", 1},
 		"failed cut off":               {"0118" + "0102" + "02", 1},
 	} {
-		b := must(hex.DecodeString(c.hex))(t)
-		var s lease.State
-		noError(t, s.Step(&lease.Op{Kind: lease.OpOffer, Offset: 5}, new(lease.Result)))
-		err := s.UnmarshalBinary(b)
-		var refused *lease.DecodeError
+		b, err := hex.DecodeString(c.hex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s step.State
+		s.Step(&step.Op{Kind: step.Offer, Offset: 5}, new(step.Result))
+		err = s.Decode(b)
+		var refused *step.DecodeError
 		if !errors.As(err, &refused) || refused.Format != c.format {
 			t.Errorf("%s: %v", what, err)
 		}
-		if v := s.View("A", 0); len(v.Backlog) != 1 {
+		if v := s.Snapshot(0); len(v.Backlog) != 1 {
 			t.Errorf("%s: the state became %+v", what, v)
 		}
 	}
@@ -173,7 +177,7 @@ func TestStateDecodingAllocatesByWhatIsThere(t *testing.T) {
 		b = append(b, make([]byte, 100)...)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := new(lease.State).UnmarshalBinary(b)
+		err := new(step.State).Decode(b)
 		runtime.ReadMemStats(&after)
 		if used := after.TotalAlloc - before.TotalAlloc; err == nil || used > 1<<16 {
 			t.Errorf("content %d: %v, with %d bytes allocated", content, err, used)
@@ -183,7 +187,8 @@ func TestStateDecodingAllocatesByWhatIsThere(t *testing.T) {
 
 func FuzzStateDecode(f *testing.F) {
 	for _, seed := range []string{
-		"0100", "01050eac02d00f01020401", "0119" + "18af02d00f00" + "021001" + "010e", "0201" + "18af02d00f00", "0300", "0104ffffffff0f0202", "010802feffffffffffffffff0101",
+		"0100", "01050eac02d00f01020401", "0119" + "18af02d00f00" + "021001" + "010e", "0201" + "18af02d00f00", "0300",
+		"0104ffffffff0f0202", "010802feffffffffffffffff0101",
 	} {
 		b, err := hex.DecodeString(seed)
 		if err != nil {
@@ -192,9 +197,9 @@ func FuzzStateDecode(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var s lease.State
-		if err := s.UnmarshalBinary(b); err != nil {
-			if !is[*lease.DecodeError](err) {
+		var s step.State
+		if err := s.Decode(b); err != nil {
+			if refused := (*step.DecodeError)(nil); !errors.As(err, &refused) {
 				t.Fatalf("%x: %v", b, err)
 			}
 			return
@@ -205,8 +210,8 @@ func FuzzStateDecode(f *testing.F) {
 		if again := encoded(t, &s); !bytes.Equal(again, b) {
 			t.Fatalf("%x was read, and written as %x", b, again)
 		}
-		var r lease.Result
-		_ = s.Step(&lease.Op{Kind: lease.OpTryAcquire, Domain: "A", Offset: 3, Fresh: math.MaxUint64, Floor: math.MinInt64}, &r)
+		var r step.Result
+		s.Step(&step.Op{Kind: step.TryAcquire, Domain: "A", Offset: 3, Fresh: math.MaxUint64, Floor: math.MinInt64}, &r)
 		if err := s.Audit(); err != nil {
 			t.Fatalf("%x, stepped: %v", b, err)
 		}

@@ -1,11 +1,11 @@
-package lease_test
+// What a search in the backlog and a new done offset cost.
 
-// This file counts the steps of a search in the backlog.
+package step_test
 
 import (
 	"testing"
 
-	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // A duplicate is found in a number of steps that does not grow with the backlog, whatever the order of arrival.
@@ -21,7 +21,7 @@ func TestBacklogProbesAreShort(t *testing.T) {
 		for i := range offsets {
 			offsets[i] = at(int64(i))
 		}
-		if probe := lease.BacklogProbe(offsets); probe > 4 {
+		if probe := step.BacklogProbe(offsets); probe > 4 {
 			t.Errorf("%s: %.1f steps", name, probe)
 		}
 	}
@@ -43,8 +43,20 @@ func TestBacklogProbesAreShortForEveryStride(t *testing.T) {
 		for i := range offsets {
 			offsets[i] = int64(i) * stride
 		}
-		if probe := lease.BacklogProbe(offsets); probe > 3 {
+		if probe := step.BacklogProbe(offsets); probe > 3 {
 			t.Errorf("stride %d: %.1f steps", stride, probe)
+		}
+	}
+}
+
+// A set that is full of live members grows; it does not move all of them for the room of one.
+func TestAFullSetDoesNotMoveForOne(t *testing.T) {
+	const n = 20_000
+	for _, failures := range []bool{false, true} {
+		for _, lag := range []int64{1, 3, 7, 100, 511, 847, 1023, 1279, 2047} {
+			if moved := step.TerminalMoves(lag, n, failures); moved > 9*n {
+				t.Errorf("L11: lag %d, failures %t: %d members moved for %d new ones", lag, failures, moved, n)
+			}
 		}
 	}
 }

@@ -1,19 +1,19 @@
-package lease
+// Emptied containers, kept for the next domain that needs one.
 
-// This file keeps emptied containers of one stripe for the next domain that needs one.
+package step
 
 import "math"
 
 // spareMax bounds each kind of spare of a stripe; what is above it goes to the garbage collector.
 const spareMax = 64
 
-// spares are containers without content. The stripe's lock guards them. A nil *spares allocates and keeps nothing.
-type spares struct {
+// Spares are containers without content, for the states under one lock. A nil *Spares allocates and keeps nothing.
+type Spares struct {
 	queues []*queue
 	dones  []*terminals
 }
 
-func (p *spares) queue() *queue {
+func (p *Spares) queue() *queue {
 	if p == nil || len(p.queues) == 0 {
 		return new(queue)
 	}
@@ -24,13 +24,13 @@ func (p *spares) queue() *queue {
 }
 
 // keepQueue takes an empty queue. Its ring is small: popping has shrunk it.
-func (p *spares) keepQueue(q *queue) {
+func (p *Spares) keepQueue(q *queue) {
 	if p != nil && len(p.queues) < spareMax && len(q.buf) <= scanMax {
 		p.queues = append(p.queues, q)
 	}
 }
 
-func (p *spares) terminals() *terminals {
+func (p *Spares) terminals() *terminals {
 	if p == nil || len(p.dones) == 0 {
 		return newTerminals()
 	}
@@ -41,7 +41,7 @@ func (p *spares) terminals() *terminals {
 }
 
 // keepTerminals takes an emptied set, unless it was a large one.
-func (p *spares) keepTerminals(t *terminals) {
+func (p *Spares) keepTerminals(t *terminals) {
 	if p != nil && len(p.dones) < spareMax && cap(t.processed) <= scanMax {
 		t.top = math.MinInt64
 		p.dones = append(p.dones, t)

@@ -1,6 +1,6 @@
-package lease
+// The encoding of a State: the same bytes for the same state, and no state for any other bytes.
 
-// This file writes a State down and reads it back: the same bytes for the same state, and no state for any other bytes.
+package step
 
 import (
 	"encoding/binary"
@@ -9,26 +9,26 @@ import (
 	"slices"
 )
 
-// StateFormat is the newest format of an encoded State that this package reads. It writes each state in the oldest
+// Format is the newest format of an encoded State that this package reads. It writes each state in the oldest
 // format that can express it, so that older programs can read as much as possible.
-const StateFormat = 2
+const Format = 2
 
 const (
 	plainFormat    = 1
 	releasedFormat = 2 // the lease has no owner
 )
 
-// DecodeError rejects bytes that AppendBinary did not write, or that a newer version of it wrote.
+// DecodeError rejects bytes that Append did not write, or that a newer version of it wrote.
 type DecodeError struct {
-	Format int    // of the bytes; above StateFormat: newer than this program. -1: there is none
+	Format int    // of the bytes; above Format: newer than this program. -1: there is none
 	Reason string // the defect; "" for a newer format
 }
 
 func (e *DecodeError) Error() string {
-	if e.Format > StateFormat {
-		return fmt.Sprintf("lease: state of format %d, this program knows up to %d", e.Format, StateFormat)
+	if e.Format > Format {
+		return fmt.Sprintf("state of format %d, this program knows up to %d", e.Format, Format)
 	}
-	return "lease: malformed state encoding: " + e.Reason
+	return "malformed state encoding: " + e.Reason
 }
 
 // The second byte of an encoded state: the phase in its low bits, and which lists follow.
@@ -40,7 +40,7 @@ const (
 	contentBits = phaseBits | hasBacklog | hasDone | hasFailed
 )
 
-// AppendBinary appends s to b (encoding.BinaryAppender) and never fails. The encoding is
+// Append appends s to b. The encoding is
 //
 //	format   1 byte: 2 for a lease that was released, otherwise 1
 //	content  1 byte: the phase (0 blank, 1 leased, 2 processed, 3 failed), +4 backlog, +8 processed, +16 failed
@@ -49,7 +49,7 @@ const (
 //	done     processed, then failed, if any: how many, the least (signed), then each as its distance to the one before
 //
 // with numbers as varints of encoding/binary, in as few bytes as they need; a signed one is zigzag encoded.
-func (s *State) AppendBinary(b []byte) ([]byte, error) {
+func (s *State) Append(b []byte) []byte {
 	content := byte(s.phase)
 	if s.backlog.len() > 0 {
 		content |= hasBacklog
@@ -74,7 +74,7 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	b = append(b, format, content)
 	if s.phase != blank {
 		b = binary.AppendVarint(b, s.offset)
-		b = binary.AppendUvarint(b, uint64(s.token))
+		b = binary.AppendUvarint(b, s.token)
 	}
 	if s.phase == leased {
 		b = binary.AppendVarint(b, s.acquiredAt)
@@ -89,7 +89,7 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 			before = offset
 		}
 	}
-	return appendOffsets(appendOffsets(b, done), given), nil
+	return appendOffsets(appendOffsets(b, done), given)
 }
 
 func appendOffsets(b []byte, set offsets) []byte {
@@ -104,11 +104,11 @@ func appendOffsets(b []byte, set offsets) []byte {
 	return b
 }
 
-// UnmarshalBinary replaces s by the state encoded in data (encoding.BinaryUnmarshaler); data is not kept. Bytes that
-// AppendBinary cannot have written are rejected, including those that only break an invariant (L2), and leave s as it
+// Decode replaces s by the state encoded in data; data is not kept. Bytes that
+// Append cannot have written are rejected, including those that only break an invariant (L2), and leave s as it
 // was. It allocates in proportion to len(data), whatever lengths data claims. It does not detect all damage: store a
 // checksum with the bytes. Error: *DecodeError.
-func (s *State) UnmarshalBinary(data []byte) error {
+func (s *State) Decode(data []byte) error {
 	switch {
 	case len(data) == 0:
 		return &DecodeError{Format: -1, Reason: "no bytes"}
@@ -122,7 +122,7 @@ func (s *State) UnmarshalBinary(data []byte) error {
 	c := State{phase: phase(content & phaseBits), released: data[0] == releasedFormat}
 	d.check(!c.released || c.phase == leased, "released, and not leased")
 	if c.phase != blank {
-		c.offset, c.token = d.signed(), Token(d.unsigned())
+		c.offset, c.token = d.signed(), d.unsigned()
 		d.check(c.token != 0, "token 0")
 	}
 	if c.phase == leased {

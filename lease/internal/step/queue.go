@@ -1,6 +1,6 @@
-package lease
+// The backlog: a ring in order of arrival that finds duplicates in constant expected time.
 
-// This file is the backlog: a ring in order of arrival that finds duplicates in constant expected time.
+package step
 
 import "math/rand/v2"
 
