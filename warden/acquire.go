@@ -16,7 +16,7 @@ import (
 type Permit struct {
 	permit limiter.Permit
 	span   monitor.Span
-	mark   *mark // nil: the task has no context
+	task   *taskContext // nil: the task has no context
 }
 
 // Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It
@@ -29,8 +29,8 @@ func (p Permit) Release() bool {
 	return true
 }
 
-// Abandon is Release for a task that its deadline or its client ended before it was done: its execution time is less than the work
-// takes, and the work may go on where nobody sees it. The monitor only counts it.
+// Abandon is Release for a task that its deadline or its client ended before it was done: its execution time is less than the
+// work takes, and the work may go on where nobody sees it. The monitor only counts it.
 func (p Permit) Abandon() bool {
 	if !p.release() {
 		return false
@@ -53,27 +53,23 @@ func (p Permit) release() bool {
 	if !p.permit.Release() {
 		return false
 	}
-	if p.mark != nil {
-		p.mark.ended.Store(true)
+	if p.task != nil {
+		p.task.ended.Store(true)
 	}
 	return true
 }
 
-// Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is
-// released.
-func (p Permit) Explain() decision.Explanation { return p.permit.Explain() }
-
-// Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release().
-// The returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A
-// task of priority [Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
+// Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release(). The
+// returned context derives from ctx, carries the task's priority and ID, and marks the slot as held until the release. A task of
+// priority [decision.Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
 // [WithRequestID].
 //
-// The error is a [*Rejection]; a [*ReentryError], immediately, if ctx already belongs to work that holds a slot of w and so
-// could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
-// blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it
-// first, which costs a few microseconds and a few allocations.
+// The error is a [*Rejection]; a [*decision.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and
+// so could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
+// blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it first,
+// which costs a few microseconds and a few allocations.
 func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, error) {
-	if err := w.watch(); err != nil {
+	if err := w.sampleIfOverdue(); err != nil {
 		return ctx, Permit{}, err
 	}
 	if ctx == nil {
@@ -81,9 +77,9 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	}
 	if w.Holds(ctx) {
 		w.reentries.Add(1)
-		return ctx, Permit{}, &ReentryError{Limiter: w.name}
+		return ctx, Permit{}, &decision.ReentryError{Limiter: w.name}
 	}
-	if t.Priority == Normal {
+	if t.Priority == decision.Normal {
 		t.Priority = PriorityFrom(ctx)
 	}
 	if t.ID == "" {
@@ -93,14 +89,14 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	if err != nil {
 		return ctx, Permit{}, err
 	}
-	m := &mark{Context: ctx, warden: w, id: t.ID, priority: t.Priority}
+	m := &taskContext{Context: ctx, warden: w, id: t.ID, priority: t.Priority}
 	return m, Permit{p, w.recorder.Start(t.Name), m}, nil
 }
 
 // TryAcquire is Acquire for a task that may not wait. It has no context, so the task keeps its own priority, and reentry is
 // not detected.
 func (w *Warden) TryAcquire(t Task) (Permit, error) {
-	if err := w.watch(); err != nil {
+	if err := w.sampleIfOverdue(); err != nil {
 		return Permit{}, err
 	}
 	p, err := w.limiter.TryAcquire(t)
@@ -112,8 +108,8 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 
 // Do acquires a slot, runs fn with the context of [Warden.Acquire], and releases the slot when fn returns, panics or calls
 // runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
-// [*InvalidError] if fn is nil. If fn fails after ctx has ended, the task is abandoned ([Permit.Abandon]). Do blocks and allocates as
-// Acquire does.
+// [*InvalidError] if fn is nil. If fn fails after ctx has ended, the task is abandoned ([Permit.Abandon]). Do blocks and
+// allocates as Acquire does.
 //
 // Goroutines that fn starts with its context share fn's slot while fn runs, and are denied a second one. Work that outlives
 // fn, or needs a slot of its own, needs a context that does not derive from fn's.
@@ -136,4 +132,4 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 
 // SampleIfDue takes a sample if one is overdue, as Acquire does first. Call it for requests that follow this warden's decisions
 // without acquiring its slots: those in compartments that receive its decisions (Config.ApplyTo).
-func (w *Warden) SampleIfDue() { _ = w.watch() }
+func (w *Warden) SampleIfDue() { _ = w.sampleIfOverdue() }

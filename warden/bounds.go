@@ -12,7 +12,8 @@ import (
 
 // Bounds are what operators change in a running warden, see [Warden.Adjust].
 type Bounds struct {
-	// Min and Max bound the concurrency limit, in tasks: control.Config. Both are 0 with a controller that has no bounds to change.
+	// Min and Max bound the concurrency limit, in tasks: control.Config. Both are 0 with a controller that has no bounds to
+	// change.
 	Min, Max int
 	// MaxQueue is the maximum number of waiting tasks, 1 or more: limiter.Config.
 	MaxQueue int
@@ -27,26 +28,24 @@ type bounded interface {
 	SetBounds(low, high int) error
 }
 
-// longestBy is how many bytes name somebody.
-const longestBy = 128
+// maxByLen bounds the name of an operator, in bytes.
+const maxByLen = 128
+
+// inForce are the bounds in force, and the last change of them. It is never modified.
+type inForce struct {
+	Bounds
+	by string
+	at time.Time
+}
 
 // Bounds returns the bounds in force, and who made the last change of them, and when: "" and the zero time before the first. It
-// blocks neither for a sample nor for an Adjust in progress.
+// never blocks, and costs an atomic load.
 func (w *Warden) Bounds() (b Bounds, by string, at time.Time) {
 	if !w.made() {
 		return Bounds{}, "", time.Time{}
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
-	return w.bounds, w.adjustedBy, w.adjustedAt
-}
-
-// Timeout returns Bounds.Timeout, for middleware; 0 for a nil Warden. It costs an atomic load.
-func (w *Warden) Timeout() time.Duration {
-	if w == nil {
-		return 0
-	}
-	return time.Duration(w.timeout.Load())
+	in := w.bounds.Load()
+	return in.Bounds, in.by, in.at
 }
 
 // Adjust changes the bounds that change leaves different, all of them or none. by says who does it, 1 to 128 bytes of UTF-8, for
@@ -63,7 +62,7 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	switch {
 	case !w.made():
 		return notMade()
-	case by == "" || len(by) > longestBy || !utf8.ValidString(by):
+	case by == "" || len(by) > maxByLen || !utf8.ValidString(by):
 		return invalidField("by", fmt.Sprintf("%.140q", by), "1 to 128 bytes of UTF-8")
 	case change == nil:
 		return invalidField("change", "nil", "a function")
@@ -80,27 +79,26 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 		return invalidField("Bounds.Timeout", after.Timeout, allowed)
 	}
 	if after.Min != before.Min || after.Max != before.Max {
-		if err := w.bound(after); err != nil {
+		if err := w.setBounds(after); err != nil {
 			return err
 		}
 	}
 	if err := w.limiter.SetMaxQueue(after.MaxQueue); err != nil {
 		return err
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
-	w.bounds, w.adjustedBy, w.adjustedAt = after, by, time.Now()
-	w.timeout.Store(int64(after.Timeout))
+	w.bounds.Store(&inForce{after, by, time.Now()})
 	return nil
 }
 
-// bound has the controller keep to Min and Max.
-func (w *Warden) bound(b Bounds) error {
+// setBounds passes Min and Max to the controller.
+func (w *Warden) setBounds(b Bounds) error {
 	c, ok := w.controller.(bounded)
 	if !ok {
-		return invalidField("Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds")
+		return invalidField(
+			"Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds",
+		)
 	}
-	if sized, ok := w.also.(interface{ Total() int }); ok && b.Max < sized.Total() {
+	if sized, ok := w.target.(interface{ Total() int }); ok && b.Max < sized.Total() {
 		return invalidField("Bounds.Max", b.Max, fmt.Sprintf("the target's total (%d) or more", sized.Total()))
 	}
 	return c.SetBounds(b.Min, b.Max)

@@ -26,7 +26,9 @@ func TestAdjustReachesItByAttrition(t *testing.T) {
 			var all sync.WaitGroup
 			for range 40 {
 				all.Go(func() {
-					_, err := Do(ctx, w, Task{}, func(ctx context.Context) (int, error) { time.Sleep(time.Second); return 0, ctx.Err() })
+					_, err := Do(
+						ctx, w, Task{}, func(ctx context.Context) (int, error) { time.Sleep(time.Second); return 0, ctx.Err() },
+					)
 					if err != nil {
 						t.Errorf("C18: %v", err)
 					}
@@ -41,7 +43,10 @@ func TestAdjustReachesItByAttrition(t *testing.T) {
 			}
 			time.Sleep(500 * time.Millisecond)
 			if s := w.Limiter().Stats(); s.Running != 8 || s.Queued != 32 || s.Target > 4 {
-				t.Errorf("C18: %d run and %d wait under a limit of %d, want 8 and 32 as before, under 4", s.Running, s.Queued, s.Target)
+				t.Errorf(
+					"C18: %d run and %d wait under a limit of %d, want 8 and 32 as before, under 4",
+					s.Running, s.Queued, s.Target,
+				)
 			}
 			time.Sleep(time.Second)
 			if s := w.Limiter().Stats(); s.Running > 4 || s.Running == 0 {
@@ -72,13 +77,13 @@ func TestAdjustIsSerialized(t *testing.T) {
 			if err := w.Adjust(fmt.Sprint("operator ", i), change); err != nil {
 				t.Error(err)
 			}
-			if b, by, _ := w.Bounds(); b.MaxQueue-DefaultQueue != b.Max-1<<16 || !strings.HasPrefix(by, "operator ") {
+			if b, by, _ := w.Bounds(); b.MaxQueue-defaultQueue != b.Max-1<<16 || !strings.HasPrefix(by, "operator ") {
 				t.Errorf("half of a change: %+v by %q", b, by)
 			}
 		})
 	}
 	all.Wait()
-	if b, _, _ := w.Bounds(); b.MaxQueue != DefaultQueue+50 {
+	if b, _, _ := w.Bounds(); b.MaxQueue != defaultQueue+50 {
 		t.Errorf("%+v", b)
 	}
 }

@@ -1,5 +1,5 @@
-// The compartments of a set under a warden: one that becomes slow is lowered alone, and never the total (B14); what slows all of them
-// lowers all.
+// The compartments of a set under a warden: one that becomes slow is lowered alone, and never the total (B14); what slows all of
+// them lowers all.
 
 package warden
 
@@ -48,7 +48,9 @@ type shop struct {
 }
 
 func newShop() *shop {
-	s := &shop{departments: []*department{{name: "checkout", slots: 50}, {name: "browse", slots: 30}, {name: "analytics", slots: 15}, {name: "admin", slots: 5}}}
+	s := &shop{departments: []*department{
+		{name: "checkout", slots: 50}, {name: "browse", slots: 30}, {name: "analytics", slots: 15}, {name: "admin", slots: 5},
+	}}
 	for _, d := range s.departments {
 		d.load, d.takes = 0.5, 50*time.Millisecond
 	}
@@ -168,8 +170,8 @@ func (s *shop) String() string {
 	return strings.Join(all, "; ")
 }
 
-// One compartment becomes slower, hangs, or waits for connections that only it uses: whichever it is, and whoever its customers are, the
-// total stays, and nobody else is rejected who lends nothing.
+// One compartment becomes slower, hangs, or waits for connections that only it uses: whichever it is, and whoever its customers
+// are, the total stays, and nobody else is rejected who lends nothing.
 func TestPropertyASlowCompartmentIsLoweredAlone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(label string, of ...int) int { return rapid.SampledFrom(of).Draw(rt, label) }
@@ -186,7 +188,9 @@ func TestPropertyASlowCompartmentIsLoweredAlone(t *testing.T) {
 			all := s.connections(slow)
 			return monitor.PoolStats{InUse: len(all), Max: cap(all)}
 		}}
-		what := rapid.SampledFrom([]string{"3 times slower", "10 times slower", "100 times slower", "hangs", "a connection"}).Draw(rt, "what happens")
+		what := rapid.SampledFrom([]string{
+			"3 times slower", "10 times slower", "100 times slower", "hangs", "a connection",
+		}).Draw(rt, "what happens")
 		synctest.Test(t, func(t *testing.T) {
 			s.open(t, Config{Pools: []monitor.Pool{pool}}, func(serve func(time.Duration)) {
 				s.connect(slow, 100)
@@ -212,8 +216,8 @@ func TestPropertyASlowCompartmentIsLoweredAlone(t *testing.T) {
 	})
 }
 
-// What all compartments wait for lowers them all, so that no more run than can be served, and as much is answered as there are connections
-// for. Whether the total falls or the compartments one by one, is chance.
+// What all compartments wait for lowers them all, so that no more run than can be served, and as much is answered as there are
+// connections for. Whether the total falls or the compartments one by one, is chance.
 func TestWhatAllCompartmentsShareLowersAll(t *testing.T) {
 	for _, lend := range []bool{false, true} {
 		for _, room := range []int{15, 30} {
@@ -264,7 +268,8 @@ func TestAPoolOfOneCompartment(t *testing.T) {
 					d.load = 2
 					serve(20 * time.Second)
 					var why *Rejection
-					named := errors.As(d.why, &why) && strings.Contains(fmt.Sprint(why.Decision.Reasons), "reports-db: 6 of 6 in use")
+					named := errors.As(d.why, &why) &&
+						strings.Contains(fmt.Sprint(why.Decision.Reasons), "reports-db: 6 of 6 in use")
 					switch limit := s.set.Compartment("analytics").Snapshot().EffectiveMax; {
 					case part == "" && s.total < 100: // docs/control.md says so
 					case part == "" || s.total < 100 || limit < 7 || limit > 8 || !named:
@@ -294,13 +299,15 @@ func TestASlowCompartmentIsTriedAndLetGo(t *testing.T) {
 
 // New asks a set for its executions; one whose sampler is replaced leaves that to its owner.
 func TestNewFeedsFromASet(t *testing.T) {
-	for _, sampler := range []Sampler{nil, must(monitor.New(monitor.Config{}))(t)} {
-		set := must(bulkhead.New(bulkhead.Config{Total: 3, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 3}}}))(t)
-		w := mustNew(t, Config{ApplyTo: set, Sampler: sampler})
+	for _, s := range []sampler{nil, must(monitor.New())(t)} {
+		set := must(
+			bulkhead.New(bulkhead.Config{Total: 3, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 3}}}),
+		)(t)
+		w := mustNew(t, Config{ApplyTo: set, Sampler: s})
 		_ = must(bulkhead.Do(t.Context(), set.Compartment("a"), func(context.Context) (int, error) { return 0, nil }))(t)
-		w.turn(false)
+		w.turnLocked(false)
 		now, parts := w.Latest().Sample, 0
-		if sampler == nil {
+		if s == nil {
 			parts = 1
 		}
 		if len(now.Parts) != parts || now.Service.Count != uint64(parts) {

@@ -14,60 +14,44 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Aliases of package limiter, so that most programs import this package alone.
+// Aliases of package decision, so that most programs import this package alone.
 type (
 	// Task describes one execution to be admitted: decision.Task.
 	Task = decision.Task
-	// Priority orders tasks, higher first: decision.Priority.
-	Priority = decision.Priority
 	// Rejection is the error of a task that was not started: decision.Rejection.
 	Rejection = decision.Rejection //nolint:errname // the name that the limiter gives it
-	// ReentryError rejects a second slot for work that already holds one: decision.ReentryError.
-	ReentryError = decision.ReentryError
-)
-
-// Common priorities, from package limiter.
-const (
-	Background = decision.Background
-	Normal     = decision.Normal
-	High       = decision.High
-	Critical   = decision.Critical
 )
 
 var (
 	// ErrRejected matches every [*Rejection] with errors.Is.
 	ErrRejected = decision.ErrRejected
-	// ErrReentry matches every [*ReentryError] with errors.Is.
+	// ErrReentry matches, with errors.Is, the error of a second slot for work that already holds one: a [*decision.ReentryError].
 	ErrReentry = decision.ErrReentry
 )
 
-// Sampler takes measurements; [monitor.Sampler] implements it. The warden never calls it concurrently.
-type Sampler interface {
-	Sample() monitor.Sample
-}
+// The parts that a Config may replace.
+type (
+	sampler    interface{ Sample() monitor.Sample }
+	controller interface {
+		Step(monitor.Sample) decision.ControlDecision
+	}
+	target interface {
+		Apply(decision.ControlDecision)
+	}
+)
 
-// Controller turns a sample into a decision; [control.Controller] implements it. The warden never calls it concurrently.
-type Controller interface {
-	Step(monitor.Sample) decision.ControlDecision
-}
-
-// Target carries out decisions: a [limiter.Limiter], a bulkhead.Set, or anything else with Apply. The warden never calls it
+// Config describes a warden. The zero value is suitable for production. Sampler, Controller and ApplyTo are never called
 // concurrently.
-type Target interface {
-	Apply(decision.ControlDecision)
-}
-
-// Config describes a warden. The zero value is suitable for production.
 type Config struct {
-	// Limiter configures the limiter. A MaxQueue of 0 means DefaultQueue here, since deadlines and load shedding keep the
-	// queue wait short; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
+	// Limiter configures the limiter. A MaxQueue of 0 means 1024 tasks here, which bounds memory, since deadlines and load
+	// shedding bound the queue wait; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
 	Limiter limiter.Config
 	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s; the
 	// decision in force before the first sample is valid for as long, with any Controller.
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 3200 bytes each, and 2100
+	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 2200 bytes each, and 600
 	// more for each compartment of ApplyTo; 0: 600, which is a minute at the default interval.
 	History int
 
@@ -77,26 +61,27 @@ type Config struct {
 	Pools []monitor.Pool
 
 	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.
-	Sampler Sampler
+	Sampler interface{ Sample() monitor.Sample }
 	// Controller replaces this module's controller; nil: [control.New]. If its decision numbers restart, the warden continues
 	// its own numbering.
-	Controller Controller
+	Controller interface {
+		Step(s monitor.Sample) decision.ControlDecision
+	}
 	// ApplyTo receives every decision after the limiter: usually a bulkhead.Set; nil: none. If it has a method Total() int, as
 	// a Set has, that is the least that Control.Initial and Control.Max may be, and Initial is at least that by default: so a
 	// target on an idle machine keeps what it has alone. A later growth of the target is not seen. If it has a method
 	// Feed(*monitor.Recorder), as a Set has, and Sampler is nil, New calls it, so that the target's own executions are measured.
-	ApplyTo Target
+	ApplyTo interface {
+		Apply(d decision.ControlDecision)
+	}
 }
-
-// DefaultQueue is the queue capacity, in tasks, if Config sets none. It bounds memory; deadlines and load shedding bound the
-// queue wait.
-const DefaultQueue = 1024
 
 const (
 	defaultInterval  = 100 * time.Millisecond
 	shortestInterval = 10 * time.Millisecond
 	longestInterval  = 10 * time.Second
 	defaultHistory   = 600
+	defaultQueue     = 1024
 	longestHistory   = 100_000
 )
 
@@ -136,21 +121,26 @@ func New(cfg Config) (*Warden, error) {
 		}
 	}
 	if cfg.Sampler != nil && len(cfg.Pools) > 0 {
-		return nil, invalidField("Config.Pools", fmt.Sprintf("%d pools beside Config.Sampler", len(cfg.Pools)), "none: a sampler of your own reads the pools itself")
+		return nil, invalidField(
+			"Config.Pools",
+			fmt.Sprintf("%d pools beside Config.Sampler", len(cfg.Pools)), "none: a sampler of your own reads the pools itself",
+		)
 	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody
-	} else if err := fit(&cfg.Control, cfg.ApplyTo); err != nil {
+	} else if err := fitTarget(&cfg.Control, cfg.ApplyTo); err != nil {
 		return nil, err
 	}
 	if cfg.Control.ValidFor == 0 {
 		cfg.Control.ValidFor = max(time.Second, 4*cfg.Interval) // a decision must outlive some late samples
 	}
 	if cfg.Limiter.MaxQueue == 0 {
-		cfg.Limiter.MaxQueue = DefaultQueue
+		cfg.Limiter.MaxQueue = defaultQueue
 	}
 	if cfg.Limiter.MaxQueue < 0 { // the limiter's own text says that 0 is no queue
-		return nil, invalidField("Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", DefaultQueue))
+		return nil, invalidField(
+			"Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", defaultQueue),
+		)
 	}
 	cfg.Limiter.Name = cmp.Or(cfg.Limiter.Name, "warden")
 	if cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
@@ -160,21 +150,26 @@ func New(cfg Config) (*Warden, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Warden{limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, also: cfg.ApplyTo, sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History}}
+	w := &Warden{
+		limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, target: cfg.ApplyTo,
+		sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History},
+	}
 	if w.controller == nil {
 		if w.controller, err = control.New(cfg.Control); err != nil {
 			return nil, err
 		}
 	}
-	w.bounds.MaxQueue = cfg.Limiter.MaxQueue
+	in := &inForce{Bounds: Bounds{MaxQueue: cfg.Limiter.MaxQueue}}
 	if c, ok := w.controller.(bounded); ok {
-		w.bounds.Min, w.bounds.Max = c.Bounds()
+		in.Min, in.Max = c.Bounds()
 	}
+	w.bounds.Store(in)
 	if w.sampler == nil {
-		w.recorder = monitor.NewRecorder()
-		if w.sampler, err = monitor.New(monitor.Config{Recorder: w.recorder, Pools: cfg.Pools}); err != nil {
+		own, err := monitor.New(cfg.Pools...)
+		if err != nil {
 			return nil, err
 		}
+		w.sampler, w.recorder = own, own.Recorder()
 		if fed, ok := cfg.ApplyTo.(interface{ Feed(*monitor.Recorder) }); ok {
 			fed.Feed(w.recorder)
 		}
@@ -182,10 +177,10 @@ func New(cfg Config) (*Warden, error) {
 	return w, nil
 }
 
-// fit makes the controller c begin with what the target runs alone. A target reports no executions, and without them the limit
+// fitTarget lets the controller begin with the total of the target. A target reports no executions, and without them the limit
 // does not grow beyond Initial.
-func fit(c *control.Config, target Target) error {
-	sized, ok := target.(interface{ Total() int })
+func fitTarget(c *control.Config, to target) error {
+	sized, ok := to.(interface{ Total() int })
 	if !ok {
 		return nil
 	}

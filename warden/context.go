@@ -6,20 +6,21 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
 // WithPriority returns a context with a priority. A task under it that leaves its priority Normal has this one, and so do the
-// requests that it sends through a transport or interceptor of this project. [Normal] removes an earlier priority.
+// requests that it sends through a transport or interceptor of this project. [decision.Normal] removes an earlier priority.
 // WithPriority allocates the context.
-func WithPriority(ctx context.Context, p Priority) context.Context {
+func WithPriority(ctx context.Context, p decision.Priority) context.Context {
 	return context.WithValue(ctx, priorityKey{}, p)
 }
 
 // PriorityFrom returns the priority of ctx: the one set by [WithPriority] or that of the running task, whichever is
-// innermost; [Normal] if there is none. It allocates nothing.
-func PriorityFrom(ctx context.Context) Priority {
-	p, _ := ctx.Value(priorityKey{}).(Priority)
+// innermost; [decision.Normal] if there is none. It allocates nothing.
+func PriorityFrom(ctx context.Context) decision.Priority {
+	p, _ := ctx.Value(priorityKey{}).(decision.Priority)
 	return p
 }
 
@@ -34,21 +35,21 @@ func WithRequestID(ctx context.Context, id string) context.Context { return requ
 // running task, whichever is innermost; "" if there is none. It allocates nothing.
 func RequestIDFrom(ctx context.Context) string { return requestid.From(ctx) }
 
-// mark is the context of a running task, and the only allocation of a task. It may outlive the task.
-type mark struct {
+// taskContext is the context of a running task, and the only allocation of a task. It may outlive the task.
+type taskContext struct {
 	context.Context // the caller's
 	warden          *Warden
 	id              string // of the request
-	priority        Priority
+	priority        decision.Priority
 	ended           atomic.Bool // the slot was released
 }
 
-type markKey struct{}
+type taskKey struct{}
 
 // Value returns the mark itself, or its task's priority or request ID.
-func (m *mark) Value(key any) any {
+func (m *taskContext) Value(key any) any {
 	switch key.(type) {
-	case markKey:
+	case taskKey:
 		return m
 	case priorityKey:
 		return m.priority
@@ -59,11 +60,11 @@ func (m *mark) Value(key any) any {
 }
 
 // AfterFunc is found by package context: a derived context then uses the caller's own AfterFunc instead of a goroutine.
-func (m *mark) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(m.Context, f) }
+func (m *taskContext) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(m.Context, f) }
 
 // innermost returns the mark of the innermost task of ctx, nil if there is none.
-func innermost(ctx context.Context) *mark {
-	m, _ := ctx.Value(markKey{}).(*mark)
+func innermost(ctx context.Context) *taskContext {
+	m, _ := ctx.Value(taskKey{}).(*taskContext)
 	return m
 }
 

@@ -27,7 +27,9 @@ func (single) Step(s monitor.Sample) decision.ControlDecision {
 
 func newSingle(t testing.TB, name string) *Warden {
 	t.Helper()
-	return must(New(Config{Controller: single{}, Limiter: limiter.Config{Name: name, Initial: single{}.Step(monitor.Sample{})}}))(t)
+	return must(
+		New(Config{Controller: single{}, Limiter: limiter.Config{Name: name, Initial: single{}.Step(monitor.Sample{})}}),
+	)(t)
 }
 
 // nest asks one warden after the other, each from inside the one before.
@@ -54,8 +56,9 @@ func TestPropertyReentryIsRejected(t *testing.T) {
 			path = append(path, all[i])
 		}
 		err := nest(t.Context(), path)
-		var reentry *ReentryError
-		if errors.As(err, &reentry) != (twice != "") || twice != "" && (reentry.Limiter != twice || !errors.Is(err, ErrReentry) || errors.Is(err, ErrRejected)) {
+		var reentry *decision.ReentryError
+		if errors.As(err, &reentry) != (twice != "") || twice != "" && (reentry.Limiter != twice || !errors.Is(err, ErrReentry) ||
+			errors.Is(err, ErrRejected)) {
 			rt.Fatalf("%v, want re-entry of %q", err, twice)
 		}
 		for _, w := range all {
@@ -112,20 +115,22 @@ func TestTheMarkEndsWithTheSlot(t *testing.T) {
 // A task that says nothing matters as much as what it is part of.
 func TestPriorityOfTheContext(t *testing.T) {
 	w, other := newSingle(t, "w"), newSingle(t, "other")
-	asked := func(ctx context.Context, w *Warden, p Priority) (task, inside Priority) {
+	asked := func(ctx context.Context, w *Warden, p decision.Priority) (task, inside decision.Priority) {
 		ctx, permit, err := w.Acquire(ctx, Task{Priority: p})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer permit.Release()
-		return permit.Explain().Task.Priority, PriorityFrom(ctx)
+		return permit.permit.Explain().Task.Priority, PriorityFrom(ctx)
 	}
-	if p := PriorityFrom(t.Context()); p != Normal {
+	if p := PriorityFrom(t.Context()); p != decision.Normal {
 		t.Errorf("nothing was said: %v", p)
 	}
-	for _, c := range []struct{ said, task, want Priority }{
-		{Normal, Normal, Normal}, {Critical, Normal, Critical}, {Background, Normal, Background}, {-128, Normal, -128},
-		{Critical, Background, Background}, {Background, Critical, Critical}, {Critical, 1, 1},
+	for _, c := range []struct{ said, task, want decision.Priority }{
+		{decision.Normal, decision.Normal, decision.Normal}, {decision.Critical, decision.Normal, decision.Critical},
+		{decision.Background, decision.Normal, decision.Background}, {-128, decision.Normal, -128},
+		{decision.Critical, decision.Background, decision.Background},
+		{decision.Background, decision.Critical, decision.Critical}, {decision.Critical, 1, 1},
 	} {
 		ctx := WithPriority(t.Context(), c.said)
 		if task, inside := asked(ctx, w, c.task); task != c.want || inside != c.want {
@@ -135,10 +140,10 @@ func TestPriorityOfTheContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if task, _ := asked(outer, other, Normal); task != c.want {
+		if task, _ := asked(outer, other, decision.Normal); task != c.want {
 			t.Errorf("one further inside: %v, want %v", task, c.want)
 		}
-		if task, _ := asked(WithPriority(outer, Normal), other, Normal); task != Normal {
+		if task, _ := asked(WithPriority(outer, decision.Normal), other, decision.Normal); task != decision.Normal {
 			t.Errorf("taken back: %v", task)
 		}
 		permit.Release()
@@ -147,7 +152,7 @@ func TestPriorityOfTheContext(t *testing.T) {
 
 func TestReentryErrorInALog(t *testing.T) {
 	var text strings.Builder
-	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "why", &ReentryError{Limiter: "api"})
+	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "why", &decision.ReentryError{Limiter: "api"})
 	if !strings.Contains(text.String(), "why.limiter=api why.reason=reentry") {
 		t.Error(text.String())
 	}

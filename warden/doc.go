@@ -8,7 +8,31 @@
 // people only.
 //
 // A [Warden] runs the three layers: every 100 ms it takes a sample, lets the controller decide, and applies the decision.
-// [Do] runs a function under that limit.
+// [Do] runs a function under that limit:
+//
+//	w, err := warden.New(warden.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	go w.Run(ctx)
+//	…
+//	result, err := warden.Do(ctx, w, warden.Task{Name: "search", Priority: decision.High}, search)
+//	if errors.Is(err, warden.ErrRejected) {
+//		// search was not called: tell the client to come back later
+//	}
+//
+// For HTTP servers and clients there is package wardenhttp, for gRPC wardengrpc; package service puts a whole server together.
+//
+// # Errors and blocking
+//
+// Do and [Warden.Acquire] wait in the queue, by priority, until there is a slot, the deadline of the Task or of the context can no
+// longer be met, or the queue has no room. Then the error is a [*Rejection]: errors.Is matches it with [ErrRejected], and errors.As
+// finds its reason, the decision in force and RetryAfter. [ErrReentry] means that the work already holds a slot of this warden, so
+// that a second one could be waited for forever. Errors of the function are returned as they are.
+//
+// A function that hangs holds its slot until it returns, because running work is never interrupted: give it a context with a
+// deadline, and heed it. The limit makes up for up to 512 executions that run much longer than others of their name; when more of
+// them hold every slot, everything else is rejected.
 //
 // # Sampling
 //

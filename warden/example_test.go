@@ -26,7 +26,7 @@ func ExampleDo() {
 	defer cancel()
 	go w.Run(ctx)
 
-	v, err := warden.Do(ctx, w, warden.Task{Name: "greet", Priority: warden.High}, func(context.Context) (string, error) {
+	v, err := warden.Do(ctx, w, warden.Task{Name: "greet", Priority: decision.High}, func(context.Context) (string, error) {
 		return "hello", nil
 	})
 	fmt.Println(v, err)
@@ -70,8 +70,8 @@ func ExampleConfig_controller() {
 func ExampleConfig_also() {
 	ruled := make(rulings, 1)
 	set, err := bulkhead.New(bulkhead.Config{Total: 100, Observer: ruled, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "checkout", Guaranteed: 60, Max: 80, MaxQueue: 100, Criticality: warden.Critical},
-		{Name: "reports", Guaranteed: 20, Max: 40, MaxQueue: 10, Criticality: warden.Background},
+		{Name: "checkout", Guaranteed: 60, Max: 80, MaxQueue: 100, Criticality: decision.Critical},
+		{Name: "reports", Guaranteed: 20, Max: 40, MaxQueue: 10, Criticality: decision.Background},
 	}})
 	if err != nil {
 		panic(err)

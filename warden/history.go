@@ -3,7 +3,6 @@
 package warden
 
 import (
-	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -15,14 +14,15 @@ type Reading struct {
 	Decision decision.ControlDecision
 	// Limiter holds the counters right after the decision was applied.
 	Limiter limiter.Stats
-	// Pressure is the overload signal of [control.Controller], 0 to 1; not OK if a custom controller has no Pressure method.
+	// Pressure is the overload signal of [control.Controller.Pressure], 0 to 1, and Levels are the signals behind it, 0 to 1, by
+	// name. They are for display only. If a custom controller has no such method, Pressure is not OK, and Levels is nil.
 	Pressure monitor.Reading
+	Levels   map[string]float64
 }
 
 // gauge is the optional part of a controller, for display only.
 type gauge interface {
-	Pressure() float64
-	Levels(monitor.Sample) []control.Level
+	Pressure(s monitor.Sample) (pressure float64, levels map[string]float64)
 }
 
 // ring is a ring buffer of readings. It grows up to keep.
@@ -40,17 +40,17 @@ func (r *ring) add(reading Reading) {
 	r.next = (r.next + 1) % r.keep
 }
 
-// remember completes a reading and keeps it, even if Pressure panics, because its decision is in force already. The caller
-// holds mu.
-func (w *Warden) remember(r Reading) {
+// recordLocked completes a reading and keeps it, even if Pressure panics, because its decision is in force already.
+func (w *Warden) recordLocked(r Reading) {
 	defer func() {
-		w.kept.Lock()
-		defer w.kept.Unlock()
+		w.readMu.Lock()
+		defer w.readMu.Unlock()
 		w.last = r
 		w.history.add(r)
 	}()
 	if g, ok := w.controller.(gauge); ok {
-		r.Pressure = monitor.Reading{Value: g.Pressure(), OK: true}
+		p, levels := g.Pressure(r.Sample)
+		r.Pressure, r.Levels = monitor.Reading{Value: p, OK: true}, levels
 	}
 }
 
@@ -60,8 +60,8 @@ func (w *Warden) Latest() Reading {
 	if w == nil {
 		return Reading{}
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
+	w.readMu.Lock()
+	defer w.readMu.Unlock()
 	return w.last
 }
 
@@ -72,8 +72,8 @@ func (w *Warden) History(buf []Reading, since uint64) []Reading {
 	if w == nil {
 		return buf
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
+	w.readMu.Lock()
+	defer w.readMu.Unlock()
 	h := w.history
 	for i := range h.readings {
 		if r := &h.readings[(h.next+i)%len(h.readings)]; r.Decision.Seq > since {
@@ -81,16 +81,4 @@ func (w *Warden) History(buf []Reading, since uint64) []Reading {
 		}
 	}
 	return buf
-}
-
-// Levels returns the controller's level for each signal of a sample; nil if a custom controller has no such method. See
-// [control.Controller.Levels].
-func (w *Warden) Levels(s monitor.Sample) []control.Level {
-	if w == nil {
-		return nil
-	}
-	if g, ok := w.controller.(gauge); ok {
-		return g.Levels(s)
-	}
-	return nil
 }

@@ -62,7 +62,7 @@ func TestHistory(t *testing.T) {
 		}
 		// The turn comes before the task that drives it, so the last reading does not know that one yet.
 		last := all[5]
-		if last.Limiter.Executed != 11 || last.Limiter.Target != 10 || last.Pressure.OK || w.Levels(last.Sample) != nil {
+		if last.Limiter.Executed != 11 || last.Limiter.Target != 10 || last.Pressure.OK || last.Levels != nil {
 			t.Fatalf("the last reading is %+v", last)
 		}
 		if l := w.Latest(); l.Decision.Seq != 12 || l.Limiter != last.Limiter {
@@ -91,19 +91,13 @@ func TestHistoryPressure(t *testing.T) {
 			if !last.Pressure.OK || last.Pressure.Value < 0.99 || last.Pressure.Value > 1 {
 				t.Fatalf("pressure %+v", last.Pressure)
 			}
-			levels := w.Levels(last.Sample)
-			want := map[string]control.Level{
-				"utilization":     {Signal: "utilization", Value: 1, Level: 0.45},
-				"lag_p90_seconds": {Signal: "lag_p90_seconds", Value: 1, Level: 1},
-				"lag_p50_seconds": {Signal: "lag_p50_seconds", Value: 1, Level: 1},
+			want := map[string]float64{"utilization": 0.45, "lag_p90_seconds": 1, "lag_p50_seconds": 1}
+			if len(last.Levels) != len(want) {
+				t.Fatalf("levels %v", last.Levels)
 			}
-			if len(levels) != len(want) {
-				t.Fatalf("levels %+v", levels)
-			}
-			for _, l := range levels {
-				w := want[l.Signal]
-				if l.Signal != w.Signal || l.Value != w.Value || l.Level < w.Level-0.01 || l.Level > w.Level {
-					t.Errorf("level %+v, want %+v", l, w)
+			for signal, level := range last.Levels {
+				if level < want[signal]-0.01 || level > want[signal] {
+					t.Errorf("the level of %s is %v, want %v", signal, level, want[signal])
 				}
 			}
 		}
@@ -156,7 +150,8 @@ func TestGaugePanics(t *testing.T) {
 		w := mustNew(t, Config{Sampler: &samples{{}}, Controller: brokenGauge{new(parts)}})
 		time.Sleep(100 * time.Millisecond)
 		use(t, w)
-		if l, h := w.Latest(), w.History(nil, 0); w.Stats().Panics != 1 || l.Decision.Seq != 1 || l.Limiter.Target != 10 || l.Pressure.OK || len(h) != 1 {
+		if l, h := w.Latest(), w.History(nil, 0); w.Stats().Panics != 1 || l.Decision.Seq != 1 || l.Limiter.Target != 10 ||
+			l.Pressure.OK || len(h) != 1 {
 			t.Errorf("%d panics, the last reading %+v, %d kept", w.Stats().Panics, l, len(h))
 		}
 	})
@@ -164,5 +159,4 @@ func TestGaugePanics(t *testing.T) {
 
 type brokenGauge struct{ *parts }
 
-func (brokenGauge) Pressure() float64                     { panic("broken") }
-func (brokenGauge) Levels(monitor.Sample) []control.Level { return nil }
+func (brokenGauge) Pressure(monitor.Sample) (float64, map[string]float64) { panic("broken") }

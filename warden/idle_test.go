@@ -21,11 +21,12 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// idle runs a warden of an idle machine, which measures what Do runs, for the length of f. It is called in a bubble of virtual time.
+// idle runs a warden of an idle machine, which measures what Do runs, for the length of f. It is called in a bubble of virtual
+// time.
 func idle(t *testing.T, cfg Config, f func(ctx context.Context, w *Warden)) {
 	t.Helper()
-	rec := monitor.NewRecorder()
-	own := must(monitor.New(monitor.Config{Recorder: rec, Pools: cfg.Pools}))(t)
+	own := must(monitor.New(cfg.Pools...))(t)
+	rec := own.Recorder()
 	cfg.Pools, cfg.Sampler = nil, &imagined{Sampler: own, Recorder: rec}
 	w := mustNew(t, cfg)
 	w.recorder = rec
@@ -61,20 +62,25 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 					}
 					var all sync.WaitGroup
 					all.Go(func() {
-						every(20*time.Millisecond, 20*time.Second, func() { _, _ = Do(ctx, w, Task{Name: "long"}, sleep(100*time.Millisecond)) })
+						every(20*time.Millisecond, 20*time.Second, func() {
+							_, _ = Do(ctx, w, Task{Name: "long"}, sleep(100*time.Millisecond))
+						})
 					})
 					time.Sleep(3 * time.Second)
 					var asked, answered atomic.Int64
 					every(time.Second/950, 10*time.Second, func() {
 						asked.Add(1)
-						task := Task{Name: "short", Priority: Critical, Deadline: time.Now().Add(50 * time.Millisecond)}
+						task := Task{Name: "short", Priority: decision.Critical, Deadline: time.Now().Add(50 * time.Millisecond)}
 						if _, err := Do(ctx, w, task, sleep(time.Millisecond)); err == nil {
 							answered.Add(1)
 						}
 					})
 					all.Wait()
 					if s := w.Limiter().Stats(); answered.Load() != asked.Load() || s.WouldReject != 0 {
-						t.Errorf("Q2: %d of %d answered, %d would have been rejected; %v", answered.Load(), asked.Load(), s.WouldReject, w.Latest().Decision)
+						t.Errorf(
+							"Q2: %d of %d answered, %d would have been rejected; %v",
+							answered.Load(), asked.Load(), s.WouldReject, w.Latest().Decision,
+						)
 					}
 				})
 			})
@@ -82,7 +88,8 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 	}
 }
 
-// Holders take every slot and never end. What comes later is answered all the same, on a cold server and after 20 s of other work.
+// Holders take every slot and never end. What comes later is answered all the same, on a cold server and after 20 s of other
+// work.
 func TestWorkThatDoesNotEnd(t *testing.T) {
 	for _, warm := range []time.Duration{0, 20 * time.Second} {
 		for _, holders := range []int{16, 18, 64} {
@@ -124,7 +131,7 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 func TestIdleSetUnderWarden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := must(bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{
-			{Name: "checkout", Guaranteed: 50, Lendable: 10, Max: 60, MaxQueue: 10, Criticality: Critical},
+			{Name: "checkout", Guaranteed: 50, Lendable: 10, Max: 60, MaxQueue: 10, Criticality: decision.Critical},
 			{Name: "browse", Guaranteed: 30}, {Name: "analytics", Guaranteed: 15, Max: 40}, {Name: "admin", Guaranteed: 5},
 		}}))(t)
 		alone := fmt.Sprint(effective(set))
@@ -132,7 +139,11 @@ func TestIdleSetUnderWarden(t *testing.T) {
 			for second := range 10 {
 				if second == 5 { // work that the warden measures changes nothing either
 					every(10*time.Millisecond, 5*time.Second, func() {
-						_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) { time.Sleep(50 * time.Millisecond); return 0, nil })
+						_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) {
+							time.Sleep(50 * time.Millisecond)
+							return 0, nil
+
+						})
 					})
 				}
 				time.Sleep(time.Second)
@@ -155,7 +166,9 @@ func effective(set *bulkhead.Set) (limits []int) {
 }
 
 func TestSetLargerThanControlAllows(t *testing.T) {
-	set := must(bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{{Name: "all", Guaranteed: 100}}}))(t)
+	set := must(
+		bulkhead.New(bulkhead.Config{Total: 100, Compartments: []bulkhead.CompartmentConfig{{Name: "all", Guaranteed: 100}}}),
+	)(t)
 	for field, cfg := range map[string]control.Config{"Initial is 99": {Initial: 99}, "Max is 99": {Max: 99}} {
 		_, err := New(Config{ApplyTo: set, Control: cfg})
 		var invalid *InvalidError

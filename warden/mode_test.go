@@ -49,11 +49,13 @@ func TestAnHourOfDryRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rec := monitor.NewRecorder()
-				own := must(monitor.New(monitor.Config{Recorder: rec}))(t)
+				own := must(monitor.New())(t)
+				rec := own.Recorder()
 				s := &imagined{Sampler: own, Recorder: rec}
 				s.jammed.Store(world.jammed)
-				w := mustNew(t, Config{Limiter: limiter.Config{Mode: decision.DryRun}, Control: control.Config{Max: 1 << 16}, Sampler: s})
+				w := mustNew(
+					t, Config{Limiter: limiter.Config{Mode: decision.DryRun}, Control: control.Config{Max: 1 << 16}, Sampler: s},
+				)
 				ctx, cancel := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				all.Go(func() { _ = w.Run(ctx) })
@@ -75,7 +77,9 @@ func TestAnHourOfDryRun(t *testing.T) {
 				for minute := range 60 {
 					time.Sleep(time.Minute)
 					if target := w.Limiter().Stats().Target; target > world.most || minute > 0 && target < world.least {
-						t.Fatalf("after %d minutes of dry run the target is %d: %v", minute+1, target, w.Latest().Decision.Reasons)
+						t.Fatalf(
+							"after %d minutes of dry run the target is %d: %v", minute+1, target, w.Latest().Decision.Reasons,
+						)
 					}
 				}
 				synctest.Wait() // those that end at this instant have begun again
@@ -83,7 +87,10 @@ func TestAnHourOfDryRun(t *testing.T) {
 				if before.Rejected+before.Canceled != 0 || before.Running != users || (before.WouldReject > 0) != world.jammed {
 					t.Errorf("after an hour: %+v", before.Tally)
 				}
-				t.Logf("after an hour the target is %d, %d of %d would have been rejected", before.Target, before.WouldReject, before.Submitted)
+				t.Logf(
+					"after an hour the target is %d, %d of %d would have been rejected",
+					before.Target, before.WouldReject, before.Submitted,
+				)
 
 				s.jammed.Store(false)
 				noError(t, w.Limiter().SetMode(decision.Enforce))
@@ -91,13 +98,16 @@ func TestAnHourOfDryRun(t *testing.T) {
 				synctest.Wait()
 				after := w.Limiter().Stats()
 				done := int(after.Executed - before.Executed)
-				if after.Target < world.afterwards || after.Target > 3*users || after.Running > max(after.Target, users) || w.Latest().Decision.ShedProbability != 0 {
+				if after.Target < world.afterwards || after.Target > 3*users || after.Running > max(after.Target, users) ||
+					w.Latest().Decision.ShedProbability != 0 {
 					t.Errorf("enforced for five minutes: target %d, %+v", after.Target, after.Tally)
 				}
 				if able := min(users, world.dependency); done < 300*able*8/10 {
 					t.Errorf("%d done in five minutes, of %d possible", done, 300*able)
 				}
-				t.Logf("enforced for five minutes the target is %d, %d were done, %d rejected", after.Target, done, after.Rejected)
+				t.Logf(
+					"enforced for five minutes the target is %d, %d were done, %d rejected", after.Target, done, after.Rejected,
+				)
 				cancel()
 				all.Wait()
 			})

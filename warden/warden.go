@@ -19,29 +19,26 @@ type Warden struct {
 	limiter    *limiter.Limiter
 	name       string            // the limiter's
 	recorder   *monitor.Recorder // nil if the sampler is not ours
-	sampler    Sampler
-	controller Controller
-	also       Target
+	sampler    sampler
+	controller controller
+	target     target
 	interval   time.Duration
 	epoch      time.Time
 
 	running   atomic.Bool
-	ran       atomic.Bool // Run was called once, or the log says that it was not
+	runKnown  atomic.Bool // Run was called once, or the log says that it was not
 	reentries atomic.Uint64
-	sampled   atomic.Int64 // nanoseconds from epoch to the last sample; requests read it
-	timeout   atomic.Int64 // that of bounds, written under kept as well; requests read it
+	sampled   atomic.Int64            // nanoseconds from epoch to the last sample; requests read it
+	bounds    atomic.Pointer[inForce] // written by New and by Adjust; requests read it
 
 	adjusting sync.Mutex // held by Adjust, foreign code included; taken before mu and kept, and not by readers
 
-	mu      sync.Mutex // held for a whole turn (sample, decide, apply), foreign code included: it must not call back
-	kept    sync.Mutex // guards all below, written under mu as well; never held while foreign code runs, so readers need not wait for it
+	mu sync.Mutex // held for a whole turn (sample, decide, apply), foreign code included: it must not call back
+	// guards all below, written under mu as well; never held while foreign code runs, so readers need not wait for it
+	readMu  sync.Mutex
 	stats   Stats
 	last    Reading
 	history ring
-
-	bounds     Bounds
-	adjustedBy string
-	adjustedAt time.Time
 }
 
 // Stats counts a warden's samples and failures.
@@ -53,11 +50,11 @@ type Stats struct {
 	// Panics counts recovered panics of Sampler, Controller and ApplyTo. The previous decision stays in force, until it expires
 	// and its Stale decision replaces it.
 	Panics uint64
-	// Reentries counts calls of Acquire and Do that were rejected with a [*ReentryError].
+	// Reentries counts calls of Acquire and Do that were rejected with a [*decision.ReentryError].
 	Reentries uint64
 }
 
-const forgotten = 10 * time.Second // the age at which a warden that nobody runs is reported
+const runGrace = 10 * time.Second // after which a warden without Run is reported
 
 // Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error, an
 // [*InvalidError], means that ctx is nil or another Run of this warden is active. A warden works without Run, driven by
@@ -74,7 +71,7 @@ func (w *Warden) Run(ctx context.Context) error {
 		return invalidField("Run", "called while another one is active", "one at a time")
 	}
 	defer w.running.Store(false)
-	w.ran.Store(true)
+	w.runKnown.Store(true)
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for {
@@ -83,40 +80,43 @@ func (w *Warden) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			w.mu.Lock()
-			w.turn(false)
+			w.turnLocked(false)
 			w.mu.Unlock()
 		}
 	}
 }
 
-// watch lets a request take an overdue sample. While Run is active, half an interval of grace lets requests help only when
-// the ticker is late. Without an overdue sample the cost is an atomic load and a clock reading. The error is for a nil or
+// sampleIfOverdue lets a request take an overdue sample. While Run is active, half an interval of grace lets requests help only
+// when the ticker is late. Without an overdue sample the cost is an atomic load and a clock reading. The error is for a nil or
 // zero Warden.
-func (w *Warden) watch() error {
+func (w *Warden) sampleIfOverdue() error {
 	if !w.made() {
 		return notMade()
 	}
 	if w.overdue() && w.mu.TryLock() {
-		w.help()
-		w.missRun()
+		w.sampleAndUnlock()
+		w.warnWithoutRun()
 	}
 	return nil
 }
 
-// help takes a sample for a request, unless another one was faster. The caller holds mu, which help unlocks.
-func (w *Warden) help() {
+// sampleAndUnlock takes a sample for a request, unless another one was faster, and unlocks mu.
+func (w *Warden) sampleAndUnlock() {
 	defer w.mu.Unlock()
 	if w.overdue() {
-		w.turn(true)
+		w.turnLocked(true)
 	}
 }
 
-// missRun logs, once, that Run was probably forgotten. No lock is held, because the log's handler is foreign code.
-func (w *Warden) missRun() {
-	if w.ran.Load() || time.Since(w.epoch) < forgotten || w.ran.Swap(true) {
+// warnWithoutRun logs, once, that Run was probably forgotten. No lock is held, because the log's handler is foreign code.
+func (w *Warden) warnWithoutRun() {
+	if w.runKnown.Load() || time.Since(w.epoch) < runGrace || w.runKnown.Swap(true) {
 		return
 	}
-	slog.Warn("stopbank: a warden without Run: call go w.Run(ctx), or its limit recovers only while requests arrive (this is logged once)", "warden", w.name)
+	slog.Warn(
+		"stopbank: a warden without Run: call go w.Run(ctx), or its limit recovers only while requests arrive (this is logged once)",
+		"warden", w.name,
+	)
 }
 
 func (w *Warden) made() bool { return w != nil && w.limiter != nil }
@@ -131,31 +131,31 @@ func (w *Warden) overdue() bool {
 	return time.Since(w.epoch)-time.Duration(w.sampled.Load()) >= due
 }
 
-// turn takes a sample, decides and applies the decision. The caller holds mu. The sample's time is recorded first, so that
-// requests do not retry a part that panics.
-func (w *Warden) turn(byRequest bool) {
+// turnLocked takes a sample, decides and applies the decision. The sample's time is recorded first, so that requests do not retry
+// a part that panics.
+func (w *Warden) turnLocked(byRequest bool) {
 	before := w.sampled.Swap(int64(time.Since(w.epoch)))
-	w.kept.Lock()
+	w.readMu.Lock()
 	w.stats.Samples++
 	if byRequest {
 		w.stats.ByRequests++
 	}
 	w.stats.LargestGap = max(w.stats.LargestGap, time.Duration(w.sampled.Load()-before))
-	w.kept.Unlock()
+	w.readMu.Unlock()
 	defer func() {
 		if recover() != nil {
-			w.kept.Lock()
+			w.readMu.Lock()
 			w.stats.Panics++
-			w.kept.Unlock()
+			w.readMu.Unlock()
 		}
 	}()
 	s := w.sampler.Sample()
 	d := w.controller.Step(s)
 	d.Seq = max(d.Seq, w.last.Decision.Seq+1)
 	w.limiter.Apply(d)
-	w.remember(Reading{Sample: s, Decision: d, Limiter: w.limiter.Stats()})
-	if w.also != nil {
-		w.also.Apply(d)
+	w.recordLocked(Reading{Sample: s, Decision: d, Limiter: w.limiter.Stats()})
+	if w.target != nil {
+		w.target.Apply(d)
 	}
 }
 
@@ -164,8 +164,8 @@ func (w *Warden) Stats() Stats {
 	if w == nil {
 		return Stats{}
 	}
-	w.kept.Lock()
-	defer w.kept.Unlock()
+	w.readMu.Lock()
+	defer w.readMu.Unlock()
 	s := w.stats
 	s.Reentries = w.reentries.Load()
 	return s

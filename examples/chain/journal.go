@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // A journal has a trace for each request of a plan.
@@ -34,7 +35,7 @@ type trace struct {
 type span struct {
 	service  string
 	left     time.Duration // until the deadline; -1: no deadline
-	priority warden.Priority
+	priority decision.Priority
 }
 
 // A rejection is a log line of a service.

@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,7 +104,7 @@ func TestReport(t *testing.T) {
 	}
 	forwarded := trace{
 		arrival: arrival{route: reports}, outcomes: []outcome{rejected}, arrivals: map[string]int{"gateway": 1, "orders": 1},
-		spans:      []span{{"gateway", time.Second, warden.Background}},
+		spans:      []span{{"gateway", time.Second, decision.Background}},
 		rejections: []rejection{{"orders", outcome{reason: "pressure_high", decision: 7}, "rejected"}, {"gateway", rejected, "forwards"}},
 	}
 	good := &journal{traces: append(slices.Repeat([]trace{answered(1)}, 10), forwarded)}

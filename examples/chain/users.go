@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // idHeader has the number of a request. All calls forward it, in both phases, to correlate the logs.
@@ -36,8 +37,8 @@ func (r route) method() string {
 	return [routes]string{http.MethodPost, http.MethodGet, http.MethodGet}[r]
 }
 
-func (r route) priority() warden.Priority {
-	return [routes]warden.Priority{warden.Critical, warden.Normal, warden.Background}[r]
+func (r route) priority() decision.Priority {
+	return [routes]decision.Priority{decision.Critical, decision.Normal, decision.Background}[r]
 }
 
 // task sets the priority of a request at the gateway, which propagates it.
@@ -47,7 +48,7 @@ func task(r *http.Request) warden.Task {
 			return warden.Task{Name: r.URL.Path, Priority: one.priority()}
 		}
 	}
-	return warden.Task{Name: r.URL.Path, Priority: warden.Background}
+	return warden.Task{Name: r.URL.Path, Priority: decision.Background}
 }
 
 // An arrival is one request of the plan.

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -50,7 +52,7 @@ func (s *service) saturate(t *testing.T, name string) (release func()) {
 	t.Helper()
 	var held []warden.Permit
 	for {
-		permit, err := s.warden.TryAcquire(warden.Task{Name: name, Priority: warden.High})
+		permit, err := s.warden.TryAcquire(warden.Task{Name: name, Priority: decision.High})
 		if errors.Is(err, warden.ErrRejected) {
 			break
 		}
@@ -152,8 +154,8 @@ func TestBrowser(t *testing.T) {
 
 	t.Run("alike", func(t *testing.T) { // equal names do not merge, and verdicts are replaced
 		long := strings.Repeat("n", 250)
-		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond, Limiters: []console.Limiter{
-			{Name: "reports", Limiter: mustLimiter(t)}, {Name: "warden", Limiter: mustLimiter(t)}, {Name: "Compartments", Limiter: mustLimiter(t)},
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond, Limiters: map[string]*limiter.Limiter{
+			"reports": mustLimiter(t), "warden": mustLimiter(t), "Compartments": mustLimiter(t),
 		}}, "reports", long+"a", long+"b")
 		base := serve(t, s)
 		p := open(t, chromium, base, 1280, 900, "light", false)
@@ -357,8 +359,15 @@ func TestBrowser(t *testing.T) {
 
 	// Without a free stream the page polls, and shows that it does.
 	t.Run("no stream", func(t *testing.T) {
-		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond, MaxStreams: 1})
+		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
 		base := serve(t, s)
+		for range 15 { // all streams but one
+			stream, err := http.Get(base + "events")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.Body.Close()
+		}
 		first := open(t, chromium, base, 800, 600, "light", false)
 		ctx, cancel := chromedp.NewContext(chromium)
 		defer cancel()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -15,26 +16,17 @@ import (
 )
 
 // deadLetters reads the dead letters for the console.
-func deadLetters(letters deadletter.Store) func(context.Context) (console.DeadLetters, error) {
-	return func(ctx context.Context) (summary console.DeadLetters, err error) {
-		for l, err := range letters.List(ctx, deadletter.Filter{}) {
-			if err != nil {
-				return summary, err
-			}
-			summary.Waiting++
-			if l.Parked {
-				summary.Parked++
-			}
-			if summary.Oldest.IsZero() || l.At.Before(summary.Oldest) {
-				summary.Oldest = l.At
-			}
-			if len(summary.Letters) < 100 {
-				summary.Letters = append(summary.Letters, console.DeadLetter{
+func deadLetters(letters deadletter.Store) func(context.Context) iter.Seq2[console.DeadLetter, error] {
+	return func(ctx context.Context) iter.Seq2[console.DeadLetter, error] {
+		return func(yield func(console.DeadLetter, error) bool) {
+			for l, err := range letters.List(ctx, deadletter.Filter{}) {
+				if !yield(console.DeadLetter{
 					ID: l.ID().String(), Key: l.Record.Domain, At: l.At, Attempts: l.Attempts, Failure: l.Failure, Parked: l.Parked, Note: l.Note,
-				})
+				}, err) {
+					return
+				}
 			}
 		}
-		return summary, nil
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // service has the state of both listeners.
@@ -46,9 +47,9 @@ func newService(cfg console.Config, names ...string) (*service, error) {
 // compartments divides the database connections among the kinds of requests; each additional name gets one.
 func compartments(names []string) []bulkhead.CompartmentConfig {
 	all := []bulkhead.CompartmentConfig{
-		{Name: "checkout", Guaranteed: 4, Lendable: 2, Max: 8, MaxQueue: 20, MaxWait: time.Second, Criticality: warden.Critical},
+		{Name: "checkout", Guaranteed: 4, Lendable: 2, Max: 8, MaxQueue: 20, MaxWait: time.Second, Criticality: decision.Critical},
 		{Name: "products", Guaranteed: 4, Lendable: 2, Max: 8, MaxQueue: 20, MaxWait: 300 * time.Millisecond},
-		{Name: "analytics", Guaranteed: 1, Lendable: 1, Max: 3, MaxQueue: 4, MaxWait: 500 * time.Millisecond, Criticality: warden.Background},
+		{Name: "analytics", Guaranteed: 1, Lendable: 1, Max: 3, MaxQueue: 4, MaxWait: 500 * time.Millisecond, Criticality: decision.Background},
 	}
 	for _, name := range names {
 		all = append(all, bulkhead.CompartmentConfig{Name: name, Guaranteed: 1})
@@ -81,7 +82,7 @@ func (s *service) private() http.Handler {
 // A kind of requests has a priority, a client timeout, a cost and arrival rates.
 type kind struct {
 	name     string
-	priority warden.Priority
+	priority decision.Priority
 	patience time.Duration // client timeout
 	compute  time.Duration // CPU time
 	query    time.Duration // database time
@@ -90,9 +91,9 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{"checkout", warden.Critical, time.Second, time.Millisecond, 25 * time.Millisecond, 40, 60},
-	{"products", warden.Normal, 500 * time.Millisecond, time.Millisecond, 25 * time.Millisecond, 80, 400},
-	{"analytics", warden.Background, 2 * time.Second, 4 * time.Millisecond, 90 * time.Millisecond, 10, 60},
+	{"checkout", decision.Critical, time.Second, time.Millisecond, 25 * time.Millisecond, 40, 60},
+	{"products", decision.Normal, 500 * time.Millisecond, time.Millisecond, 25 * time.Millisecond, 80, 400},
+	{"analytics", decision.Background, 2 * time.Second, 4 * time.Millisecond, 90 * time.Millisecond, 10, 60},
 }
 
 // answer serves a request.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Task derives name and priority from the matched route. ServeMux, chi and echo set Request.Pattern; for gin, Wrap does.
@@ -21,9 +22,9 @@ func Task(r *http.Request) warden.Task {
 	t := warden.Task{Name: r.Method + " " + route}
 	switch route {
 	case "/checkout/{id}", "/checkout/:id":
-		t.Priority = warden.Critical
+		t.Priority = decision.Critical
 	case "/reports":
-		t.Priority = warden.Background
+		t.Priority = decision.Background
 	}
 	return t
 }

@@ -127,8 +127,8 @@ func TestRoutesGiveNameAndPriority(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		got := slices.Clone(p.tasks)
-		if len(got) != 2 || !strings.HasPrefix(got[0].Name, "POST /checkout/") || strings.Contains(got[0].Name, "12345") || got[0].Priority != warden.Critical ||
-			got[1].Name != "GET /reports" || got[1].Priority != warden.Background {
+		if len(got) != 2 || !strings.HasPrefix(got[0].Name, "POST /checkout/") || strings.Contains(got[0].Name, "12345") || got[0].Priority != decision.Critical ||
+			got[1].Name != "GET /reports" || got[1].Priority != decision.Background {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -216,7 +216,7 @@ func TestTasksOfServeMux(t *testing.T) {
 	} {
 		mux.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	want := []warden.Task{{Name: "POST /checkout/{id}", Priority: warden.Critical}, {Name: "GET /reports", Priority: warden.Background}}
+	want := []warden.Task{{Name: "POST /checkout/{id}", Priority: decision.Critical}, {Name: "GET /reports", Priority: decision.Background}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -127,7 +128,7 @@ func run(ctx context.Context, db *database, pools []monitor.Pool, rate float64, 
 	protect, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
 		t := warden.Task{Name: r.URL.Path}
 		if r.URL.Path == "/order" {
-			t.Priority = warden.Critical
+			t.Priority = decision.Critical
 		}
 		return t
 	}})

@@ -161,7 +161,7 @@ func overload(t *testing.T, pools []monitor.Pool, rate float64, request func(ctx
 			defer cancel()
 			var task warden.Task
 			if i%5 == 0 {
-				task.Priority = warden.Critical
+				task.Priority = decision.Critical
 			}
 			_, err := warden.Do(ctx, w, task, func(ctx context.Context) (int, error) { return 0, request(ctx, i) })
 			mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -54,7 +53,7 @@ func (f *fault) inject(ctx context.Context, s *shop, after time.Duration) {
 
 // sampler is the warden's sampler, which can hang.
 type sampler struct {
-	warden.Sampler
+	*monitor.Sampler
 
 	shop *shop
 }

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // A route is one feature of the shop, and one compartment.
@@ -23,17 +23,17 @@ const (
 // about has, for each route, its name, request, importance (in the warden and in the compartments) and query.
 var about = [routes]struct {
 	name, method, path string
-	priority           warden.Priority
+	priority           decision.Priority
 	query              string // returns rows of a name and a number
 }{
-	checkout: {"checkout", http.MethodPost, "/checkout", warden.Critical,
+	checkout: {"checkout", http.MethodPost, "/checkout", decision.Critical,
 		`INSERT INTO orders (product, cents) SELECT id, cents FROM products ORDER BY RANDOM() LIMIT 1 RETURNING 'order', id`},
-	products: {"products", http.MethodGet, "/products", warden.Normal,
+	products: {"products", http.MethodGet, "/products", decision.Normal,
 		`SELECT name, cents FROM products ORDER BY id LIMIT 20`},
-	analytics: {"analytics", http.MethodGet, "/analytics/report", warden.Background,
+	analytics: {"analytics", http.MethodGet, "/analytics/report", decision.Background,
 		`SELECT p.category, SUM(o.cents) FROM (SELECT product, cents FROM orders ORDER BY id DESC LIMIT 100) o
 			JOIN products p ON p.id = o.product GROUP BY p.category`},
-	admin: {"admin", http.MethodGet, "/admin/counts", warden.High,
+	admin: {"admin", http.MethodGet, "/admin/counts", decision.High,
 		`SELECT 'products', COUNT(*) FROM products UNION ALL SELECT 'orders', COUNT(*) FROM orders`},
 }
 

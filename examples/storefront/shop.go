@@ -21,6 +21,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/pool"
@@ -156,7 +157,7 @@ func (s *shop) protect(kind string, next http.Handler, observer limiter.Observer
 	case told:
 		cfg.Pools = []monitor.Pool{pool.SQL("shop-db", s.pools[checkout])}
 	case protected:
-		processor, err := monitor.New(monitor.Config{})
+		processor, err := monitor.New()
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +182,7 @@ func taskOf(req *http.Request) warden.Task {
 			return warden.Task{Name: r.String(), Priority: about[r].priority}
 		}
 	}
-	return warden.Task{Name: "unknown", Priority: warden.Background}
+	return warden.Task{Name: "unknown", Priority: decision.Background}
 }
 
 // deploy changes the query times of later requests.

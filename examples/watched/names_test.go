@@ -33,7 +33,7 @@ import (
 // steady is a controller with a constant decision.
 type steady decision.ControlDecision
 
-// Step implements warden.Controller.
+// Step implements the Controller of a warden.Config.
 func (s steady) Step(monitor.Sample) decision.ControlDecision { return decision.ControlDecision(s) }
 
 // service is a warden and a compartment behind the middleware, with log, console and metrics.
@@ -278,7 +278,7 @@ func (e event) in(t *testing.T, name string) (found []string) {
 	if err := json.Unmarshal(rec.Body.Bytes(), &problem); err != nil {
 		t.Fatalf("%d %s: %v", rec.Code, rec.Body, err)
 	}
-	if header := rec.Header().Get(wardenhttp.RejectedHeader); problem.Reason == name && (header == "" || header == name) {
+	if header := rec.Header().Get("Warden-Rejected"); problem.Reason == name && (header == "" || header == name) {
 		found = append(found, "answer")
 	}
 	if err := s.log.Flush(t.Context()); err != nil {

@@ -83,7 +83,7 @@ func wardenRows() []row {
 	}
 	onLimiter = append(onLimiter, row{layer: "warden", title: "monitor.Sample", goroutines: 1, variants: []variant{ // target 5 µs: a time, in the docs
 		{"monitor.Sample", 0, func() instance {
-			s := must(monitor.New(monitor.Config{Recorder: monitor.NewRecorder()}))
+			s := must(monitor.New())
 			return shared(func() { _ = s.Sample() })
 		}},
 		{"metrics.Read of the two metrics in it", 0, func() instance {

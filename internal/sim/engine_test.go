@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/stopbank/stopbank/warden"
 )
 
 // patient is a world of one kind of request, patient without end.
@@ -143,7 +141,7 @@ func TestOracleIsTheBest(t *testing.T) {
 		tried, err := Compare(w, inBubble(t))
 		must(t, err)
 		best := w.counted(tried.Oracle)
-		if fits := tried.Open.Inside <= warden.DefaultQueue; fits && best.Good < w.counted(tried.Open).Good || best.Good > best.Offered {
+		if fits := tried.Open.Inside <= defaultQueue; fits && best.Good < w.counted(tried.Open).Good || best.Good > best.Offered {
 			t.Errorf("seed %d: %+v, no limit %+v", i, best, w.counted(tried.Open))
 		}
 		for _, target := range w.candidates() {

@@ -5,8 +5,6 @@ package sim
 import (
 	"math"
 	"slices"
-
-	"github.com/stopbank/stopbank/warden"
 )
 
 // replays is how many of a run's rejections are tried again.
@@ -53,7 +51,7 @@ func Compare(w *World, in Runner) (t *Trial, err error) {
 	if t.Failsafe, err = Run(w, in, Failsafe, false); err != nil {
 		return nil, err
 	}
-	fits := t.Open.Inside <= warden.DefaultQueue
+	fits := t.Open.Inside <= defaultQueue
 	if fits {
 		t.Oracle = t.Open
 	}
@@ -172,7 +170,7 @@ func (t *Trial) Judge(r *Result) Verdict {
 		return v
 	}
 	harmed := func(open, here *Tally) bool {
-		return open.Offered > 0 && t.Open.Inside <= warden.DefaultQueue && open.Share() >= 0.995 && here.Share() < 0.99
+		return open.Offered > 0 && t.Open.Inside <= defaultQueue && open.Share() >= 0.995 && here.Share() < 0.99
 	}
 	v.Behind = float64(t.World.counted(t.Failsafe).Good-mine.Good) / good
 	v.Harm, v.Cold = harmed(&t.Open.Later, &r.Later), harmed(&t.Open.Early, &r.Early)

@@ -7,12 +7,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
+
+// defaultQueue is a warden's default of limiter.Config.MaxQueue.
+const defaultQueue = 1024
 
 // Law decides on a sample. The first sample has only a time, and its decision applies from the start.
 type Law interface {
@@ -33,7 +35,7 @@ var Ours = register("ours", ofWarden(func(l Law) Law { return untold{l} }), know
 func ofWarden(hide func(Law) Law) Maker {
 	return func(w *World) (Law, limiter.Config, error) {
 		c, err := control.New(control.Config{Processors: w.Cores})
-		return hide(c), limiter.Config{MaxQueue: warden.DefaultQueue}, err
+		return hide(c), limiter.Config{MaxQueue: defaultQueue}, err
 	}
 }
 
@@ -108,7 +110,7 @@ func (c Constant) Step(monitor.Sample) decision.ControlDecision {
 // Static returns a limiter with a constant concurrency limit that knows the median execution time, of several kinds the shortest.
 func Static(target int) Guard {
 	return Under(strconv.Itoa(target), func(w *World) (Law, limiter.Config, error) {
-		return Constant{Target: target, Expected: w.typical(), Needs: w.needs()}, limiter.Config{MaxQueue: warden.DefaultQueue}, nil
+		return Constant{Target: target, Expected: w.typical(), Needs: w.needs()}, limiter.Config{MaxQueue: defaultQueue}, nil
 	})
 }
 

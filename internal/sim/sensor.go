@@ -3,7 +3,6 @@
 package sim
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -75,16 +74,15 @@ func (s *sensor) long(now time.Duration) (all int) {
 	return all
 }
 
-// needs tells what each kind takes at least, by the rule of monitor's Service.Needs.
-func (s *sensor) needs(out *monitor.Service) {
-	i := 0
+// needs returns what each kind takes at least, by the rule of monitor's Service.Needs.
+func (s *sensor) needs() map[string]time.Duration {
+	out := map[string]time.Duration{}
 	for _, k := range s.kinds {
 		if len(k.took) == 64 {
-			out.Needs[i] = monitor.Need{Name: k.name, Time: slices.Min(k.took)}
-			i++
+			out[k.name] = slices.Min(k.took)
 		}
 	}
-	slices.SortFunc(out.Needs[:i], func(a, b monitor.Need) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }
 
 func (s *sensor) account(now time.Duration) {
@@ -130,7 +128,7 @@ func (s *server) sample() monitor.Sample {
 	}
 	out.Service.Running, out.Service.Long, out.Service.Abandoned = m.running, m.long(now), m.left
 	out.Service.AbandonedTime = m.lost
-	m.needs(&out.Service)
+	out.Service.Needs = m.needs()
 	for i, d := range s.e.deps {
 		if d.places > 0 {
 			out.Pools = append(out.Pools, monitor.PoolReading{
@@ -147,10 +145,7 @@ func (s *server) sample() monitor.Sample {
 	s.account(now)
 	slices.Sort(s.lags)
 	out.Lag = monitor.Lag{
-		P50: quantile(s.lags, 0.5), P90: quantile(s.lags, 0.9), P99: quantile(s.lags, 0.99), Max: quantile(s.lags, 1), Count: uint64(len(s.lags)),
-	}
-	for _, lag := range s.lags {
-		out.Lag.Mean += lag / time.Duration(len(s.lags))
+		P50: quantile(s.lags, 0.5), P90: quantile(s.lags, 0.9), P99: quantile(s.lags, 0.99), Count: uint64(len(s.lags)),
 	}
 	out.Utilization = monitor.Reading{Value: min(s.spent.Seconds()/(elapsed*float64(s.allowed)), 1), OK: true}
 	out.Runnable = monitor.Reading{Value: float64(len(s.ready)) / float64(s.allowed), OK: true}

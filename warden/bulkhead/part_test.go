@@ -60,8 +60,8 @@ func TestCompartmentsFeedARecorder(t *testing.T) {
 		s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{
 			{Name: "a", Guaranteed: 4}, {Name: "b", Guaranteed: 3, Timeout: time.Second}, {Name: "none", Max: 1},
 		}})
-		recorder := monitor.NewRecorder()
-		sampler := must(monitor.New(monitor.Config{Recorder: recorder}))(t)
+		sampler := must(monitor.New())(t)
+		recorder := sampler.Recorder()
 		s.Feed(recorder)
 		run := func(name string, f func(context.Context) (int, error)) {
 			_, _ = Do(t.Context(), s.Compartment(name), f)
@@ -83,12 +83,12 @@ func TestCompartmentsFeedARecorder(t *testing.T) {
 		var got strings.Builder
 		for _, p := range sample.Parts {
 			v := p.Service
-			fmt.Fprintf(&got, "%s of %d: %d ended, %d abandoned, %d discarded, %d run; ", p.Name, p.Limit, v.Count, v.Abandoned, v.Discarded, v.Running)
+			fmt.Fprintf(&got, "%s of %d: %d ended, %d abandoned, %d run; ", p.Name, p.Limit, v.Count, v.Abandoned, v.Running)
 		}
-		if want := "a of 4: 1 ended, 0 abandoned, 1 discarded, 1 run; b of 3: 1 ended, 1 abandoned, 0 discarded, 0 run; none of 1: 0 ended, 0 abandoned, 0 discarded, 0 run; "; got.String() != want {
+		if want := "a of 4: 1 ended, 0 abandoned, 1 run; b of 3: 1 ended, 1 abandoned, 0 run; none of 1: 0 ended, 0 abandoned, 0 run; "; got.String() != want {
 			t.Errorf("B14: %s\nwant %s", got.String(), want)
 		}
-		if v := sample.Service; v.Count != 2 || v.Abandoned != 1 || v.Discarded != 1 || v.Running != 1 || v.P50 == 0 {
+		if v := sample.Service; v.Count != 2 || v.Abandoned != 1 || v.Running != 1 || v.P50 == 0 {
 			t.Errorf("B14: together %+v", v)
 		}
 		plan := s.Plan()

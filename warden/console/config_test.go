@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,48 +18,50 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func TestBadConfig(t *testing.T) {
 	w, l := mustWarden(t, new(script)), mustLimiter(t, 1)
 	for want, cfg := range map[string]Config{
-		"Config is empty":                   {},
-		"Config.Warden is zero":             {Warden: new(warden.Warden)},
-		`Config.Hosts[1] is "a:80"`:         {Warden: w, Hosts: []string{"a", "a:80"}},
-		"Config.Limiters[0].Limiter is nil": {Limiters: []Limiter{{Name: "a"}}},
-		`Config.Limiters[0].Name is ""`:     {Limiters: []Limiter{{Limiter: l}}},
-		`Config.Limiters[1].Name is "a"`:    {Limiters: []Limiter{{"a", l}, {"a", l}}},
-		"Config.Interval is 99ms":           {Warden: w, Interval: 99 * time.Millisecond},
-		"Config.Interval is 10.1s":          {Warden: w, Interval: 10100 * time.Millisecond},
-		"Config.Interval is -1s":            {Warden: w, Interval: -time.Second},
-		"Config.MaxStreams is -1":           {Warden: w, MaxStreams: -1},
-		"Config.MaxStreams is 1001":         {Warden: w, MaxStreams: 1001},
-		"Config.MaxRejections is 1001; allowed: 1 to 1000, or 0 (the default, 50)": {Warden: w, MaxRejections: 1001},
-		"Config.WriteTimeout is 9ms":  {Warden: w, WriteTimeout: 9 * time.Millisecond},
-		"Config.WriteTimeout is 1m1s": {Warden: w, WriteTimeout: 61 * time.Second},
+		"Config is empty":                       {},
+		"Config.Warden is zero":                 {Warden: new(warden.Warden)},
+		`Config.Hosts[1] is "a:80"`:             {Warden: w, Hosts: []string{"a", "a:80"}},
+		`Config.Limiters["a"] is nil`:           {Limiters: map[string]*limiter.Limiter{"a": nil}},
+		`Config.Limiters is a limiter named ""`: {Limiters: map[string]*limiter.Limiter{"": l}},
+		"Config.Interval is 99ms":               {Warden: w, Interval: 99 * time.Millisecond},
+		"Config.Interval is 10.1s":              {Warden: w, Interval: 10100 * time.Millisecond},
+		"Config.Interval is -1s":                {Warden: w, Interval: -time.Second},
 	} {
 		c, err := New(cfg)
 		var invalid *decision.InvalidError
-		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" || !strings.Contains(err.Error(), want) {
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, %v; want an error that says %q", c, err, want)
 		}
 	}
 }
 
-func noLetters(context.Context) (DeadLetters, error) { return DeadLetters{}, nil }
+func noLetters(context.Context) iter.Seq2[DeadLetter, error] {
+	return func(func(DeadLetter, error) bool) {}
+}
 
-// TestEachAlone: a warden, a set or limiters will do, and dead letters, of which state.json has nothing; what is not there is null or empty, and the slice of Config may be used again.
+// TestEachAlone: a warden, a set or limiters will do, and dead letters, of which state.json has nothing; what is not there is
+// null or empty, and the map of Config may be used again.
 func TestEachAlone(t *testing.T) {
 	w, l := mustWarden(t, new(script)), mustLimiter(t, 1)
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "a", Max: 1})
-	limiters := []Limiter{{"one", l}, {"two", l}}
-	for name, cfg := range map[string]Config{"warden": {Warden: w}, "set": {Set: set}, "limiters": {Limiters: limiters}, "dead letters": {DeadLetters: noLetters}} {
+	limiters := map[string]*limiter.Limiter{"one": l, "two": l}
+	for name, cfg := range map[string]Config{
+		"warden": {Warden: w}, "set": {Set: set}, "limiters": {Limiters: limiters}, "dead letters": {DeadLetters: noLetters},
+	} {
 		c := mustNew(t, cfg)
-		limiters[0].Name = "changed"
+		delete(limiters, "one")
 		_, body := get(t, mount(t, c)+"state.json")
 		s := decode(t, body)
 		for part, there := range map[string]bool{
-			"warden": at(t, s, "warden") != nil, "set": at(t, s, "set") != nil, "limiters": len(at(t, s, "limiters").([]any)) == 2,
+			"warden": at(t, s, "warden") != nil, "set": at(t, s, "set") != nil,
+			"limiters": len(at(t, s, "limiters").([]any)) == 2,
 		} {
 			if there != (part == name) {
 				t.Errorf("%s alone: %s there: %v", name, part, there)
@@ -69,13 +72,11 @@ func TestEachAlone(t *testing.T) {
 				t.Errorf("%s alone: %s is null", name, list)
 			}
 		}
-		if name == "limiters" && at(t, s, "limiters", 0, "name") != "one" {
-			t.Error("it shows the slice of its caller")
-		}
+		limiters["one"] = l
 		if at(t, s, "title") != "Stopbank" || len(at(t, s, "verdicts").([]any)) == 0 && name != "dead letters" {
 			t.Errorf("%s alone: %s", name, body)
 		}
-		limiters[0].Name = "one"
+		limiters["one"] = l
 	}
 }
 
@@ -108,8 +109,9 @@ func TestCompartmentFields(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]any{
-		"rejected_total": 7.0, "executions": 8.0, "execution_mean_ms": 1.0, "execution_p50_ms": 2.0, "execution_p90_ms": 3.0, "execution_p99_ms": 4.0,
-		"healthy": false, "unhealthy": "ill", "criticality_name": "critical",
+		"rejected_total": 7.0, "executions": 8.0, "execution_mean_ms": 1.0, "execution_p50_ms": 2.0, "execution_p90_ms": 3.0,
+		"execution_p99_ms": 4.0,
+		"healthy":          false, "unhealthy": "ill", "criticality_name": "critical",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
@@ -124,17 +126,24 @@ func TestVerdicts(t *testing.T) {
 		return &recent{Seconds: 10, Executed: executed, Rejected: rejected, ByReason: by}
 	}
 	of := func(r *recent, by map[string]uint64) *recent { r.ByPriority = by; return r }
-	judged := func(direction string) *decisionOf {
-		return &decisionOf{Seq: 1, Target: 1024, Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}}}
+	judged := func(direction string) *decisionFields {
+		return &decisionFields{
+			Seq: 1, Target: 1024,
+			Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}},
+		}
 	}
-	halves := func(inflation float64) *decisionOf {
+	halves := func(inflation float64) *decisionFields {
 		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 256, Reasons: []decision.Reason{
-			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten),
+			decision.NewReason("calm", "utilization", 0.79, decision.Relax),
+			decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten),
 		}})
 	}
-	silent := func() *decisionOf {
+	silent := func() *decisionFields {
 		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 80, Reasons: []decision.Reason{
-			decision.NewReason("calm", "utilization", 0.79, decision.Relax), decision.NewReason("held", "service_long", 600, decision.Hold).Because("600 run for long, the oldest GET /events for 1m0s"),
+			decision.NewReason("calm", "utilization", 0.79, decision.Relax),
+			decision.NewReason(
+				"held", "service_long", 600, decision.Hold,
+			).Because("600 run for long, the oldest GET /events for 1m0s"),
 		}})
 	}
 	applied, stale := string(decision.Applied), string(decision.Stale)
@@ -144,14 +153,23 @@ func TestVerdicts(t *testing.T) {
 	}{
 		{counted(pool{Rejected: 7000}).verdict(), levelOK, "7,000 rejected since the start."},
 		{counted(pool{Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
-		{counted(pool{Recent: lately(5, 0, nil), Queued: 3}).verdict(), levelWatch, "Nothing rejected in the last 10 s; 3 wait in the queue."},
-		{counted(pool{Recent: lately(5, 4, map[string]uint64{"canceled": 9, "pressure_high": 3, "closed": 1}), Queued: 1}).verdict(), levelAct,
+		{
+			counted(pool{Recent: lately(5, 0, nil), Queued: 3}).verdict(),
+			levelWatch, "Nothing rejected in the last 10 s; 3 wait in the queue.",
+		},
+		{counted(pool{
+			Recent: lately(5, 4, map[string]uint64{"canceled": 9, "pressure_high": 3, "closed": 1}), Queued: 1,
+		}).verdict(), levelAct,
 			"Rejected 4 of 9 (44 %) in the last 10 s; most because their priority is being shed (pressure_high); 1 waits in the queue."},
-		{counted(pool{Recent: of(lately(5, 4, map[string]uint64{"own": 4}), map[string]uint64{"normal": 1, "high": 1, "critical": 2})}).verdict(), levelAct,
+		{counted(pool{Recent: of(
+			lately(5, 4, map[string]uint64{"own": 4}), map[string]uint64{"normal": 1, "high": 1, "critical": 2},
+		)}).verdict(), levelAct,
 			"Rejected 4 of 9 (44 %) in the last 10 s, 2 critical and 1 high among them; most as own."},
 		{counted(pool{Recent: of(lately(5, 4, nil), map[string]uint64{"background": 3, "normal": 1})}).verdict(), levelAct,
 			"Rejected 4 of 9 (44 %) in the last 10 s; the reason is not known."},
-		{counted(pool{Recent: of(lately(5, 4, map[string]uint64{"queue_overflow": 4}), map[string]uint64{"background": 4})}).verdict(), levelWatch,
+		{counted(pool{Recent: of(
+			lately(5, 4, map[string]uint64{"queue_overflow": 4}), map[string]uint64{"background": 4},
+		)}).verdict(), levelWatch,
 			"Rejected 4 of 9 (44 %) in the last 10 s; most because no slot was free, nor room in the queue (queue_overflow)."},
 		{counted(pool{Recent: lately(0, 0, nil), stale: true}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
@@ -160,55 +178,72 @@ func TestVerdicts(t *testing.T) {
 		{counted(pool{Mode: "enforce", Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
 		{counted(pool{Mode: "bypass", Recent: lately(5, 0, nil)}).verdict(), levelWatch,
 			"Bypass: every task starts immediately, and none is evaluated. Nothing rejected in the last 10 s."},
-		{counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(), levelWatch, "Dry run: every task starts immediately. 0 rejected since the start."},
+		{
+			counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(),
+			levelWatch, "Dry run: every task starts immediately. 0 rejected since the start.",
+		},
 		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10, WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
 			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). Nothing rejected in the last 10 s."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), DecisionState: applied}).verdict(), levelOK,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), DecisionState: applied}).verdict(),
+			levelOK,
 			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), DecisionState: applied}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), DecisionState: applied}).verdict(),
+			levelWatch,
 			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); execution time is 6.07 times its baseline (service_slow); limit 256."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: silent(), DecisionState: applied}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: silent(), DecisionState: applied}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); 600 run for long, the oldest GET /events for 1m0s (held); limit 80."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
+		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
-		{(&wardenNow{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
+		{(&wardenState{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
 			"Rejected 1 of 2 (50 %) in the last 10 s; most because the limiter is closed: the service is shutting down (closed). Its decision is stale: no sample for 4 s, so a reduced limit " +
 				"applies. Sampler or controller hangs or panics, or the process gets no CPU. Sampler, controller or target panicked 2 times."},
-		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelAct,
+		{(&wardenState{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelAct,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU."},
-		{(&wardenNow{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
-		{compartment{Healthy: true, Mode: "bypass", WithoutSlot: 3}.verdict(), levelWatch, "Bypass: every call starts immediately; 3 run without a slot."},
+		{
+			compartment{Healthy: true, Mode: "bypass", WithoutSlot: 3}.verdict(),
+			levelWatch, "Bypass: every call starts immediately; 3 run without a slot.",
+		},
 		{compartment{Healthy: true, Mode: "dry_run", WouldReject: map[string]uint64{"queue_overflow": 2}}.verdict(), levelWatch,
 			"Dry run: every call starts immediately; 2 would have been rejected since the start, most because no slot was free, nor room in the queue (queue_overflow)."},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
 			"Rejected 1.2 % of the calls of the last minute; 2 wait in the queue; 1 abandoned: they run although their callers are gone, and hold slots."},
 		{compartment{Healthy: true, RejectionRate: 0.0003}.verdict(), levelWatch, "Rejected <0.1 % of the calls of the last minute."},
-		{compartment{Unhealthy: "too much is rejected", RejectionRate: 0.1, Queued: 2}.verdict(), levelAct, "Too much is rejected; 2 wait in the queue."},
-		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, still: 7 * time.Second,
-			lately: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
+		{
+			compartment{Unhealthy: "too much is rejected", RejectionRate: 0.1, Queued: 2}.verdict(),
+			levelAct, "Too much is rejected; 2 wait in the queue.",
+		},
+		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, stuckFor: 7 * time.Second,
+			rejectedRecently: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
 			"Rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); all slots are in use, and no call has ended for 7 s; " +
 				"the controller leaves it 4 of 5 guaranteed slots."},
-		{compartment{Healthy: true, RejectionRate: 0.74, Rejected: map[string]uint64{}, Left: map[string]uint64{"timeout_queued": 3}, Outcomes: map[string]uint64{"timeout_running": 1}}.verdict(), levelWatch,
+		{compartment{
+			Healthy: true, RejectionRate: 0.74, Rejected: map[string]uint64{},
+			Left: map[string]uint64{"timeout_queued": 3}, Outcomes: map[string]uint64{"timeout_running": 1},
+		}.verdict(), levelWatch,
 			"Rejected 74 % of the calls of the last minute; since the start, most because they waited too long for a slot (timeout_queued); " +
 				"since the start, 1 call took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
-		{compartment{Healthy: true, Mode: "dry_run", RejectionRate: 0.42, lately: map[string]uint64{"timeout_queued": 3}, timedOut: 1513}.verdict(), levelWatch,
+		{compartment{Healthy: true, Mode: "dry_run", RejectionRate: 0.42, rejectedRecently: map[string]uint64{"timeout_queued": 3}, timedOut: 1513}.verdict(), levelWatch,
 			"Dry run: every call starts immediately; rejected 42 % of the calls of the last minute: before the switch, by the circuit breaker, or because their deadline had passed; " +
 				"most because they waited too long for a slot (timeout_queued); in the last minute, 1,513 calls took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
 		{compartment{Healthy: true, Outcomes: map[string]uint64{"timeout_running": 7}}.verdict(), levelOK, ""},
-		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, still: longStill - 1}.verdict(), levelOK, ""},
+		{compartment{Healthy: true, Guaranteed: 5, EffectiveGuaranteed: 4, stuckFor: stuckAfter - 1}.verdict(), levelOK, ""},
 	} {
 		if v.got.Level != v.level || v.got.Text != v.text {
 			t.Errorf("%s: %q\nwant\n%s: %q", v.got.Level, v.got.Text, v.level, v.text)
 		}
 	}
-	s := &setNow{Compartments: []compartment{{Name: "a", Healthy: true}, {Name: "b", Unhealthy: "x"}, {Name: "c", Healthy: true}}}
-	if got := s.verdicts(); len(got) != 2 || got[0].Subject != "b" || got[1].Text != "Healthy, nothing rejected in the last minute: a, c." {
+	s := &setState{Compartments: []compartment{
+		{Name: "a", Healthy: true}, {Name: "b", Unhealthy: "x"}, {Name: "c", Healthy: true},
+	}}
+	if got := s.verdicts(); len(got) != 2 || got[0].Subject != "b" ||
+		got[1].Text != "Healthy, nothing rejected in the last minute: a, c." {
 		t.Errorf("a set: %+v", got)
 	}
 	s.Compartments = make([]compartment, 9)
@@ -222,7 +257,10 @@ func TestVerdicts(t *testing.T) {
 	if got := s.verdicts(); len(got) != 2 || got[0].Level != levelAct || !strings.Contains(got[0].Text, "stale") {
 		t.Errorf("a set whose decision is stale: %+v", got)
 	}
-	all := &state{Warden: &wardenNow{}, Set: &setNow{Compartments: []compartment{{Name: "b", Unhealthy: "x"}, {Name: "q", Healthy: true, Queued: 1}}}}
+	all := &state{
+		Warden: &wardenState{},
+		Set:    &setState{Compartments: []compartment{{Name: "b", Unhealthy: "x"}, {Name: "q", Healthy: true, Queued: 1}}},
+	}
 	all.addVerdicts()
 	if got := all.Verdicts; len(got) != 3 || got[0].Level != levelAct || got[1].Level != levelWatch || got[2].Level != levelOK {
 		t.Errorf("not the worst first: %+v", got)
@@ -253,20 +291,21 @@ func TestLookBack(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for i := range 8 {
-			if got := look(); got.still != time.Duration(i)*time.Second || len(got.lately) != min(i, 1) || got.lately["timeout_queued"] != uint64(i) {
-				t.Fatalf("after %d s: %s, %v", i, got.still, got.lately)
+			if got := look(); got.stuckFor != time.Duration(i)*time.Second || len(got.rejectedRecently) != min(i, 1) ||
+				got.rejectedRecently["timeout_queued"] != uint64(i) {
+				t.Fatalf("after %d s: %s, %v", i, got.stuckFor, got.rejectedRecently)
 			}
 			reject(gone) // whose caller left is none
 			reject(t.Context())
 		}
 		first.Release(nil)
 		third := hung()
-		if got := look(); got.still != 0 {
-			t.Errorf("a call has ended, and still %s", got.still)
+		if got := look(); got.stuckFor != 0 {
+			t.Errorf("a call has ended, and still %s", got.stuckFor)
 		}
 		time.Sleep(2 * time.Minute)
-		if got := look(); len(got.lately) != 0 {
-			t.Errorf("after two minutes: %v", got.lately)
+		if got := look(); len(got.rejectedRecently) != 0 {
+			t.Errorf("after two minutes: %v", got.rejectedRecently)
 		}
 		second.Release(nil)
 		third.Release(nil)
@@ -280,7 +319,11 @@ func TestLookBackAtTimeouts(t *testing.T) {
 		c := mustNew(t, Config{Set: set})
 		look := func() compartment { return c.state(new(cursor)).Set.Compartments[0] }
 		late := func() {
-			_, err := bulkhead.Do(t.Context(), set.Compartment("stock"), func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+			_, err := bulkhead.Do(t.Context(), set.Compartment("stock"), func(ctx context.Context) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+
+			})
 			if !errors.Is(err, bulkhead.ErrTimeout) {
 				t.Fatal(err)
 			}
@@ -304,10 +347,12 @@ func TestLookBackAtTimeouts(t *testing.T) {
 // TestSampleAfterTheLook: a sample that is younger than the look is no negative silence.
 func TestSampleAfterTheLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, turn := watched(t, new(gauge))
-		turn()
-		s := &state{At: when{time.Now().Add(-92 * time.Millisecond)}}
-		c.watchWarden(s, c.cfg.Warden)
+		w := must(warden.New(warden.Config{}))(t)
+		c := mustNew(t, Config{Warden: w})
+		time.Sleep(100 * time.Millisecond)
+		use(t, w)
+		s := &state{At: jsonTime{time.Now().Add(-92 * time.Millisecond)}}
+		c.addWardenLocked(s, c.cfg.Warden)
 		if s.Warden.SilentForMS != 0 {
 			t.Errorf("silent for %v ms", s.Warden.SilentForMS)
 		}
@@ -317,7 +362,9 @@ func TestSampleAfterTheLook(t *testing.T) {
 // A proposal shows beside the compartments, until it is applied.
 func TestAProposalShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := mustSet(t, bulkhead.CompartmentConfig{Name: "api", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: "batch", Guaranteed: 9})
+		set := mustSet(
+			t, bulkhead.CompartmentConfig{Name: "api", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: "batch", Guaranteed: 9},
+		)
 		c := mustNew(t, Config{Set: set})
 		if got := c.state(new(cursor)).Set.Proposal; len(got) != 0 {
 			t.Errorf("%q", got)
@@ -326,7 +373,8 @@ func TestAProposalShows(t *testing.T) {
 			time.Sleep(time.Second)
 			_, _, _ = set.Compartment("api").Acquire(t.Context())
 		}
-		if got := c.state(new(cursor)).Set.Proposal; len(got) != 2 || !strings.HasPrefix(got[0], `"api" rejected 60 of 60 calls`) {
+		if got := c.state(new(cursor)).Set.Proposal; len(got) != 2 ||
+			!strings.HasPrefix(got[0], `"api" rejected 60 of 60 calls`) {
 			t.Errorf("%q", got)
 		}
 		if _, err := set.Resize(set.Snapshot().Proposal.Plan); err != nil {

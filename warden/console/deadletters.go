@@ -5,141 +5,139 @@ package console
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
 )
 
-// DeadLetters is the state of a dead-letter queue.
-type DeadLetters struct {
-	Waiting int          // letters, including parked ones
-	Parked  int          // letters that a replay of all skips
-	Oldest  time.Time    // when the oldest waiting letter was given up; zero: none
-	Letters []DeadLetter // some of the letters, in the store's order; the first 100 are shown
-}
-
 // DeadLetter is one record that was given up. Its payload is not shown.
 type DeadLetter struct {
-	ID       string // as the operator types it
+	ID       string // as operators type it
 	Key      string
 	At       time.Time // when it was given up
 	Attempts int       // 0: unknown
 	Failure  string    // the last failure; truncated to 500 bytes
-	Parked   bool
-	Note     string // why it is parked
+	Parked   bool      // a replay of all letters skips it
+	Note     string    // why it is parked
 }
 
 const (
 	mostLetters    = 100
-	longestFailure = 500
-	lettersAge     = 5 * time.Second // how old an answer may be
-	lettersWait    = 5 * time.Second // for an answer
+	longestFailure = 500             // bytes
+	lettersMaxAge  = 5 * time.Second // of a result
+	lettersTimeout = 5 * time.Second // of a call, and of a page that waits for its result
 )
 
-// desk caches the dead letters.
-type desk struct {
-	mu    sync.Mutex    // guards all below; nothing foreign runs under it
-	asked chan struct{} // closed when the question that is out has its answer; nil: none is out
-	at    time.Time     // of now
-	now   lettersNow
+// letterCache keeps the result of the last call.
+type letterCache struct {
+	mu      sync.Mutex    // guards all below; Config.DeadLetters does not run under it
+	pending chan struct{} // closed when the call under way has its result; nil: none is under way
+	result  lettersJSON
 }
 
-// lettersNow is the content of dead-letters.json.
-type lettersNow struct {
-	At      when         `json:"at"`
+// lettersJSON is the content of dead-letters.json.
+type lettersJSON struct {
+	At      jsonTime     `json:"at"`
 	Trouble string       `json:"trouble"` // why the state is unknown; "": it is known
-	Waiting int          `json:"waiting"`
+	Waiting int          `json:"waiting"` // letters, including parked ones
 	Parked  int          `json:"parked"`
-	Oldest  *when        `json:"oldest"`
+	Oldest  *jsonTime    `json:"oldest"` // when the oldest was given up; null: there is none
 	Letters []letterJSON `json:"letters"`
 }
 
 type letterJSON struct {
-	ID       string `json:"id"`
-	Key      string `json:"key"`
-	At       when   `json:"at"`
-	Attempts int    `json:"attempts"`
-	Failure  string `json:"failure"`
-	Parked   bool   `json:"parked"`
-	Note     string `json:"note"`
+	ID       string   `json:"id"`
+	Key      string   `json:"key"`
+	At       jsonTime `json:"at"`
+	Attempts int      `json:"attempts"`
+	Failure  string   `json:"failure"`
+	Parked   bool     `json:"parked"`
+	Note     string   `json:"note"`
 }
 
-// letters serves dead-letters.json; null without Config.DeadLetters.
-func (c *Console) letters(w http.ResponseWriter, r *http.Request) {
-	var answer any
-	if c.cfg.DeadLetters != nil {
-		answer = c.askDesk(r.Context())
-	}
-	body, err := json.Marshal(answer)
-	if err != nil {
-		writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
+// serveLetters serves dead-letters.json; null without Config.DeadLetters.
+func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
+	if c.cfg.DeadLetters == nil {
+		serveJSON(w, nil)
 		return
 	}
-	serve(w, "application/json", append(body, '\n'))
+	serveJSON(w, c.deadLetters(r.Context()))
 }
 
-// askDesk returns a recent result, or says that there is none. While one call hangs, no other is made.
-func (c *Console) askDesk(ctx context.Context) lettersNow {
-	d := &c.desk
-	d.mu.Lock()
-	if d.asked == nil && time.Since(d.at) < lettersAge {
-		defer d.mu.Unlock()
-		return d.now
+// deadLetters returns a recent result, or says that there is none. While one call hangs, no other is made.
+func (c *Console) deadLetters(ctx context.Context) lettersJSON {
+	cache := &c.letters
+	cache.mu.Lock()
+	if cache.pending == nil && time.Since(cache.result.At.Time) < lettersMaxAge {
+		defer cache.mu.Unlock()
+		return cache.result
 	}
-	if d.asked == nil {
-		d.asked = make(chan struct{})
-		go c.question(d.asked)
+	if cache.pending == nil {
+		cache.pending = make(chan struct{})
+		go c.readLetters(cache.pending)
 	}
-	asked := d.asked
-	d.mu.Unlock()
-	timer := time.NewTimer(lettersWait)
+	pending := cache.pending
+	cache.mu.Unlock()
+	timer := time.NewTimer(lettersTimeout)
 	defer timer.Stop()
 	select {
-	case <-asked:
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.now
+	case <-pending:
+		cache.mu.Lock()
+		defer cache.mu.Unlock()
+		return cache.result
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return lettersNow{At: when{time.Now()}, Trouble: "Config.DeadLetters does not answer", Letters: []letterJSON{}}
+	return lettersTrouble("Config.DeadLetters does not answer")
 }
 
-// question calls Config.DeadLetters, which may hang, panic, or return too much.
-func (c *Console) question(asked chan struct{}) {
-	var said DeadLetters
-	err := errors.New("Config.DeadLetters panicked or called runtime.Goexit")
+// readLetters calls Config.DeadLetters, which may hang or panic.
+func (c *Console) readLetters(pending chan struct{}) {
+	result := lettersTrouble("Config.DeadLetters panicked or called runtime.Goexit")
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("Config.DeadLetters panicked: %v", p)
+			result = lettersTrouble(fmt.Sprintf("Config.DeadLetters panicked: %v", p))
 		}
-		now := lettersOf(said, err)
-		c.desk.mu.Lock()
-		c.desk.now, c.desk.at, c.desk.asked = now, now.At.Time, nil
-		c.desk.mu.Unlock()
-		close(asked)
+		result.At = jsonTime{time.Now()}
+		c.letters.mu.Lock()
+		c.letters.result, c.letters.pending = result, nil
+		c.letters.mu.Unlock()
+		close(pending)
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), lettersWait)
+	ctx, cancel := context.WithTimeout(context.Background(), lettersTimeout)
 	defer cancel()
-	said, err = c.cfg.DeadLetters(ctx)
+	read := lettersJSON{Letters: []letterJSON{}}
+	for l, err := range c.cfg.DeadLetters(ctx) {
+		if err == nil {
+			err = ctx.Err() // it should have ended by itself
+		}
+		if err != nil {
+			result = lettersTrouble(err.Error())
+			return
+		}
+		read.add(l)
+	}
+	result = read
 }
 
-func lettersOf(said DeadLetters, err error) lettersNow {
-	now := lettersNow{At: when{time.Now()}, Waiting: said.Waiting, Parked: said.Parked, Letters: []letterJSON{}}
-	if err != nil {
-		return lettersNow{At: now.At, Trouble: clip(err.Error(), longestFailure), Letters: now.Letters}
+// lettersTrouble is the result of a call that gave none.
+func lettersTrouble(why string) lettersJSON {
+	return lettersJSON{At: jsonTime{time.Now()}, Trouble: truncate(why, longestFailure), Letters: []letterJSON{}}
+}
+
+func (all *lettersJSON) add(l DeadLetter) {
+	all.Waiting++
+	if l.Parked {
+		all.Parked++
 	}
-	if !said.Oldest.IsZero() {
-		now.Oldest = &when{said.Oldest}
+	if all.Oldest == nil || l.At.Before(all.Oldest.Time) {
+		all.Oldest = &jsonTime{l.At}
 	}
-	for _, l := range said.Letters[:min(len(said.Letters), mostLetters)] {
-		now.Letters = append(now.Letters, letterJSON{
-			ID: clip(l.ID, longestName), Key: clip(l.Key, longestName), At: when{l.At}, Attempts: l.Attempts,
-			Failure: clip(l.Failure, longestFailure), Parked: l.Parked, Note: clip(l.Note, longestFailure),
+	if len(all.Letters) < mostLetters {
+		all.Letters = append(all.Letters, letterJSON{
+			ID: truncate(l.ID, longestName), Key: truncate(l.Key, longestName), At: jsonTime{l.At}, Attempts: l.Attempts,
+			Failure: truncate(l.Failure, longestFailure), Parked: l.Parked, Note: truncate(l.Note, longestFailure),
 		})
 	}
-	return now
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -30,25 +31,31 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("without a desk: %v", answer)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		c := mustNew(t, Config{DeadLetters: func(context.Context) (DeadLetters, error) {
+		asked, first := 0, time.Now()
+		c := mustNew(t, Config{DeadLetters: func(context.Context) iter.Seq2[DeadLetter, error] {
 			asked++
-			said := DeadLetters{Waiting: 1000, Parked: 1, Oldest: time.Now().Add(-time.Hour)}
-			for i := range 1000 {
-				said.Letters = append(said.Letters, DeadLetter{
-					ID: fmt.Sprint("p@", i), Key: strings.Repeat("k", 1000), At: time.Now(), Attempts: 11, Failure: strings.Repeat("f", 10_000), Parked: i == 0, Note: "\xff",
-				})
+			return func(yield func(DeadLetter, error) bool) {
+				for i := range 1000 {
+					if !yield(DeadLetter{
+						ID: fmt.Sprint("p@", i), Key: strings.Repeat("k", 1000),
+						At: first.Add(time.Duration(1000-i) * time.Second), Attempts: 11,
+						Failure: strings.Repeat("f", 10_000), Parked: i == 0, Note: "\xff",
+					}, nil) {
+						return
+					}
+				}
 			}
-			return said, nil
 		}})
 		answer := ask(t, c)
-		first, _ := at(t, answer, "letters", 0).(map[string]any)
-		if got := fmt.Sprintln(answer["waiting"], answer["parked"], answer["trouble"], first["id"], first["parked"], first["attempts"]); got != "1000 1  p@0 true 11\n" {
+		top, _ := at(t, answer, "letters", 0).(map[string]any)
+		if got := fmt.Sprintln(
+			answer["waiting"], answer["parked"], answer["trouble"], top["id"], top["parked"], top["attempts"], answer["oldest"],
+		); got != "1000 1  p@0 true 11 "+first.Add(time.Second).Format(time.RFC3339)+"\n" {
 			t.Errorf("the desk said %s", got)
 		}
 		letters, _ := at(t, answer, "letters").([]any)
-		key, _ := first["key"].(string)
-		failure, _ := first["failure"].(string)
+		key, _ := top["key"].(string)
+		failure, _ := top["failure"].(string)
 		if len(letters) != mostLetters || len(key) > longestName+3 || len(failure) > longestFailure+3 {
 			t.Errorf("%d letters, a key of %d bytes, a failure of %d", len(letters), len(key), len(failure))
 		}
@@ -58,7 +65,7 @@ func TestDeadLetters(t *testing.T) {
 		if asked != 1 {
 			t.Errorf("the desk was asked %d times within five seconds", asked)
 		}
-		time.Sleep(lettersAge)
+		time.Sleep(lettersMaxAge)
 		ask(t, c)
 		if asked != 2 {
 			t.Errorf("the desk was asked %d times, want 2", asked)
@@ -68,17 +75,28 @@ func TestDeadLetters(t *testing.T) {
 
 func TestDeadLettersInTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		say := func() (DeadLetters, error) { return DeadLetters{Waiting: 7}, nil }
-		c := mustNew(t, Config{DeadLetters: func(context.Context) (DeadLetters, error) { return say() }})
-		for want, how := range map[string]func() (DeadLetters, error){
-			"the database is away": func() (DeadLetters, error) {
-				return DeadLetters{Waiting: 7, Letters: []DeadLetter{{ID: "half"}}}, errors.New("the database is away")
+		type yield = func(DeadLetter, error) bool
+		var list func(yield)
+		c := mustNew(t, Config{DeadLetters: func(context.Context) iter.Seq2[DeadLetter, error] {
+			return func(y func(DeadLetter, error) bool) { list(y) }
+		}})
+		for want, broken := range map[string]func(yield){
+			"the database is away": func(y yield) {
+				y(DeadLetter{ID: "half"}, nil)
+				y(DeadLetter{}, errors.New("the database is away"))
 			},
-			"Config.DeadLetters panicked: boo":                     func() (DeadLetters, error) { panic("boo") },
-			"Config.DeadLetters panicked or called runtime.Goexit": func() (DeadLetters, error) { runtime.Goexit(); return DeadLetters{}, nil },
+			"Config.DeadLetters panicked: boo":                     func(yield) { panic("boo") },
+			"Config.DeadLetters panicked or called runtime.Goexit": func(yield) { runtime.Goexit() },
+			"context deadline exceeded": func(y yield) { // it does not heed its context
+				for y(DeadLetter{ID: "one more"}, nil) {
+					time.Sleep(time.Second)
+				}
+			},
 		} {
-			time.Sleep(lettersAge)
-			say = how
+			time.Sleep(lettersMaxAge)
+			list = broken
+			ask(t, c)
+			synctest.Wait()
 			answer := ask(t, c)
 			trouble, _ := at(t, answer, "trouble").(string)
 			if !strings.Contains(trouble, want) || at(t, answer, "waiting") != 0.0 {
@@ -86,19 +104,20 @@ func TestDeadLettersInTrouble(t *testing.T) {
 			}
 		}
 
-		// One that hangs is asked once, and costs each look its patience; then all is well again.
+		// One that hangs is asked once, and costs each look five seconds; then all is well again.
 		hang, asked := make(chan struct{}), 0
-		say = func() (DeadLetters, error) { asked++; <-hang; return DeadLetters{Waiting: 7}, nil }
-		time.Sleep(lettersAge)
+		list = func(y yield) { asked++; <-hang; y(DeadLetter{ID: "one"}, nil) }
+		time.Sleep(lettersMaxAge)
 		for range 2 {
 			began := time.Now()
-			if trouble := at(t, ask(t, c), "trouble"); trouble != "Config.DeadLetters does not answer" || time.Since(began) != lettersWait {
+			if trouble := at(t, ask(t, c), "trouble"); trouble != "Config.DeadLetters does not answer" ||
+				time.Since(began) != lettersTimeout {
 				t.Errorf("%v after %v", trouble, time.Since(began))
 			}
 		}
 		close(hang)
-		synctest.Wait()
-		if answer := ask(t, c); at(t, answer, "waiting") != 7.0 || at(t, answer, "trouble") != "" || asked != 1 {
+		time.Sleep(lettersMaxAge)
+		if answer := ask(t, c); at(t, answer, "waiting") != 1.0 || at(t, answer, "trouble") != "" || asked != 2 {
 			t.Errorf("%v, asked %d times", answer, asked)
 		}
 	})

@@ -2,6 +2,9 @@
 // the last minute, and the reason of each recent rejection.
 //
 //	c, err := console.New(console.Config{Warden: w})
+//	if err != nil {
+//		return err
+//	}
 //	mux := http.NewServeMux()
 //	mux.Handle("/console/", http.StripPrefix("/console", c))
 //	server := &http.Server{
@@ -18,13 +21,10 @@
 //
 // # Cost
 //
-// Without an open page there is no goroutine, and the history is the one that the warden keeps anyway. Compartments and
-// limiters without a warden keep no history, so the console remembers what it read for earlier requests. An open page costs one
-// goroutine, that of its request, which reads the state once per interval and writes the changes. Config.MaxStreams bounds the open
-// pages. A slow client delays only itself, and is cut off after Config.WriteTimeout; nothing is buffered for it meanwhile.
-//
-// The Levels of a custom controller are read on one more goroutine. If it hangs, the page is shown without them after two
-// seconds, says so, and tries again when the call has returned.
+// Without an open page there is no goroutine, and the history is the one that the warden keeps anyway. Compartments and limiters
+// without a warden keep no history, so the console remembers what it read for earlier requests. An open page costs one goroutine,
+// that of its request, which reads the state once per interval and writes the changes. At most 16 pages can be open. A slow
+// client delays only itself, and is cut off after ten seconds; nothing is buffered for it meanwhile.
 //
 // docs/console.md explains each part of the page.
 package console

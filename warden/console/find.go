@@ -3,7 +3,6 @@
 package console
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,15 +13,15 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// found is the content of rejections.json.
-type found struct {
+// findResult is the content of rejections.json.
+type findResult struct {
 	Version    int         `json:"version"`
 	Title      string      `json:"title"`
 	Instance   string      `json:"instance"`
-	At         when        `json:"at"`
+	At         jsonTime    `json:"at"`
 	Find       string      `json:"find"`
 	Kept       int         `json:"kept"`       // rejections searched
-	Since      when        `json:"since"`      // time of the oldest of these
+	Since      jsonTime    `json:"since"`      // time of the oldest of these
 	Rejections []rejection `json:"rejections"` // newest first
 	Text       string      `json:"text"`
 }
@@ -32,8 +31,8 @@ func (c *Console) recentRejections() (all []decision.Explanation) {
 	if w := c.cfg.Warden; w != nil {
 		all = appendRejections(all, w.Name(), w.Limiter().Recent())
 	}
-	for _, l := range c.cfg.Limiters {
-		all = appendRejections(all, l.Name, l.Limiter.Recent())
+	for _, l := range c.limiters {
+		all = appendRejections(all, l.name, l.limiter.Recent())
 	}
 	if c.cfg.Set != nil {
 		all = appendRejections(all, "", c.cfg.Set.Recent())
@@ -45,39 +44,39 @@ func (c *Console) recentRejections() (all []decision.Explanation) {
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	what := strings.TrimSpace(r.URL.Query().Get("find"))
 	if what == "" {
-		writeProblem(w, http.StatusBadRequest, "nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.")
+		writeProblem(
+			w, http.StatusBadRequest,
+			"nothing_to_find", "Say what to find: ?find= and the id of a request, or the number of a decision.",
+		)
 		return
 	}
-	body, err := json.Marshal(c.look(what))
-	if err != nil {
-		writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
-		return
-	}
-	serve(w, "application/json", append(body, '\n'))
+	serveJSON(w, c.search(what))
 }
 
-func (c *Console) look(what string) *found {
+func (c *Console) search(what string) *findResult {
 	all := c.recentRejections()
-	f := &found{
-		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{time.Now()},
-		Find: clip(what, longestName), Kept: len(all),
+	f := &findResult{
+		Version: version, Title: truncate(c.cfg.Title, longestName), Instance: truncate(c.cfg.Instance, longestName),
+		At:   jsonTime{time.Now()},
+		Find: truncate(what, longestName), Kept: len(all),
 	}
 	for _, e := range all {
 		if f.Since.IsZero() || e.At.Before(f.Since.Time) {
-			f.Since = when{e.At}
+			f.Since = jsonTime{e.At}
 		}
 	}
 	matches := slices.DeleteFunc(all, func(e decision.Explanation) bool {
 		return e.Task.ID != what && (e.Decision == nil || strconv.FormatUint(e.Decision.Seq, 10) != what)
 	})
 	n := len(matches)
-	f.Rejections = c.lastOf(matches)
+	f.Rejections = c.latestRejections(matches)
 	switch shown := len(f.Rejections); {
 	case f.Kept == 0:
 		f.Text = "Not found: this process keeps no rejection. One of another process or of a circuit breaker may be in the log."
 	case n == 0:
 		f.Text = fmt.Sprintf("Not found. This process keeps the last rejections of each limiter and compartment, %d now, the oldest of %s. "+
-			"An older one, one of another process and one of a circuit breaker may be in the log.", f.Kept, f.Since.UTC().Format("15:04:05 UTC"))
+			"An older one, one of another process and one of a circuit breaker may be in the log.",
+			f.Kept, f.Since.UTC().Format("15:04:05 UTC"))
 	case shown < n:
 		f.Text = fmt.Sprintf("Found %d of the %d rejections that are kept; the last %d are shown.", n, f.Kept, shown)
 	default:

@@ -44,8 +44,14 @@ func TestFind(t *testing.T) {
 	w := mustWarden(t, new(script))
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "reports", Guaranteed: 1})
 	more := must(limiter.New(limiter.Config{Recent: 2, Initial: decision.ControlDecision{Seq: 4711}}))(t)
-	base := mount(t, mustNew(t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: []Limiter{{"more", more}}, MaxRejections: 2}))
-	if f := search(t, base, "a"); !strings.HasPrefix(f.Text, "Not found: this process keeps no rejection. One of another process") || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
+	c := mustNew(
+		t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"more": more}},
+	)
+	c.maxRejections = 2
+	base := mount(t, c)
+	if f := search(t, base, "a"); !strings.HasPrefix(
+		f.Text, "Not found: this process keeps no rejection. One of another process",
+	) || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
 		t.Errorf("%+v", f)
 	}
 
@@ -60,7 +66,8 @@ func TestFind(t *testing.T) {
 	_, _ = more.TryAcquire(limiter.Task{Name: "first", ID: "c"})
 	_, _ = more.TryAcquire(limiter.Task{Name: "second", ID: "c"})
 	for what, want := range map[string][]string{
-		"a": {"warden"}, " a\t": {"warden"}, "b&c=d": {"reports"}, "c": {"more", "more"}, "4711": {"more", "more"}, "A": nil, "4711 ": {"more", "more"}, "04711": nil,
+		"a": {"warden"}, " a\t": {"warden"}, "b&c=d": {"reports"}, "c": {"more", "more"}, "4711": {"more", "more"}, "A": nil,
+		"4711 ": {"more", "more"}, "04711": nil,
 	} {
 		f := search(t, base, what)
 		var got []string
@@ -70,18 +77,22 @@ func TestFind(t *testing.T) {
 				t.Errorf("%q: found %q", what, r.RequestID)
 			}
 		}
-		if !slices.Equal(got, want) || f.Kept != 4 || f.Since == nil || f.Title != "shop" || f.Instance != "shop-7f9c" || f.Find != strings.TrimSpace(what) {
+		if !slices.Equal(got, want) || f.Kept != 4 || f.Since == nil || f.Title != "shop" || f.Instance != "shop-7f9c" ||
+			f.Find != strings.TrimSpace(what) {
 			t.Errorf("%q: %+v, want %q", what, f, want)
 		}
-		if says := "Found " + string(rune('0'+len(want))) + " of the 4 rejections that are kept."; len(want) > 0 && f.Text != says {
+		if says := "Found " + string(rune('0'+len(want))) + " of the 4 rejections that are kept."; len(want) > 0 &&
+			f.Text != says {
 			t.Errorf("%q: %q, want %q", what, f.Text, says)
 		}
-		if len(want) == 0 && !strings.HasPrefix(f.Text, "Not found. This process keeps the last rejections of each limiter and compartment, 4 now, the oldest of ") {
+		if len(want) == 0 && !strings.HasPrefix(
+			f.Text, "Not found. This process keeps the last rejections of each limiter and compartment, 4 now, the oldest of ",
+		) {
 			t.Errorf("%q: %q", what, f.Text)
 		}
 	}
 
-	// What came before the last Config.Recent of its limiter is gone, and more than MaxRejections are not sent.
+	// What came before the last Config.Recent of its limiter is gone, and more than maxRejections are not sent.
 	_, _ = more.TryAcquire(limiter.Task{Name: "third", ID: "d"})
 	if f := search(t, base, "c"); len(f.Rejections) != 1 || f.Rejections[0].Task != "second" {
 		t.Errorf("%+v", f)
@@ -89,11 +100,13 @@ func TestFind(t *testing.T) {
 	for range 3 {
 		_, _ = w.TryAcquire(warden.Task{ID: "many"})
 	}
-	if f := search(t, base, "many"); len(f.Rejections) != 2 || f.Text != "Found 3 of the 7 rejections that are kept; the last 2 are shown." {
+	if f := search(t, base, "many"); len(f.Rejections) != 2 ||
+		f.Text != "Found 3 of the 7 rejections that are kept; the last 2 are shown." {
 		t.Errorf("%+v", f)
 	}
 	for _, query := range []string{"", "?find=", "?find=%20", "?other=a"} {
-		if answer, body := get(t, base+"rejections.json"+query); answer.StatusCode != http.StatusBadRequest || at(t, decode(t, body), "code") != "nothing_to_find" {
+		if answer, body := get(t, base+"rejections.json"+query); answer.StatusCode != http.StatusBadRequest ||
+			at(t, decode(t, body), "code") != "nothing_to_find" {
 			t.Errorf("%q: %s %s", query, answer.Status, body)
 		}
 	}
@@ -105,7 +118,7 @@ func TestFind(t *testing.T) {
 // Whatever an id holds, it is found by exactly itself, but for blanks around it, and the answer is one line of JSON.
 func TestPropertyFind(t *testing.T) {
 	l := mustLimiter(t, 0)
-	base := mount(t, mustNew(t, Config{Limiters: []Limiter{{"l", l}}}))
+	base := mount(t, mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"l": l}}))
 	rapid.Check(t, func(rt *rapid.T) {
 		id, what := rapid.String().Draw(rt, "id"), rapid.StringN(1, 100, -1).Draw(rt, "what")
 		if rapid.Bool().Draw(rt, "the same") {
@@ -144,7 +157,9 @@ func TestAWardenIsShownUnderItsName(t *testing.T) {
 		}
 		_, body := get(t, base+"state.json")
 		if s := decode(t, body); at(t, s, "warden", "name") != want || at(t, s, "verdicts", 0, "subject") != want {
-			t.Errorf("%q: the warden is called %v, its verdict %v", configured, at(t, s, "warden", "name"), at(t, s, "verdicts", 0))
+			t.Errorf(
+				"%q: the warden is called %v, its verdict %v", configured, at(t, s, "warden", "name"), at(t, s, "verdicts", 0),
+			)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package console
 import (
 	"embed"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -36,7 +37,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	// Where deadlines are not supported, a reader that does not read holds its goroutine until it goes.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(c.writeTimeout))
 	if code, detail := c.forbidden(r); code != "" {
 		writeProblem(w, http.StatusForbidden, code, detail)
 		return
@@ -49,7 +50,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch name := strings.TrimPrefix(r.URL.Path, "/"); name {
 	case "":
 		if r.URL.Path == "" { // mounted without a slash at the end: relative links would miss
-			toDirectory(w, r)
+			redirectToDirectory(w, r)
 			return
 		}
 		serve(w, "text/html; charset=utf-8", asset("page.html"))
@@ -60,24 +61,19 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "icon.svg":
 		serve(w, "image/svg+xml", asset(name))
 	case "state.json", "rejections.json":
-		if !c.ask() {
+		if !c.beginAnswer() {
 			h.Set("Retry-After", "1")
-			writeProblem(w, http.StatusServiceUnavailable, "busy", "As many as may watch are being answered: try again.")
+			writeProblem(w, http.StatusServiceUnavailable, "busy", fmt.Sprintf("All %d concurrent answers are taken: try again.", c.maxStreams))
 			return
 		}
-		defer c.answered()
+		defer c.endAnswer()
 		if name == "rejections.json" {
 			c.find(w, r)
 			return
 		}
-		body, err := json.Marshal(c.state(new(cursor)))
-		if err != nil {
-			writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
-			return
-		}
-		serve(w, "application/json", append(body, '\n'))
+		serveJSON(w, c.state(new(cursor)))
 	case "dead-letters.json":
-		c.letters(w, r)
+		c.serveLetters(w, r)
 	case "events":
 		c.stream(w, r)
 	default:
@@ -85,22 +81,22 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask reserves one of the concurrent answers with the whole state, each of which is long and takes the service's own
+// beginAnswer reserves one of the concurrent answers with the whole state, each of which is long and takes the service's own
 // processor time.
-func (c *Console) ask() bool {
+func (c *Console) beginAnswer() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked == c.cfg.MaxStreams {
+	if c.answers == c.maxStreams {
 		return false
 	}
-	c.asked++
+	c.answers++
 	return true
 }
 
-func (c *Console) answered() {
+func (c *Console) endAnswer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked--
+	c.answers--
 }
 
 // Guard returns a handler that calls next, unless another site or a host name outside Config.Hosts led a browser here: such
@@ -124,8 +120,8 @@ func (c *Console) forbidden(r *http.Request) (code, detail string) {
 		host = name
 	}
 	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	if known := func(name string) bool { return name == "*" || strings.EqualFold(name, host) }; err != nil && host != "" && !known("localhost") &&
-		!slices.ContainsFunc(c.cfg.Hosts, known) {
+	known := func(name string) bool { return name == "*" || strings.EqualFold(name, host) }
+	if err != nil && host != "" && !known("localhost") && !slices.ContainsFunc(c.cfg.Hosts, known) {
 		return "unknown_host", "The console is not asked for by this name: see console.Config.Hosts."
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
@@ -150,9 +146,19 @@ func serve(w http.ResponseWriter, contentType string, body []byte) {
 	_, _ = w.Write(body) // on failure the client is gone
 }
 
-// toDirectory redirects to the same path with a trailing slash. The target is relative and its only element escaped, so it
-// leads nowhere else.
-func toDirectory(w http.ResponseWriter, r *http.Request) {
+// serveJSON answers with v.
+func serveJSON(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		writeProblem(w, http.StatusInternalServerError, "not_encodable", err.Error())
+		return
+	}
+	serve(w, "application/json", append(body, '\n'))
+}
+
+// redirectToDirectory redirects to the same path with a trailing slash. The target is relative and its only element escaped, so
+// it leads nowhere else.
+func redirectToDirectory(w http.ResponseWriter, r *http.Request) {
 	asked, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
 		asked = r.URL
@@ -163,7 +169,8 @@ func toDirectory(w http.ResponseWriter, r *http.Request) {
 
 // writeProblem answers with a problem (RFC 9457) whose code tools may group by.
 func writeProblem(w http.ResponseWriter, status int, code, detail string) {
-	body, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail}) // strings and a number
+	// strings and a number
+	body, _ := json.Marshal(map[string]any{"title": http.StatusText(status), "status": status, "code": code, "detail": detail})
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

@@ -29,10 +29,13 @@ func TestServes(t *testing.T) {
 			t.Errorf("HEAD %q: %s, %q", path, head.Status, body)
 		}
 	}
-	if head, body := do(t, http.MethodHead, url+"events"); head.StatusCode != 200 || body != "" || head.Header.Get("Content-Type") != "text/event-stream" {
+	if head, body := do(t, http.MethodHead, url+"events"); head.StatusCode != 200 || body != "" ||
+		head.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD events: %s, %q", head.Status, body)
 	}
-	for _, path := range []string{"favicon.ico", "assets/page.html", "page.html", "state", "events/", "../page.js", "%2e%2e/config.go", "/page.js"} {
+	for _, path := range []string{
+		"favicon.ico", "assets/page.html", "page.html", "state", "events/", "../page.js", "%2e%2e/config.go", "/page.js",
+	} {
 		if answer, body := get(t, url+path); answer.StatusCode == 200 {
 			t.Errorf("%q: %s, %.100s", path, answer.Status, body)
 		}
@@ -42,14 +45,17 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestPolicy: whatever is answered, a page made of it may load nothing from elsewhere, run nothing inline, and be framed by nobody.
+// TestPolicy: whatever is answered, a page made of it may load nothing from elsewhere, run nothing inline, and be framed by
+// nobody.
 func TestPolicy(t *testing.T) {
 	url := mount(t, mustNew(t, Config{Warden: mustWarden(t, new(script))}))
 	for _, path := range []string{"", "page.js", "state.json", "nothing"} {
 		answer, _ := get(t, url+path)
 		csp := answer.Header.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self'",
-			"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'"} {
+		for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
+			"img-src 'self'",
+			"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
+			"trusted-types 'none'"} {
 			if !strings.Contains("; "+csp+";", "; "+want+";") {
 				t.Errorf("%q: the policy %q lacks %q", path, csp, want)
 			}
@@ -58,8 +64,10 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%q: the policy is %q", path, csp)
 		}
 		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin", "Access-Control-Allow-Origin": "",
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+			"Cache-Control":                "no-store",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+			"Access-Control-Allow-Origin": "",
 		} {
 			if got := answer.Header.Get(name); got != want {
 				t.Errorf("%q: %s is %q, want %q", path, name, got, want)
@@ -68,13 +76,17 @@ func TestPolicy(t *testing.T) {
 	}
 	// And the files need no more than that: nothing inline, nothing absolute, nothing that makes markup of text.
 	_, page := get(t, url)
-	if found := regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\son\w+=|\sstyle=|(src|href)="(/|\w+:)`).FindString(page); found != "" {
+	if found := regexp.MustCompile(
+		`(?i)<style|<script[^>]*>[^<]|\son\w+=|\sstyle=|(src|href)="(/|\w+:)`,
+	).FindString(page); found != "" {
 		t.Errorf("the page has %q", found)
 	}
 	for _, file := range []string{"page.js", "draw.js", "style.css"} {
 		_, text := get(t, url+file)
 		text = strings.ReplaceAll(text, "http://www.w3.org/2000/svg", "")
-		if found := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|https?:|//\w+\.|@import|url\(`).FindString(text); found != "" {
+		if found := regexp.MustCompile(
+			`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|https?:|//\w+\.|@import|url\(`,
+		).FindString(text); found != "" {
 			t.Errorf("%s has %q", file, found)
 		}
 	}
@@ -85,7 +97,8 @@ func TestReadOnly(t *testing.T) {
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "RESIZE"} {
 		for _, path := range []string{"", "state.json", "events", "nothing"} {
 			answer, body := do(t, method, url+path)
-			if answer.StatusCode != 405 || answer.Header.Get("Allow") != "GET, HEAD" || at(t, decode(t, body), "code") != "read_only" ||
+			if answer.StatusCode != 405 || answer.Header.Get("Allow") != "GET, HEAD" ||
+				at(t, decode(t, body), "code") != "read_only" ||
 				answer.Header.Get("Content-Type") != "application/problem+json" {
 				t.Errorf("%s %q: %s, Allow %q, %s", method, path, answer.Status, answer.Header.Get("Allow"), body)
 			}

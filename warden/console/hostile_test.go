@@ -1,4 +1,5 @@
-// Readers that mean harm: they ask and do not read, from other sites, by names that are not the console's. And names that are alike.
+// Readers that mean harm: they ask and do not read, from other sites, by names that are not the console's. And names that are
+// alike.
 
 package console
 
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // counted counts the requests that are being answered.
@@ -38,7 +40,8 @@ func wantNone(t *testing.T, now *atomic.Int64) {
 // A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off.
 func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	const streams = 100
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), WriteTimeout: 100 * time.Millisecond})
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	c.writeTimeout = 100 * time.Millisecond
 	var now atomic.Int64
 	server := httptest.NewUnstartedServer(counted(&now, c))
 	server.Config.Protocols = new(http.Protocols)
@@ -49,7 +52,9 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	conn := must(net.Dial("tcp", server.Listener.Addr().String()))(t)
 	defer conn.Close()
 	frame := func(kind, flags byte, stream uint32, payload string) string {
-		head := append([]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}, make([]byte, 4)...)
+		head := append(
+			[]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}, make([]byte, 4)...,
+		)
 		binary.BigEndian.PutUint32(head[5:], stream)
 		return string(head) + payload
 	}
@@ -74,9 +79,10 @@ func TestWhoDoesNotReadIsCutOff(t *testing.T) {
 	wantNone(t, &now)
 }
 
-// No more than MaxStreams are sent state.json at once, and the next one is as soon as one of them has it.
+// No more than maxStreams are sent state.json at once, and the next one is as soon as one of them has it.
 func TestStateBound(t *testing.T) {
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: 2})
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	c.maxStreams = 2
 	slow := &blocked{free: make(chan struct{}), writing: make(chan struct{}, 2)}
 	done := make(chan struct{}, 2)
 	for range 2 {
@@ -116,7 +122,9 @@ func (b *blocked) Write(p []byte) (int, error) {
 // TestStrangers: a page of another site, or of a name that points here, is told nothing; what is no browser is not bothered.
 func TestStrangers(t *testing.T) {
 	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"Ops.example.com"}})
-	guarded := c.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `"version":1 and text/html`) }))
+	guarded := c.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `"version":1 and text/html`)
+	}))
 	for _, x := range []struct {
 		host, site, dest string
 		code             string // "": it is answered
@@ -175,8 +183,9 @@ func TestStrangers(t *testing.T) {
 func TestLongNamesStayApart(t *testing.T) {
 	long := strings.Repeat("n", 300)
 	c := mustNew(t, Config{
-		Set:      mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: long + "b", Guaranteed: 1}),
-		Limiters: []Limiter{{long + "a", mustLimiter(t, 1)}, {long + "b", mustLimiter(t, 1)}},
+		Set: mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: long +
+			"b", Guaranteed: 1}),
+		Limiters: map[string]*limiter.Limiter{long + "a": mustLimiter(t, 1), long + "b": mustLimiter(t, 1)},
 	})
 	_, body := get(t, mount(t, c)+"state.json")
 	s := decode(t, body)

@@ -13,19 +13,19 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// cursor is how much of the history a client has. The zero value has nothing.
+// cursor is the end of the history that a client has. The zero value: none.
 type cursor struct {
 	seq  uint64    // of the last decision
 	pool time.Time // of the last poolPoint
 }
 
-// past is the history that the console keeps, updated on each request.
-type past struct {
-	seen   uint64 // the last decision in phases
-	phases []phase
-	pools  []poolPoint
-	warden tallies
-	limits []tallies // of Config.Limiters
+// history is kept by the console itself and updated on each request.
+type history struct {
+	lastSeq uint64 // the last decision in phases
+	phases  []phase
+	pools   []poolPoint
+	warden  tallies
+	limits  []tallies // of Config.Limiters
 }
 
 const (
@@ -37,37 +37,40 @@ const (
 func (c *Console) state(at *cursor) *state {
 	now := time.Now()
 	s := &state{
-		Version: version, Title: clip(c.cfg.Title, longestName), Instance: clip(c.cfg.Instance, longestName), At: when{now}, IntervalMS: ms(c.cfg.Interval),
-		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{}, Rejections: []rejection{},
+		Version: version, Title: truncate(c.cfg.Title, longestName), Instance: truncate(c.cfg.Instance, longestName),
+		At: jsonTime{now}, IntervalMS: ms(c.cfg.Interval),
+		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{},
+		Rejections: []rejection{},
 	}
-	answers := true
 	if w := c.cfg.Warden; w != nil {
-		s.History, answers = c.points(w, at)
+		for _, r := range w.History(nil, at.seq) {
+			s.History = append(s.History, pointOf(r))
+			at.seq = r.Decision.Seq
+		}
 	}
 	rejected := c.recentRejections()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.cfg.Warden; w != nil {
-		c.watchWarden(s, w)
-		s.Warden.mute = !answers
+		c.addWardenLocked(s, w)
 	}
-	keep := c.past.due(now, c.cfg.Interval)
-	for i, l := range c.cfg.Limiters {
-		stats := l.Limiter.Stats()
-		p := poolOf(l.Name, stats, c.past.limits[i].since(now, stats))
+	keep := c.history.due(now, c.cfg.Interval)
+	for i, l := range c.limiters {
+		stats := l.limiter.Stats()
+		p := poolOf(l.name, stats, c.history.limits[i].since(now, stats))
 		p.stale = stats.DecisionState == decision.Stale
 		s.Limiters = append(s.Limiters, p)
 		if keep {
-			c.past.limits[i].add(tally{now, stats})
+			c.history.limits[i].add(tally{now, stats})
 		}
 	}
 	if c.cfg.Set != nil {
 		s.Set = setJSON(c.cfg.Set.Snapshot())
 	}
 	if keep {
-		c.past.keep(s)
+		c.history.record(s)
 	}
-	for _, p := range c.past.pools {
+	for _, p := range c.history.pools {
 		if p.At.After(at.pool) {
 			s.Pools = append(s.Pools, p)
 			at.pool = p.At.Time
@@ -75,43 +78,27 @@ func (c *Console) state(at *cursor) *state {
 	}
 	if s.Set != nil {
 		for i, x := range s.Set.Compartments {
-			s.Set.Compartments[i] = x.lookBack(c.past.pools, now)
+			s.Set.Compartments[i] = x.withHistory(c.history.pools, now)
 		}
 	}
-	s.Rejections = append(s.Rejections, c.lastOf(rejected)...)
+	s.Rejections = append(s.Rejections, c.latestRejections(rejected)...)
 	s.addVerdicts()
 	return s
 }
 
-// points returns the readings of w after the cursor, and advances it; answers reports whether the controller returned its
-// levels. The caller does not hold mu.
-func (c *Console) points(w *warden.Warden, at *cursor) (points []point, answers bool) {
-	readings := w.History(nil, at.seq)
-	levels, answers := c.levels(w, readings)
-	points = make([]point, 0, len(readings))
-	for i, r := range readings {
-		p := pointOf(r)
-		if levels != nil {
-			p.Levels = levels[i]
-		}
-		points = append(points, p)
-		at.seq = r.Decision.Seq
+// addWardenLocked adds the warden to s.
+func (c *Console) addWardenLocked(s *state, w *warden.Warden) {
+	for _, r := range w.History(nil, c.history.lastSeq) {
+		c.history.add(r)
 	}
-	return points, answers
-}
-
-// watchWarden adds the warden to s. The caller holds mu.
-func (c *Console) watchWarden(s *state, w *warden.Warden) {
-	for _, r := range w.History(nil, c.past.seen) {
-		c.past.add(r)
-	}
-	s.Decisions = append(s.Decisions, c.past.phases...)
+	s.Decisions = append(s.Decisions, c.history.phases...)
 	slices.Reverse(s.Decisions)
 
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
-	now := &wardenNow{
-		pool: poolOf(w.Name(), counted, c.past.warden.since(s.At.Time, counted)), Samples: stats.Samples, ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
-		Panics: stats.Panics, SilentForMS: missing(), DecisionState: string(decision.Initial),
+	now := &wardenState{
+		pool: poolOf(w.Name(), counted, c.history.warden.since(s.At.Time, counted)), Samples: stats.Samples,
+		ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
+		Panics: stats.Panics, SilentForMS: null(), DecisionState: string(decision.Initial),
 	}
 	if d := latest.Decision; d.Seq > 0 {
 		silent := max(0, s.At.Sub(latest.Sample.At)) // a sample may have been taken since
@@ -125,12 +112,14 @@ func (c *Console) watchWarden(s *state, w *warden.Warden) {
 }
 
 // add adds a reading to the last phase, or to a new one if the codes of the controller's reasons differ.
-func (p *past) add(r warden.Reading) {
+func (p *history) add(r warden.Reading) {
 	d := r.Decision
-	p.seen = d.Seq
+	p.lastSeq = d.Seq
 	p.warden.add(tally{r.Sample.At, r.Limiter})
 	reasons := reasonsJSON(d.Reasons)
-	next := phase{FirstSeq: d.Seq, From: when{r.Sample.At}, TargetFrom: d.TargetConcurrency, ShedFrom: num(d.ShedProbability)}
+	next := phase{
+		FirstSeq: d.Seq, From: jsonTime{r.Sample.At}, TargetFrom: d.TargetConcurrency, ShedFrom: jsonNumber(d.ShedProbability),
+	}
 	if n := len(p.phases); n > 0 {
 		last := &p.phases[n-1]
 		next.TargetFrom, next.ShedFrom = last.TargetTo, last.ShedTo
@@ -139,7 +128,8 @@ func (p *past) add(r warden.Reading) {
 			p.phases = p.phases[:n-1]
 		}
 	}
-	next.LastSeq, next.To, next.TargetTo, next.ShedTo, next.Reasons = d.Seq, when{r.Sample.At}, d.TargetConcurrency, num(d.ShedProbability), reasons
+	next.LastSeq, next.To, next.Reasons = d.Seq, jsonTime{r.Sample.At}, reasons
+	next.TargetTo, next.ShedTo = d.TargetConcurrency, jsonNumber(d.ShedProbability)
 	if len(p.phases) == mostPhases {
 		p.phases = slices.Delete(p.phases, 0, 1)
 	}
@@ -148,23 +138,25 @@ func (p *past) add(r warden.Reading) {
 
 // due reports whether it is time for a poolPoint: one per interval over all clients, which read at different instants and not
 // quite regularly.
-func (p *past) due(now time.Time, interval time.Duration) bool {
+func (p *history) due(now time.Time, interval time.Duration) bool {
 	n := len(p.pools)
 	return n == 0 || now.Sub(p.pools[n-1].At.Time) >= interval*3/4
 }
 
-// keep adds the limiters and compartments of s to the history.
-func (p *past) keep(s *state) {
+// record adds the limiters and compartments of s to the history.
+func (p *history) record(s *state) {
 	if len(s.Limiters) == 0 && s.Set == nil {
 		return
 	}
 	next := poolPoint{At: s.At, Pools: map[string]poolLoad{}}
 	for _, l := range s.Limiters {
-		next.Pools["limiter:"+l.Name] = poolLoad{InFlight: l.InFlight, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected}
+		load := poolLoad{InFlight: l.InFlight, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected}
+		next.Pools["limiter:"+l.Name] = load
 	}
 	if s.Set != nil {
 		for _, x := range s.Set.Compartments {
-			next.Pools["compartment:"+x.Name] = poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections(), x.overran()}
+			load := poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections(), x.overran()}
+			next.Pools["compartment:"+x.Name] = load
 		}
 	}
 	if len(p.pools) == mostPoolPoints {
@@ -175,7 +167,7 @@ func (p *past) keep(s *state) {
 
 func poolOf(name string, s limiter.Stats, lately *recent) pool {
 	p := pool{
-		Name: clipName(name), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
+		Name: truncateName(name), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
 		Rejected: s.Rejected, Canceled: s.Canceled, ByReason: map[string]uint64{}, Recent: lately,
 		Mode: s.Mode.String(), WouldReject: map[string]uint64{},
 	}
@@ -193,23 +185,28 @@ func poolOf(name string, s limiter.Stats, lately *recent) pool {
 func pointOf(r warden.Reading) point {
 	s, l := r.Sample, r.Limiter
 	lag, served := s.Lag.Count > 0, s.Service.Count > 0
+	levels := make(map[string]jsonNumber, len(r.Levels))
+	for signal, level := range r.Levels {
+		levels[truncate(signal, longestName)] = jsonNumber(level)
+	}
 	return point{
-		Seq: r.Decision.Seq, At: when{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency, Shed: num(r.Decision.ShedProbability),
+		Seq: r.Decision.Seq, At: jsonTime{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency,
+		Shed:     jsonNumber(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
-		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: map[string]num{},
+		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: levels,
 		Utilization: reading(s.Utilization.OK, s.Utilization.Value), Runnable: reading(s.Runnable.OK, s.Runnable.Value),
 		Throttled: reading(s.Throttled.OK, s.Throttled.Value),
 		LagP50MS:  msIf(lag, s.Lag.P50), LagP90MS: msIf(lag, s.Lag.P90), LagP99MS: msIf(lag, s.Lag.P99), LagCount: s.Lag.Count,
 		ServiceP50MS: msIf(served, s.Service.P50), ServiceP90MS: msIf(served, s.Service.P90),
-		Throughput: num(s.Service.Throughput), Concurrency: num(s.Service.Concurrency),
+		Throughput: jsonNumber(s.Service.Throughput), Concurrency: jsonNumber(s.Service.Concurrency),
 	}
 }
 
-func reading(ok bool, v float64) num {
+func reading(ok bool, v float64) jsonNumber {
 	if !ok {
-		return missing()
+		return null()
 	}
-	return num(v)
+	return jsonNumber(v)
 }
 
 // appendRejections appends the explanations of tasks that were not started, or would not have been, under the given name, if
@@ -224,28 +221,28 @@ func appendRejections(out []decision.Explanation, name string, recent []decision
 	return out
 }
 
-// lastOf returns the last rejections, newest first. A limiter with thousands of rejections does not displace the others: half
-// of the list is shared equally, at least one each, and the rest goes to the newest. Rejections of the same nanosecond get
-// different IDs, counted from the oldest, because the oldest is dropped first.
-func (c *Console) lastOf(rejected []decision.Explanation) []rejection {
+// latestRejections returns the last rejections, newest first. A limiter with thousands of rejections does not displace the
+// others: half of the list is shared equally, at least one each, and the rest goes to the newest. Rejections of the same
+// nanosecond get different IDs, counted from the oldest, because the oldest is dropped first.
+func (c *Console) latestRejections(rejected []decision.Explanation) []rejection {
 	byTime := func(a, b decision.Explanation) int { return a.At.Compare(b.At) }
 	slices.SortStableFunc(rejected, byTime)
-	of := map[string]int{}
+	bound := map[string]int{}
 	for _, e := range rejected {
-		of[e.Limiter] = 0
+		bound[e.Limiter] = 0
 	}
-	each := max(1, c.cfg.MaxRejections/2/max(1, len(of)))
+	each := max(1, c.maxRejections/2/max(1, len(bound)))
 	var first, rest []decision.Explanation
 	for _, e := range slices.Backward(rejected) {
-		if of[e.Limiter]++; of[e.Limiter] <= each {
+		if bound[e.Limiter]++; bound[e.Limiter] <= each {
 			first = append(first, e)
 		} else {
 			rest = append(rest, e)
 		}
 	}
 	rejected = slices.Concat(first, rest)
-	rejected = rejected[:min(len(rejected), c.cfg.MaxRejections)]
-	slices.Reverse(rejected) // of one instant, the oldest first again
+	rejected = rejected[:min(len(rejected), c.maxRejections)]
+	slices.Reverse(rejected) // restore the order of equal times: oldest first
 	slices.SortStableFunc(rejected, byTime)
 	out := make([]rejection, len(rejected))
 	same := map[string]int{}

@@ -19,13 +19,14 @@ import (
 
 // TestIDs: rejections of one instant have IDs of their own, which do not change when others come.
 func TestIDs(t *testing.T) {
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: 4})
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	c.maxRejections = 4
 	when := time.Unix(100, 5)
 	e := func(name string, at time.Time) decision.Explanation {
-		return decision.Explanation{Limiter: "l", Outcome: decision.Rejected, Task: limiter.Task{Name: name}, At: at}
+		return decision.Explanation{Limiter: "l", Outcome: decision.Rejected, Task: decision.Task{Name: name}, At: at}
 	}
 	ids := func(rejected ...decision.Explanation) (out []string) {
-		for _, r := range c.lastOf(rejected) {
+		for _, r := range c.latestRejections(rejected) {
 			out = append(out, r.Task+"="+r.ID)
 		}
 		return out
@@ -42,10 +43,14 @@ func TestIDs(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if got := appendRejections(nil, "l", []decision.Explanation{{Outcome: decision.Started, WouldReject: decision.PressureHigh}}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
+	if got := appendRejections(
+		nil, "l", []decision.Explanation{{Outcome: decision.Started, WouldReject: decision.PressureHigh}},
+	); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
 		t.Errorf("of a dry run: %v", got)
 	}
-	for outcome, want := range map[decision.Outcome]int{decision.Started: 0, decision.Executed: 0, decision.Rejected: 1, decision.OutcomeCanceled: 1} {
+	for outcome, want := range map[decision.Outcome]int{
+		decision.Started: 0, decision.Executed: 0, decision.Rejected: 1, decision.OutcomeCanceled: 1,
+	} {
 		if got := appendRejections(nil, "l", []decision.Explanation{{Outcome: outcome}}); len(got) != want {
 			t.Errorf("%s: listed %d times, want %d", outcome, len(got), want)
 		}
@@ -56,15 +61,17 @@ func TestIDs(t *testing.T) {
 // that rejects all the time, and all of them in the order of time.
 func TestNobodyIsCrowdedOut(t *testing.T) {
 	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which rejected later than all before it
-		c := mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxRejections: most})
+		c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+		c.maxRejections = most
 		var rejected []decision.Explanation
 		for i, n := range counts {
 			for j := range n {
-				rejected = append(rejected, decision.Explanation{Limiter: string(rune('a' + i)), Task: limiter.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
+				rejected = append(rejected, decision.Explanation{Limiter: string(rune('a' +
+					i)), Task: decision.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
 			}
 		}
 		var b strings.Builder
-		for _, r := range c.lastOf(rejected) {
+		for _, r := range c.latestRejections(rejected) {
 			b.WriteString(r.Limiter + r.Task + " ")
 		}
 		return strings.TrimSpace(b.String())
@@ -91,7 +98,7 @@ func TestNobodyIsCrowdedOut(t *testing.T) {
 
 // TestPhases: decisions whose reasons have the same codes are one phase, and the last phases are kept.
 func TestPhases(t *testing.T) {
-	var p past
+	var p history
 	seq := uint64(0)
 	add := func(target int, codes ...string) {
 		seq++
@@ -108,7 +115,10 @@ func TestPhases(t *testing.T) {
 	add(7, "queueing", "service_slow")
 	var b strings.Builder
 	for _, f := range p.phases {
-		fmt.Fprintf(&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq, f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal)
+		fmt.Fprintf(
+			&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq,
+			f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal,
+		)
 	}
 	if want := "1-2@1-2:10>11:0.1>0.11 signal2;3-4@3-4:11>7:0.11>0.07 signal4;5-5@5-5:7>7:0.07>0.07 signal5;"; b.String() != want {
 		t.Fatalf("%s\nwant\n%s", b.String(), want)
@@ -125,7 +135,10 @@ func TestPhases(t *testing.T) {
 func TestPressureShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sample: func() monitor.Sample {
-			return monitor.Sample{At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true}, Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6}}
+			return monitor.Sample{
+				At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true},
+				Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6},
+			}
 		}}
 		ours := must(control.New(control.Config{}))(t)
 		w := must(warden.New(warden.Config{Sampler: s, Controller: ours}))(t)
@@ -145,15 +158,15 @@ func TestPressureShown(t *testing.T) {
 // TestBounded: what the console remembers of limiters does not grow.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := mustNew(t, Config{Limiters: []Limiter{{"a", mustLimiter(t, 1)}}, Interval: 100 * time.Millisecond})
+		c := mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"a": mustLimiter(t, 1)}, Interval: 100 * time.Millisecond})
 		for range 3 * mostPoolPoints {
 			c.state(new(cursor))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n := len(c.past.pools); n != mostPoolPoints {
+		if n := len(c.history.pools); n != mostPoolPoints {
 			t.Errorf("%d looks are remembered, want %d", n, mostPoolPoints)
 		}
-		if n := len(c.past.limits[0]); n < 100 || n > 102 {
+		if n := len(c.history.limits[0]); n < 100 || n > 102 {
 			t.Errorf("%d tallies are remembered for a window of 100 intervals", n)
 		}
 	})

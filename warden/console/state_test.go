@@ -29,7 +29,8 @@ import (
 func shape(into map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
-		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] || regexp.MustCompile(`\.(by_reason|by_priority|would_reject|outcomes|rejected|left)$`).MatchString(path)
+		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] ||
+			regexp.MustCompile(`\.(by_reason|by_priority|would_reject|outcomes|rejected|left)$`).MatchString(path)
 		for key, value := range v {
 			if data {
 				key = "*"
@@ -56,8 +57,10 @@ func full(t *testing.T) *Console {
 			known := monitor.Reading{Value: 0.5, OK: true}
 			return monitor.Sample{
 				At: time.Now(), Gap: time.Second, Utilization: known, Runnable: known, Throttled: known,
-				Lag:     monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 4},
-				Service: monitor.Service{P50: 5 * time.Millisecond, P90: 6 * time.Millisecond, Count: 7, Throughput: 8, Concurrency: 9},
+				Lag: monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 4},
+				Service: monitor.Service{
+					P50: 5 * time.Millisecond, P90: 6 * time.Millisecond, Count: 7, Throughput: 8, Concurrency: 9,
+				},
 			}
 		},
 		decide: func() decision.ControlDecision {
@@ -71,8 +74,9 @@ func full(t *testing.T) *Console {
 	noError(t, w.Adjust("anna", func(b *warden.Bounds) { b.Timeout = time.Second }))
 	l := mustLimiter(t, 0)
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "checkout", Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
-		bulkhead.CompartmentConfig{Name: "analytics", Max: 1}, bulkhead.CompartmentConfig{Name: "rehearsal", Max: 1, Mode: decision.DryRun})
-	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: []Limiter{{"reports", l}}})
+		bulkhead.CompartmentConfig{Name: "analytics", Max: 1},
+		bulkhead.CompartmentConfig{Name: "rehearsal", Max: 1, Mode: decision.DryRun})
+	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"reports": l}})
 	for range 2 {
 		c.state(new(cursor)) // so that there is a before
 		time.Sleep(time.Second)
@@ -80,15 +84,15 @@ func full(t *testing.T) *Console {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, task := range []warden.Task{{Name: "rejected", Priority: warden.High, Deadline: time.Now().Add(time.Second)}} {
+		for _, task := range []warden.Task{{Name: "rejected", Priority: decision.High, Deadline: time.Now().Add(time.Second)}} {
 			if _, err := w.TryAcquire(task); err == nil {
 				t.Fatal("a second slot")
 			}
 		}
 		p.Release()
-		_, _ = l.TryAcquire(limiter.Task{Name: "never"})
+		_, _ = l.TryAcquire(decision.Task{Name: "never"})
 		noError(t, l.SetMode(decision.DryRun))
-		rehearsed := must(l.TryAcquire(limiter.Task{Name: "never, if it counted"}))(t)
+		rehearsed := must(l.TryAcquire(decision.Task{Name: "never, if it counted"}))(t)
 		rehearsed.Release()
 		noError(t, l.SetMode(decision.Enforce))
 		for name, runs := range map[string]int{"rehearsal": 2, "checkout": 1, "analytics": 2} { // the second one inside the first
@@ -142,13 +146,18 @@ func TestStateOfBounds(t *testing.T) {
 				t.Errorf("%v, want %v", got, want)
 			}
 		}
-		check(map[string]any{"min": 1., "max": 65536., "max_queue": 1024., "timeout_ms": nil, "changed_at": nil, "changed_by": ""})
+		check(
+			map[string]any{"min": 1., "max": 65536., "max_queue": 1024., "timeout_ms": nil, "changed_at": nil, "changed_by": ""},
+		)
 		now := time.Now()
 		noError(t, w.Adjust("anna", func(b *warden.Bounds) {
 			*b = warden.Bounds{Min: 4, Max: 64, MaxQueue: 100, Timeout: 250 * time.Millisecond}
 		}))
 		time.Sleep(time.Hour)
-		check(map[string]any{"min": 4., "max": 64., "max_queue": 100., "timeout_ms": 250., "changed_at": now.Format(time.RFC3339), "changed_by": "anna"})
+		check(map[string]any{
+			"min": 4.,
+			"max": 64., "max_queue": 100., "timeout_ms": 250., "changed_at": now.Format(time.RFC3339), "changed_by": "anna",
+		})
 	})
 }
 
@@ -165,12 +174,15 @@ func TestStateValues(t *testing.T) {
 			{2.0, []any{"warden", "executed"}}, {2.0, []any{"warden", "rejected"}}, {2.0, []any{"warden", "by_reason", "no_slot"}},
 			{1.0, []any{"warden", "target"}}, {"applied", []any{"warden", "decision_state"}}, {0.25, []any{"warden", "decision", "shed"}},
 			{"lag_p90_seconds", []any{"warden", "decision", "reasons", 0, "signal"}}, {0.03, []any{"warden", "decision", "reasons", 0, "value"}},
-			{0.5, []any{"history", 1, "utilization"}}, {2.0, []any{"history", 1, "lag_p90_ms"}}, {6.0, []any{"history", 1, "service_p90_ms"}},
+			{0.5, []any{"history", 1, "utilization"}}, {2.0, []any{"history", 1, "lag_p90_ms"}},
+			{6.0, []any{"history", 1, "service_p90_ms"}},
 			{1.0, []any{"history", 1, "rejected"}}, {nil, []any{"history", 1, "pressure"}},
 			{1.0, []any{"decisions", 0, "first_seq"}}, {2.0, []any{"decisions", 0, "last_seq"}}, {"queueing", []any{"decisions", 0, "reasons", 0, "code"}},
-			{2.0, []any{"set", "compartments", 0, "finished"}}, {2.0, []any{"set", "compartments", 1, "rejected_total"}}, {"checkout", []any{"set", "compartments", 0, "name"}},
+			{2.0, []any{"set", "compartments", 0, "finished"}}, {2.0, []any{"set", "compartments", 1, "rejected_total"}},
+			{"checkout", []any{"set", "compartments", 0, "name"}},
 			{2.0, []any{"limiters", 0, "rejected"}},
-			{1.0, []any{"pools", 1, "pools", "compartment:analytics", "rejected"}}, {1.0, []any{"pools", 1, "pools", "limiter:reports", "rejected"}},
+			{1.0, []any{"pools", 1, "pools", "compartment:analytics", "rejected"}},
+			{1.0, []any{"pools", 1, "pools", "limiter:reports", "rejected"}},
 		} {
 			if got := at(t, s, check.path...); got != check.want {
 				t.Errorf("%v is %v, want %v", check.path, got, check.want)
@@ -186,9 +198,13 @@ func TestStateValues(t *testing.T) {
 				last = when
 			}
 			if at(t, r, "limiter") == "warden" {
-				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" || at(t, r, "reason") != "no_slot" ||
-					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil || at(t, r, "deadline") == nil ||
-					!strings.HasPrefix(at(t, r, "text").(string), `rejected: no_slot: task "rejected", priority high, deadline in `) {
+				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" ||
+					at(t, r, "reason") != "no_slot" ||
+					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil ||
+					at(t, r, "deadline") == nil ||
+					!strings.HasPrefix(
+						at(t, r, "text").(string), `rejected: no_slot: task "rejected", priority high, deadline in `,
+					) {
 					t.Errorf("a rejection is %v", r)
 				}
 			}
@@ -197,7 +213,9 @@ func TestStateValues(t *testing.T) {
 			t.Errorf("rejections by limiter: %v", byLimiter)
 		}
 		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||
-			at(t, verdicts, 0, "text") != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, and they could not queue (no_slot). "+
+			at(
+				t, verdicts, 0, "text",
+			) != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, and they could not queue (no_slot). "+
 				"Controller: CPU overload, p90 scheduler delay 30 ms (queueing); limit 1." {
 			t.Errorf("verdicts %v", verdicts)
 		}
@@ -211,10 +229,16 @@ func TestStateAnything(t *testing.T) {
 		s := &script{
 			sample: func() monitor.Sample {
 				r := monitor.Reading{Value: wild, OK: true}
-				return monitor.Sample{Utilization: r, Runnable: r, Throttled: r, Gap: math.MinInt64, Service: monitor.Service{Throughput: wild, Concurrency: wild}}
+				return monitor.Sample{
+					Utilization: r, Runnable: r,
+					Throttled: r, Gap: math.MinInt64, Service: monitor.Service{Throughput: wild, Concurrency: wild},
+				}
 			},
 			decide: func() decision.ControlDecision {
-				return decision.ControlDecision{ShedProbability: wild, Reasons: []decision.Reason{decision.NewReason("<b>\xff", strings.Repeat("s", 1<<16), wild, 9)}}
+				return decision.ControlDecision{
+					ShedProbability: wild,
+					Reasons:         []decision.Reason{decision.NewReason("<b>\xff", strings.Repeat("s", 1<<16), wild, 9)},
+				}
 			},
 		}
 		w := mustWarden(t, s)
@@ -243,8 +267,10 @@ func TestStateAnything(t *testing.T) {
 }
 
 func TestClip(t *testing.T) {
-	for in, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc…", "aää": "aä…", "ääx": "ä…", "\xff\xff\xff\xff": "\xff\xff\xff…"} {
-		if got := clip(in, 3); got != want {
+	for in, want := range map[string]string{
+		"": "", "abc": "abc", "abcd": "abc…", "aää": "aä…", "ääx": "ä…", "\xff\xff\xff\xff": "\xff\xff\xff…",
+	} {
+		if got := truncate(in, 3); got != want {
 			t.Errorf("clip(%q) = %q, want %q", in, got, want)
 		}
 	}

@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// enter reserves a stream; code says why there is none.
-func (c *Console) enter() (code, detail string) {
+// openStream reserves a stream; code says why there is none.
+func (c *Console) openStream() (code, detail string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return "closed", "The console was closed: the server is shutting down."
-	case c.streams == c.cfg.MaxStreams:
-		return "too_many_streams", "All " + strconv.Itoa(c.cfg.MaxStreams) + " streams are taken; state.json has the same."
+	case c.streams == c.maxStreams:
+		return "too_many_streams", "All " + strconv.Itoa(c.maxStreams) + " streams are taken; state.json has the same."
 	}
 	c.streams++
 	return "", ""
 }
 
-func (c *Console) leave() {
+func (c *Console) closeStream() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams--
@@ -50,12 +50,12 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		return
 	}
-	if code, detail := c.enter(); code != "" {
+	if code, detail := c.openStream(); code != "" {
 		w.Header().Set("Retry-After", "5")
 		writeProblem(w, http.StatusServiceUnavailable, code, detail)
 		return
 	}
-	defer c.leave()
+	defer c.closeStream()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would collect events
@@ -73,8 +73,9 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		// JSON has no line breaks of its own, so one line of data holds it.
 		event = append(append(append(event, "event: state\ndata: "...), state...), "\n\n"...)
-		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of MaxStreams until it goes.
-		_ = rc.SetWriteDeadline(time.Now().Add(c.cfg.WriteTimeout))
+		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of the streams until it
+		// goes.
+		_ = rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
 		if _, err := w.Write(event); err != nil {
 			return
 		}

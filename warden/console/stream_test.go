@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 func use(t testing.TB, w *warden.Warden) {
@@ -25,7 +26,9 @@ func use(t testing.TB, w *warden.Warden) {
 }
 
 func TestStreamFraming(t *testing.T) {
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Title: "one\nevent: state\rdata: {}\n\n", Interval: 100 * time.Millisecond})
+	c := mustNew(
+		t, Config{Warden: mustWarden(t, new(script)), Title: "one\nevent: state\rdata: {}\n\n", Interval: 100 * time.Millisecond},
+	)
 	f := follow(t, mount(t, c))
 	if kind := f.answer.Header.Get("Content-Type"); kind != "text/event-stream" || f.answer.StatusCode != 200 {
 		t.Fatalf("%s, %s", f.answer.Status, kind)
@@ -38,7 +41,8 @@ func TestStreamFraming(t *testing.T) {
 	}
 	for range 3 {
 		event := f.event()
-		if len(event) != 2 || event[0] != "event: state" || !strings.HasPrefix(event[1], "data: {") || strings.Contains(event[1], "\r") {
+		if len(event) != 2 || event[0] != "event: state" || !strings.HasPrefix(event[1], "data: {") ||
+			strings.Contains(event[1], "\r") {
 			t.Fatalf("an event is %q", event)
 		}
 		if title := at(t, decode(t, event[1][len("data: "):]), "title"); title != "one\nevent: state\rdata: {}\n\n" {
@@ -58,12 +62,12 @@ func (r *recorder) WriteHeader(int)             {}
 func (r *recorder) Flush()                      {}
 func (r *recorder) Write(b []byte) (int, error) { r.events <- string(b); return len(b), nil }
 
-// TestStreamAdds: the first event has all of the past, whether anybody looked before or not; those that follow, one in an interval,
-// have what is new; nothing twice and nothing missing, also for a second reader at another instant.
+// TestStreamAdds: the first event has all of the past, whether anybody looked before or not; those that follow, one in an
+// interval, have what is new; nothing twice and nothing missing, also for a second reader at another instant.
 func TestStreamAdds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, l := mustWarden(t, new(script)), mustLimiter(t, 3)
-		c := mustNew(t, Config{Warden: w, Limiters: []Limiter{{"reports", l}}})
+		c := mustNew(t, Config{Warden: w, Limiters: map[string]*limiter.Limiter{"reports": l}})
 		turns := 0
 		turn := func(n int) {
 			for range n {
@@ -129,7 +133,7 @@ func TestStreamAdds(t *testing.T) {
 			t.Fatalf("the second reader saw %d of %d", n, turns)
 		}
 		// Two readers, one look in an interval: limiters are not remembered twice as often.
-		if n := len(c.past.pools); n != 4 {
+		if n := len(c.history.pools); n != 4 {
 			t.Fatalf("the limiter was remembered %d times in 3.35 s, want 4", n)
 		}
 		first.end()
@@ -146,14 +150,18 @@ func TestStreamAdds(t *testing.T) {
 	})
 }
 
-// TestStreamBound: no more than MaxStreams; a slot is free again when its reader is gone; the rest of the console is not affected.
+// TestStreamBound: no more than maxStreams; a slot is free again when its reader is gone; the rest of the console is not
+// affected.
 func TestStreamBound(t *testing.T) {
-	url := mount(t, mustNew(t, Config{Warden: mustWarden(t, new(script)), MaxStreams: 2, Interval: 100 * time.Millisecond}))
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script)), Interval: 100 * time.Millisecond})
+	c.maxStreams = 2
+	url := mount(t, c)
 	a, b := follow(t, url), follow(t, url)
 	a.state()
 	b.state()
 	answer, body := get(t, url+"events")
-	if answer.StatusCode != 503 || at(t, decode(t, body), "code") != "too_many_streams" || answer.Header.Get("Retry-After") != "5" ||
+	if answer.StatusCode != 503 || at(t, decode(t, body), "code") != "too_many_streams" ||
+		answer.Header.Get("Retry-After") != "5" ||
 		answer.Header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("the third: %s, %s", answer.Status, body)
 	}
@@ -208,10 +216,12 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestSlowReader: a reader that does not read is cut off, and until then it holds up nobody: neither another reader nor the warden.
+// TestSlowReader: a reader that does not read is cut off, and until then it holds up nobody: neither another reader nor the
+// warden.
 func TestSlowReader(t *testing.T) {
 	w := mustWarden(t, new(script))
-	c := mustNew(t, Config{Warden: w, Interval: 100 * time.Millisecond, WriteTimeout: 300 * time.Millisecond, Title: strings.Repeat("T", 200)})
+	c := mustNew(t, Config{Warden: w, Interval: 100 * time.Millisecond, Title: strings.Repeat("T", 200)})
+	c.writeTimeout = 300 * time.Millisecond
 	server := httptest.NewUnstartedServer(c)
 	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		_ = conn.(*net.TCPConn).SetWriteBuffer(1) // as little as the kernel allows

@@ -38,7 +38,9 @@ func (s *script) Sample() monitor.Sample {
 }
 
 func (s *script) Step(sample monitor.Sample) decision.ControlDecision {
-	d := decision.ControlDecision{TargetConcurrency: 2, Reasons: []decision.Reason{decision.NewReason("calm", "utilization", 0.25, decision.Relax)}}
+	d := decision.ControlDecision{
+		TargetConcurrency: 2, Reasons: []decision.Reason{decision.NewReason("calm", "utilization", 0.25, decision.Relax)},
+	}
 	if s.decide != nil {
 		d = s.decide()
 	}

@@ -30,7 +30,7 @@ type tally struct {
 	stats limiter.Stats
 }
 
-// tallies are those of a window, and the last one before it, as the base of differences.
+// tallies are the counters of a window, and the last ones before it, as the base of differences.
 type tallies []tally
 
 func (ts *tallies) add(t tally) {
@@ -48,8 +48,9 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	first := (*ts)[0]
 	before := first.stats
 	r := &recent{
-		Seconds: num(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
-		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{}, WouldReject: map[string]uint64{},
+		Seconds: jsonNumber(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
+		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
+		WouldReject: map[string]uint64{},
 	}
 	for _, class := range []decision.Priority{decision.Background, decision.Normal, decision.High, decision.Critical} {
 		if n := now.Of(class).Rejected - before.Of(class).Rejected; n > 0 {
@@ -94,8 +95,8 @@ func (p pool) verdict() verdict {
 			v.Level = levelWatch
 		}
 		v.Text = fmt.Sprintf("Rejected %s of %s (%s) in %s%s", thousands(r.Rejected), thousands(r.Rejected+r.Executed),
-			share(float64(r.Rejected)/float64(r.Rejected+r.Executed)), r.span(), r.whose())
-		v.Text += "; " + most(r.ByReason)
+			share(float64(r.Rejected)/float64(r.Rejected+r.Executed)), r.span(), r.important())
+		v.Text += "; " + mostFrequent(r.ByReason)
 	default:
 		v.Text += " in " + r.span()
 	}
@@ -110,8 +111,8 @@ func (p pool) verdict() verdict {
 		v.Level = staleLevel(p.busy())
 		v.Text += " Its decision is stale: the controller is silent, and a reduced limit applies."
 	}
-	if said := p.valve(); said != "" {
-		v.Text = said + " " + v.Text
+	if clause := p.modeText(); clause != "" {
+		v.Text = clause + " " + v.Text
 		if v.Level == levelOK {
 			v.Level = levelWatch
 		}
@@ -133,8 +134,8 @@ func staleLevel(busy bool) string {
 	return levelWatch
 }
 
-// valve returns the sentence for a limiter that does not enforce its decisions; "" if it does.
-func (p pool) valve() string {
+// modeText returns the sentence for a limiter that does not enforce its decisions; "" if it does.
+func (p pool) modeText() string {
 	switch p.Mode {
 	case decision.Bypass.String():
 		return "Bypass: every task starts immediately, and none is evaluated."
@@ -143,13 +144,16 @@ func (p pool) valve() string {
 			return "Dry run: every task starts immediately."
 		}
 		would := p.Recent.WouldReject
-		return fmt.Sprintf("Dry run: every task starts immediately; %d would have been rejected in %s, %s.", sum(would), p.Recent.span(), most(would))
+		return fmt.Sprintf(
+			"Dry run: every task starts immediately; %d would have been rejected in %s, %s.",
+			sum(would), p.Recent.span(), mostFrequent(would),
+		)
 	}
 	return ""
 }
 
 // verdict returns the verdict of the warden's limiter and controller.
-func (w *wardenNow) verdict() verdict {
+func (w *wardenState) verdict() verdict {
 	v := w.pool.verdict()
 	watch := func() {
 		if v.Level == levelOK {
@@ -165,22 +169,21 @@ func (w *wardenNow) verdict() verdict {
 		}
 	case w.DecisionState == string(decision.Stale):
 		if v.Level = staleLevel(w.busy()); v.Level == levelAct {
-			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU.",
+			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s, so a reduced limit applies. "+
+				"Sampler or controller hangs or panics, or the process gets no CPU.",
 				w.SilentForMS/1000)
 		} else {
-			v.Text += fmt.Sprintf(" Its decision is stale: no sample for %.0f s. No request has come, and Run is not running.", w.SilentForMS/1000)
+			v.Text += fmt.Sprintf(
+				" Its decision is stale: no sample for %.0f s. No request has come, and Run is not running.", w.SilentForMS/1000,
+			)
 		}
 	default:
-		if slices.ContainsFunc(w.Decision.Reasons, reason.strains) {
+		if slices.ContainsFunc(w.Decision.Reasons, reason.needsAttention) {
 			watch()
 		}
-		if said := sentences(w.Decision.Reasons); said != "" {
-			v.Text += fmt.Sprintf(" Controller: %s; limit %s.", said, thousands(w.Decision.Target))
+		if clause := sentences(w.Decision.Reasons); clause != "" {
+			v.Text += fmt.Sprintf(" Controller: %s; limit %s.", clause, thousands(w.Decision.Target))
 		}
-	}
-	if w.mute {
-		watch()
-		v.Text += " The controller does not say how it evaluates samples: Levels hangs or panics."
 	}
 	if w.Panics > 0 {
 		watch()
@@ -189,22 +192,23 @@ func (w *wardenNow) verdict() verdict {
 	return v
 }
 
-// strains reports whether a reason is worth a look: one that lowers the limit, and more work that
-// runs for long than it makes up for. Execution times less than 10 % above their baseline are not: for them the controller stops raising
-// the limit, but never lowers it.
-func (r reason) strains() bool {
-	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" || r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
+// needsAttention reports whether a reason is worth a look: one that lowers the limit, and more work that runs for long than it
+// makes up for. Execution times less than 10 % above their baseline are not: for them the controller stops raising the limit, but
+// never lowers it.
+func (r reason) needsAttention() bool {
+	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" ||
+		r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
 }
 
-// sentences returns the sentences of a decision's leading reason and of those that strain, each with its code.
+// sentences returns the sentences of a decision's leading reason and of those that need attention, each with its code.
 func sentences(reasons []reason) string {
-	var said []string
+	var parts []string
 	for i, r := range reasons {
-		if i == 0 || r.strains() {
-			said = append(said, r.Text+" ("+r.Code+")")
+		if i == 0 || r.needsAttention() {
+			parts = append(parts, r.Text+" ("+r.Code+")")
 		}
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(parts, "; ")
 }
 
 func inQueue(n int) string {
@@ -225,18 +229,18 @@ func share(x float64) string {
 	return fmt.Sprintf("%.0f %%", 100*x)
 }
 
-// whose names the high and critical priorities among the rejected tasks, which matter most.
-func (r *recent) whose() string {
-	var of []string
+// important names the high and critical priorities among the rejected tasks, which matter most.
+func (r *recent) important() string {
+	var bound []string
 	for _, class := range []decision.Priority{decision.Critical, decision.High} {
 		if n := r.ByPriority[class.String()]; n > 0 {
-			of = append(of, thousands(n)+" "+class.String())
+			bound = append(bound, thousands(n)+" "+class.String())
 		}
 	}
-	if len(of) == 0 {
+	if len(bound) == 0 {
 		return ""
 	}
-	return ", " + strings.Join(of, " and ") + " among them"
+	return ", " + strings.Join(bound, " and ") + " among them"
 }
 
 func (r *recent) span() string { return fmt.Sprintf("the last %.0f s", max(1, float64(r.Seconds))) }
@@ -248,16 +252,16 @@ func sum(counts map[string]uint64) (n uint64) {
 	return n
 }
 
-// most returns the most frequent reason for rejection, in case of a tie the first by name; cancellations do not count.
-func most(counts map[string]uint64) string {
+// mostFrequent returns the most frequent reason for rejection, in case of a tie the first by name; cancellations do not count.
+func mostFrequent(counts map[string]uint64) string {
 	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(k string) bool { return k == string(decision.Canceled) })
 	if len(keys) == 0 {
 		return "the reason is not known"
 	}
 	code := slices.MaxFunc(keys, func(a, b string) int { return cmp.Compare(counts[a], counts[b]) })
-	said := because(code)
-	if said == "" {
+	clause := clauseOf(code)
+	if clause == "" {
 		return "most as " + code
 	}
-	return "most because " + said + " (" + code + ")"
+	return "most because " + clause + " (" + code + ")"
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// because completes "most because …" for the most frequent reason for rejection; "" for an unknown code.
-func because(code string) string {
+// clauseOf completes "most because …" for the most frequent reason for rejection; "" for an unknown code.
+func clauseOf(code string) string {
 	switch code {
 	case string(decision.PressureHigh):
 		return "their priority is being shed"
@@ -42,9 +42,9 @@ func because(code string) string {
 	return ""
 }
 
-// why returns why a task was not started, with the numbers at that time.
-func why(e decision.Explanation) string {
-	waited := "waited " + short(e.Waited)
+// explain returns the reason why a task was not started as a sentence, with the numbers at that time.
+func explain(e decision.Explanation) string {
+	waited := "waited " + shortDuration(e.Waited)
 	switch e.Reason {
 	case decision.PressureHigh:
 		if e.Decision != nil && e.Decision.TargetConcurrency == 0 {
@@ -85,7 +85,7 @@ func why(e decision.Explanation) string {
 	case decision.Closed:
 		return "the limiter is closed: the service is shutting down"
 	}
-	return because(string(e.Reason))
+	return clauseOf(string(e.Reason))
 }
 
 // whatWasFull names the bound that was reached, with its value.
@@ -93,18 +93,18 @@ func whatWasFull(e decision.Explanation) string {
 	if e.Bound == "" {
 		return tasks(e.InFlight) + " in flight"
 	}
-	of := "the concurrency limit"
+	bound := "the concurrency limit"
 	switch e.Bound {
 	case bulkhead.BoundSlots:
-		of = "all slots of the compartment"
+		bound = "all slots of the compartment"
 	case bulkhead.BoundBorrow:
-		of = "all slots of the compartment, its own and borrowed ones"
+		bound = "all slots of the compartment, its own and borrowed ones"
 	case bulkhead.BoundTenant:
-		of = "all slots of one tenant"
+		bound = "all slots of one tenant"
 	case bulkhead.BoundTotal:
-		of = "all slots of the set, or the rest is reserved"
+		bound = "all slots of the set, or the rest is reserved"
 	}
-	return fmt.Sprintf("%s in flight, limit %s (%s)", tasks(e.InFlight), thousands(e.Limit), of)
+	return fmt.Sprintf("%s in flight, limit %s (%s)", tasks(e.InFlight), thousands(e.Limit), bound)
 }
 
 // text returns what the controller measured. The limit's course is beside it, because each half of the controller may hold or
@@ -143,7 +143,7 @@ func (r reason) reading() string {
 	v := float64(r.Value)
 	switch r.Signal {
 	case "lag_p90_seconds", "lag_p50_seconds":
-		return fmt.Sprintf("%s scheduler delay %s", r.Signal[4:7], short(time.Duration(v*float64(time.Second))))
+		return fmt.Sprintf("%s scheduler delay %s", r.Signal[4:7], shortDuration(time.Duration(v*float64(time.Second))))
 	case "runnable_per_processor":
 		return fmt.Sprintf("%.3g runnable goroutines per processor", v)
 	case "throttled_share":
@@ -154,8 +154,8 @@ func (r reason) reading() string {
 	return fmt.Sprintf("%s %.3g", r.Signal, v)
 }
 
-// short formats d as the page does: 1.25 s.
-func short(d time.Duration) string {
+// shortDuration formats d as the page does: 1.25 s.
+func shortDuration(d time.Duration) string {
 	x := float64(d) / float64(time.Millisecond)
 	switch {
 	case d >= 2*time.Minute:

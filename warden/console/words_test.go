@@ -18,7 +18,9 @@ import (
 func TestEveryReasonHasItsWords(t *testing.T) {
 	seen := map[string]decision.RejectionReason{}
 	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) {
-		for _, said := range []string{because(string(r)), why(decision.Explanation{Reason: r, Waited: time.Second, QueueLen: 2})} {
+		for _, said := range []string{
+			clauseOf(string(r)), explain(decision.Explanation{Reason: r, Waited: time.Second, QueueLen: 2}),
+		} {
 			if other, twice := seen[said]; twice && other != r {
 				t.Errorf("%s and %s are the same: %q", r, other, said)
 			}
@@ -27,7 +29,7 @@ func TestEveryReasonHasItsWords(t *testing.T) {
 			}
 		}
 	}
-	if said := because("no_such_reason") + why(decision.Explanation{}); said != "" {
+	if said := clauseOf("no_such_reason") + explain(decision.Explanation{}); said != "" {
 		t.Errorf("no reason is %q", said)
 	}
 }
@@ -35,26 +37,46 @@ func TestEveryReasonHasItsWords(t *testing.T) {
 // TestWhy: with the numbers of the moment.
 func TestWhy(t *testing.T) {
 	for want, e := range map[string]decision.Explanation{
-		"queue full: 1,024 tasks were waiting":                                                           {Reason: decision.QueueOverflow, QueueLen: 1024},
-		"queue full: 1 task was waiting":                                                                 {Reason: decision.QueueOverflow, QueueLen: 1},
-		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)":          {Reason: decision.NoSlot, InFlight: 1, QueueLen: 3, Bound: decision.BoundTarget, Limit: 1},
-		"queue full: waited 1.25 s and made room for a newer task":                                       {Reason: decision.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond},
-		"no free slot, and there is no queue: 3 tasks in flight":                                         {Reason: decision.QueueOverflow, InFlight: 3},
-		"no free slot, and there is no queue: 1 task in flight, limit 1 (the concurrency limit)":         {Reason: decision.QueueOverflow, InFlight: 1, Bound: decision.BoundTarget, Limit: 1},
-		"no free slot, and there is no queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {Reason: decision.QueueOverflow, InFlight: 3, Bound: bulkhead.BoundSlots, Limit: 3},
+		"queue full: 1,024 tasks were waiting": {
+			Reason: decision.QueueOverflow, QueueLen: 1024,
+		},
+		"queue full: 1 task was waiting": {Reason: decision.QueueOverflow, QueueLen: 1},
+		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)": {
+			Reason: decision.NoSlot, InFlight: 1, QueueLen: 3, Bound: decision.BoundTarget, Limit: 1,
+		},
+		"queue full: waited 1.25 s and made room for a newer task": {
+			Reason: decision.QueueOverflow, QueueLen: 5, Waited: 1250 * time.Millisecond,
+		},
+		"no free slot, and there is no queue: 3 tasks in flight": {Reason: decision.QueueOverflow, InFlight: 3},
+		"no free slot, and there is no queue: 1 task in flight, limit 1 (the concurrency limit)": {
+			Reason: decision.QueueOverflow, InFlight: 1, Bound: decision.BoundTarget, Limit: 1,
+		},
+		"no free slot, and there is no queue: 3 tasks in flight, limit 3 (all slots of the compartment)": {
+			Reason: decision.QueueOverflow, InFlight: 3, Bound: bulkhead.BoundSlots, Limit: 3,
+		},
 		"no free slot, and there is no queue: 5 tasks in flight, limit 5 (all slots of the compartment, its own and borrowed ones)": {
 			Reason: decision.QueueOverflow, InFlight: 5, Bound: bulkhead.BoundBorrow, Limit: 5},
-		"no free slot, and there is no queue: 2 tasks in flight, limit 2 (all slots of one tenant)":                        {Reason: decision.QueueOverflow, InFlight: 2, Bound: bulkhead.BoundTenant, Limit: 2},
-		"no free slot, and there is no queue: 2 tasks in flight, limit 10 (all slots of the set, or the rest is reserved)": {Reason: decision.QueueOverflow, InFlight: 2, Bound: bulkhead.BoundTotal, Limit: 10},
-		"load shedding: the concurrency limit is 0":                                                                        {Reason: decision.PressureHigh, Decision: &decision.ControlDecision{}},
-		"load shedding: all work of its priority that would have to queue is rejected":                                     {Reason: decision.PressureHigh, Decision: &decision.ControlDecision{TargetConcurrency: 1}},
-		"waited 12.3 ms, then its deadline had passed or could no longer be met":                                           {Reason: decision.DeadlineExceeded, Waited: 12345 * time.Microsecond},
-		"its deadline had passed, or could not be met, when it arrived":                                                    {Reason: decision.DeadlineExceeded},
-		"waited 3 min for a slot, which is all that its compartment allows":                                                {Reason: bulkhead.TimeoutQueued, Waited: 3 * time.Minute},
-		"its caller went away; it had waited 500 µs":                                                                       {Reason: decision.Canceled, Waited: 500 * time.Microsecond},
-		"its caller had gone away when it arrived":                                                                         {Reason: decision.Canceled},
+		"no free slot, and there is no queue: 2 tasks in flight, limit 2 (all slots of one tenant)": {
+			Reason: decision.QueueOverflow, InFlight: 2, Bound: bulkhead.BoundTenant, Limit: 2,
+		},
+		"no free slot, and there is no queue: 2 tasks in flight, limit 10 (all slots of the set, or the rest is reserved)": {
+			Reason: decision.QueueOverflow, InFlight: 2, Bound: bulkhead.BoundTotal, Limit: 10,
+		},
+		"load shedding: the concurrency limit is 0": {Reason: decision.PressureHigh, Decision: &decision.ControlDecision{}},
+		"load shedding: all work of its priority that would have to queue is rejected": {
+			Reason: decision.PressureHigh, Decision: &decision.ControlDecision{TargetConcurrency: 1},
+		},
+		"waited 12.3 ms, then its deadline had passed or could no longer be met": {
+			Reason: decision.DeadlineExceeded, Waited: 12345 * time.Microsecond,
+		},
+		"its deadline had passed, or could not be met, when it arrived": {Reason: decision.DeadlineExceeded},
+		"waited 3 min for a slot, which is all that its compartment allows": {
+			Reason: bulkhead.TimeoutQueued, Waited: 3 * time.Minute,
+		},
+		"its caller went away; it had waited 500 µs": {Reason: decision.Canceled, Waited: 500 * time.Microsecond},
+		"its caller had gone away when it arrived":   {Reason: decision.Canceled},
 	} {
-		if got := why(e); got != want {
+		if got := explain(e); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -64,7 +86,7 @@ func TestWhy(t *testing.T) {
 func TestEveryGroundHasItsWords(t *testing.T) {
 	for _, c := range []struct {
 		code, signal string
-		value        num
+		value        jsonNumber
 		want         string
 	}{
 		{"queueing", "lag_p90_seconds", 0.03, "CPU overload, p90 scheduler delay 30 ms"},
@@ -78,7 +100,10 @@ func TestEveryGroundHasItsWords(t *testing.T) {
 		{"service_not_fed", "service_count", 0, "execution times are not measured here"},
 		{"service_slow", "service_inflation", 1.234, "execution time is 1.23 times its baseline"},
 		{"service_trial", "service_inflation", 1.06, "execution time is 1.06 times its baseline: a lower limit is being tried"},
-		{"abandoned", "service_abandoned", 0.941, "94 % of the executions end with their deadline or client: a lower limit is being tried"},
+		{
+			"abandoned",
+			"service_abandoned", 0.941, "94 % of the executions end with their deadline or client: a lower limit is being tried",
+		},
 		{"control_silent", "valid_for_seconds", 1, "the controller is silent: a reduced limit applies"},
 		{"initial", "none", 0, "nothing measured yet: the initial limit applies"},
 		{"plan", "revision", 3, "slots by plan revision 3"},

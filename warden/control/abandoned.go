@@ -9,13 +9,15 @@ import (
 )
 
 const (
-	// A limit that was halved lets half of it complete if all was work, and all of it if nothing was: what lies between them decides.
+	// A limit that was halved lets half of it complete if all was work, and all of it if nothing was: what lies between them
+	// decides.
 	fewer = 0.7
 
 	// Executions from which a judgement is made: half as many differ from them by more than chance.
 	enoughEnds = 32
 
-	// A limit that was halved in vain stays for 1, 3, 7 and so on judgements, but no more than this: what is abandoned may change.
+	// A limit that was halved in vain stays for 1, 3, 7 and so on judgements, but no more than this: what is abandoned may
+	// change.
 	mostRest = 63
 )
 
@@ -26,8 +28,8 @@ type ends struct {
 	work, time  float64 // seconds of execution, seconds
 }
 
-// lost is what is known of abandoned executions.
-type lost struct {
+// abandonment is what is known of abandoned executions.
+type abandonment struct {
 	ends // since the last judgement
 
 	share  float64 // abandoned of those judged last: of their number or of their time, whichever is less
@@ -36,10 +38,11 @@ type lost struct {
 	rest   float64 // of which these remain
 }
 
-// abandoned takes note of executions, of which gone were abandoned and ended completed. Where most are abandoned at the limit, it halves
-// the limit: work that goes on behind a freed slot ends first where less is begun. It reports whether completions are still awaited.
+// abandoned takes note of executions, of which gone were abandoned and ended completed. Where most are abandoned at the limit, it
+// halves the limit: work that goes on behind a freed slot ends first where less is begun. It reports whether completions are
+// still awaited.
 func (v *service) abandoned(gone, took, n, ended, dt float64) bool {
-	l := &v.lost
+	l := &v.abandonment
 	if v.phase == halved {
 		switch {
 		case n > 1.1*v.target+0.5: // those that ran before
@@ -52,7 +55,8 @@ func (v *service) abandoned(gone, took, n, ended, dt float64) bool {
 	}
 	l.ends = ends{l.ended + ended, l.gone + gone, l.took + took, l.work + n*dt, l.time + dt}
 	all, hoped := l.ended+l.gone, l.before*l.time
-	if all < enoughEnds || l.time*all < 1.2*l.work || v.phase == halved && hoped > 0 && (hoped < few || l.ended > 0 && hoped < enoughEnds) {
+	if all < enoughEnds || l.time*all < 1.2*l.work ||
+		v.phase == halved && hoped > 0 && (hoped < few || l.ended > 0 && hoped < enoughEnds) {
 		return v.phase == halved
 	}
 	n, rate := l.work/l.time, l.ended/l.time
@@ -83,6 +87,6 @@ func (v *service) abandoned(gone, took, n, ended, dt float64) bool {
 }
 
 // reason says which share was abandoned.
-func (l *lost) reason() decision.Reason {
+func (l *abandonment) reason() decision.Reason {
 	return decision.NewReason("abandoned", "service_abandoned", l.share, decision.Tighten)
 }

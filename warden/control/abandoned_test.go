@@ -16,7 +16,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// proxy is a dependency of four slots of 40 ms that does not notice when somebody has left, with so many times the users it can serve.
+// proxy is a dependency of four slots of 40 ms that does not notice when somebody has left, with so many times the users it can
+// serve.
 func proxy(seed uint64, load float64) *model {
 	m := newModel(seed)
 	m.slots, m.took, m.spread, m.timeout = 4, 0.04, 1, 0.4
@@ -34,7 +35,10 @@ func TestWorkThatOutlivesItsSlot(t *testing.T) {
 				m.answers = 0
 				m.drive(c, 20, d)
 				if m.answers < 9*200 {
-					t.Errorf("C17: from %d, %g times the load, seed %d: %d of 2000 that are possible are answered; %v", start, load, seed, m.answers, d.Reasons)
+					t.Errorf(
+						"C17: from %d, %g times the load, seed %d: %d of 2000 that are possible are answered; %v",
+						start, load, seed, m.answers, d.Reasons,
+					)
 				}
 			}
 		}
@@ -50,7 +54,10 @@ func TestHalvedInVain(t *testing.T) {
 		targets, d := m.drive(c, 60, decision.ControlDecision{TargetConcurrency: 16})
 		slices.Sort(targets)
 		if most := 60 * 0.7; float64(targets[len(targets)/4]) < most {
-			t.Errorf("C17: seed %d: a quarter of the time the limit is at most %d, and %.0f have room; %v", seed, targets[len(targets)/4], most, d.Reasons)
+			t.Errorf(
+				"C17: seed %d: a quarter of the time the limit is at most %d, and %.0f have room; %v",
+				seed, targets[len(targets)/4], most, d.Reasons,
+			)
 		}
 	}
 }
@@ -61,11 +68,16 @@ func TestPropertyAbandonedSaysNothingOfTimes(t *testing.T) {
 		with, without, now := mustNew(t, control.Config{Processors: 2}), mustNew(t, control.Config{Processors: 2}), clock{}
 		for range rapid.IntRange(1, 200).Draw(t, "samples") {
 			s := quiet()
-			s.Service = executed(time.Duration(rapid.IntRange(1, 400).Draw(t, "ms"))*time.Millisecond, rapid.IntRange(1, 32).Draw(t, "count"), rapid.Float64Range(0, 100).Draw(t, "concurrency"))
+			s.Service = executed(
+				time.Duration(rapid.IntRange(1, 400).Draw(t, "ms"))*time.Millisecond,
+				rapid.IntRange(1, 32).Draw(t, "count"), rapid.Float64Range(0, 100).Draw(t, "concurrency"),
+			)
 			s = now.next(s)
 			b := without.Step(s)
 			s.Service.Abandoned = rapid.Uint64Range(0, s.Service.Count).Draw(t, "abandoned")
-			s.Service.AbandonedTime = time.Duration(s.Service.Concurrency * rapid.Float64Range(0, 0.5).Draw(t, "their share") * float64(tick))
+			s.Service.AbandonedTime = time.Duration(
+				s.Service.Concurrency * rapid.Float64Range(0, 0.5).Draw(t, "their share") * float64(tick),
+			)
 			if diff := cmp.Diff(b, with.Step(s), cmp.Comparer(func(a, b decision.Reason) bool { return a == b })); diff != "" {
 				t.Fatalf("C17: executions that were abandoned change the decision (-without +with)\n%s", diff)
 			}
@@ -79,7 +91,10 @@ func TestAbandonedIsSaid(t *testing.T) {
 	d, said := begin(c), 0
 	for range 100 {
 		s := quiet()
-		s.Service = monitor.Service{Concurrency: float64(d.TargetConcurrency), Running: d.TargetConcurrency, Abandoned: uint64(d.TargetConcurrency), AbandonedTime: time.Duration(d.TargetConcurrency) * tick}
+		s.Service = monitor.Service{
+			Concurrency: float64(d.TargetConcurrency), Running: d.TargetConcurrency,
+			Abandoned: uint64(d.TargetConcurrency), AbandonedTime: time.Duration(d.TargetConcurrency) * tick,
+		}
 		d = c.Step(now.next(s))
 		for _, r := range d.Reasons {
 			if strings.HasPrefix(r.String(), "abandoned: service_abandoned=1 (tighten)") {
@@ -88,6 +103,9 @@ func TestAbandonedIsSaid(t *testing.T) {
 		}
 	}
 	if d.TargetConcurrency != 1 || d.Expected != 0 || said == 0 {
-		t.Errorf("C17: after only abandoned executions the limit is %d, want 1; %v are expected, want none; said %d times", d.TargetConcurrency, d.Expected, said)
+		t.Errorf(
+			"C17: after only abandoned executions the limit is %d, want 1; %v are expected, want none; said %d times",
+			d.TargetConcurrency, d.Expected, said,
+		)
 	}
 }

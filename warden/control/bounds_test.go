@@ -37,7 +37,8 @@ func TestPropertyBoundsChange(t *testing.T) {
 				}
 			case 1:
 				const most = 1 << 24
-				bad := rapid.SampledFrom([][2]int{{0, high}, {-1, high}, {low, low - 1}, {low, most + 1}, {most + 1, most + 1}}).Draw(t, "bad")
+				bad := rapid.SampledFrom([][2]int{{0, high}, {-1, high}, {low, low - 1}, {low, most + 1}, {most + 1, most +
+					1}}).Draw(t, "bad")
 				if err := c.SetBounds(bad[0], bad[1]); !errors.Is(err, decision.ErrInvalid) {
 					t.Fatalf("C18: %v is accepted: %v", bad, err)
 				}

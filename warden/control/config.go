@@ -4,7 +4,6 @@ package control
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"time"
 )
@@ -22,15 +21,10 @@ type Config struct {
 	// below it, because that would only leave processors idle. Default: GOMAXPROCS at the call of New. Set it to replay
 	// samples of another machine.
 	Processors int
-	// MaxShed bounds the shed probability, above 0 and below 1, so that some tasks always pass and can be measured. Default
-	// 0.95.
-	MaxShed float64
-	// Lag and Runnable define how much waiting for a processor is too much. Lag is the 90th percentile of the scheduling
-	// delay at which the limit starts to fall while the processors are fully used (twice as much while they are not).
-	// Runnable is the number of waiting goroutines per processor near which it starts to fall: at 8.5 with the default.
-	// Growth stops slightly below. Default 10 ms and 8.
-	Lag      time.Duration
-	Runnable float64
+	// Lag is how long work may wait for a processor: the 90th percentile of the scheduling delay at which the limit starts to
+	// fall while the processors are fully used (twice as much while they are not), above 0 to 1 minute. Growth stops slightly
+	// below. Default 10 ms.
+	Lag time.Duration
 	// ValidFor is how long a decision is valid before its Stale decision replaces it. Default 1 s; at most 1 minute.
 	ValidFor time.Duration
 }
@@ -41,7 +35,9 @@ func (cfg Config) complete() (Config, error) {
 		cfg.Processors = runtime.GOMAXPROCS(0)
 	}
 	if cfg.Processors < 0 || cfg.Processors > most {
-		return cfg, invalidField("Config.Processors", cfg.Processors, fmt.Sprintf("1 to %d, or 0 (GOMAXPROCS, the default)", most))
+		return cfg, invalidField(
+			"Config.Processors", cfg.Processors, fmt.Sprintf("1 to %d, or 0 (GOMAXPROCS, the default)", most),
+		)
 	}
 	if cfg.Min == 0 {
 		cfg.Min = 1
@@ -59,25 +55,15 @@ func (cfg Config) complete() (Config, error) {
 		cfg.Initial = min(max(cfg.Min, 16, min(cfg.Processors, most)), cfg.Max)
 	}
 	if cfg.Initial < cfg.Min || cfg.Initial > cfg.Max {
-		return cfg, invalidField("Config.Initial", cfg.Initial, fmt.Sprintf("Min (%d) to Max (%d), or 0 (the default)", cfg.Min, cfg.Max))
-	}
-	if cfg.MaxShed == 0 {
-		cfg.MaxShed = 0.95
-	}
-	if !(cfg.MaxShed > 0 && cfg.MaxShed < 1) {
-		return cfg, invalidField("Config.MaxShed", cfg.MaxShed, "above 0 and below 1, or 0 (the default, 0.95)")
+		return cfg, invalidField(
+			"Config.Initial", cfg.Initial, fmt.Sprintf("Min (%d) to Max (%d), or 0 (the default)", cfg.Min, cfg.Max),
+		)
 	}
 	if cfg.Lag == 0 {
 		cfg.Lag = 10 * time.Millisecond
 	}
 	if cfg.Lag < 0 || cfg.Lag > time.Minute {
 		return cfg, invalidField("Config.Lag", cfg.Lag, "above 0 to 1m, or 0 (the default, 10ms)")
-	}
-	if cfg.Runnable == 0 {
-		cfg.Runnable = 8
-	}
-	if !(cfg.Runnable > 0) || math.IsInf(cfg.Runnable, 0) {
-		return cfg, invalidField("Config.Runnable", cfg.Runnable, "above 0 and finite, or 0 (the default, 8)")
 	}
 	if cfg.ValidFor == 0 {
 		cfg.ValidFor = time.Second

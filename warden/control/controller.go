@@ -16,11 +16,12 @@ import (
 const (
 	shrinkRate = 7.0 // x0.5 in 100 ms
 	growRate   = 2.0
-	tightest   = 0.5 // a step of the processors' half leaves at least this share of the limit
-	blind      = 0.7 // share of the limit that remains when control is silent
-	longest    = 1.0 // seconds that one step accounts for
-	ahead      = 4.0 // the processors' limit is at most this many times the service half's
-	shedRate   = 0.5 // per second at full pressure
+	tightest   = 0.5  // a step of the processors' half leaves at least this share of the limit
+	blind      = 0.7  // share of the limit that remains when control is silent
+	longest    = 1.0  // seconds that one step accounts for
+	ahead      = 4.0  // the processors' limit is at most this many times the service half's
+	shedRate   = 0.5  // per second at full pressure
+	mostShed   = 0.95 // so that some tasks always pass and can be measured
 	relentRate = 0.2
 )
 
@@ -62,7 +63,10 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
-	return &Controller{initial: cfg.Initial, cfg: cfg, state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}}}, nil
+	return &Controller{
+		initial: cfg.Initial, cfg: cfg,
+		state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}},
+	}, nil
 }
 
 // SetBounds changes Config.Min and Config.Max for the next Step and all later ones. A limit outside comes inside with the next
@@ -153,9 +157,9 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		st.top = top // otherwise keep naming the signal that raised the pressure, which falls more slowly
 	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
-	st.needs = needs(st.needs, s.Service)
+	st.needs = needs(s.Service.Needs)
 	st.wait.observe(math.Round(st.target(cfg)), st.served.expected(), dt, st.served.phase != watching)
-	st.shed = shedding(st.shed, st.pressure, dt, cfg.MaxShed)
+	st.shed = shedding(st.shed, st.pressure, dt)
 	if ok(s.Utilization) {
 		st.busy += (used - st.busy) * toward(dt, 0.5)
 	}
@@ -179,12 +183,12 @@ func (st *state) follow(processors, dt float64) float64 {
 }
 
 // shedding returns the shed probability after dt seconds at pressure p.
-func shedding(shed, p, dt, most float64) float64 {
+func shedding(shed, p, dt float64) float64 {
 	switch {
 	case p > shedAbove:
 		shed += shedRate * (p - shedAbove) / (1 - shedAbove) * dt
 	case p < calmBelow:
 		shed -= relentRate * (calmBelow - p) / calmBelow * dt
 	}
-	return min(max(shed, 0), most)
+	return min(max(shed, 0), mostShed)
 }

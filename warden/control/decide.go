@@ -29,13 +29,16 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 	stale := d
 	floor := min(st.target(cfg), max(float64(cfg.Min), float64(cfg.Processors)))
 	stale.TargetConcurrency = int(math.Round(max(blind*st.target(cfg), floor)))
-	stale.Reasons = []decision.Reason{decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten)}
+	stale.Reasons = []decision.Reason{
+		decision.NewReason("control_silent", "valid_for_seconds", cfg.ValidFor.Seconds(), decision.Tighten),
+	}
 	stale.ValidFor = 0
 	d.Stale = &stale
 	return d
 }
 
-// reasons returns the dominant reason of the processors' half, then that of the service half, then the pools that nobody can read.
+// reasons returns the dominant reason of the processors' half, then that of the service half, then the pools that nobody can
+// read.
 func (st *state) reasons(fresh bool) []decision.Reason {
 	reasons := make([]decision.Reason, 0, 2)
 	switch {
@@ -52,7 +55,8 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 		reasons = append(reasons, r)
 	}
 	if unread := st.served.unread; len(unread) > 0 {
-		reasons = append(reasons, decision.NewReason("pool_unreadable", "pools_unreadable", float64(len(unread)), decision.Hold).Because(strings.Join(unread, ", ")))
+		r := decision.NewReason("pool_unreadable", "pools_unreadable", float64(len(unread)), decision.Hold)
+		reasons = append(reasons, r.Because(strings.Join(unread, ", ")))
 	}
 	return reasons
 }
@@ -62,12 +66,12 @@ func (v *service) reason() (decision.Reason, bool) {
 	switch {
 	case !v.fed:
 		return decision.NewReason("service_not_fed", "service_count", 0, decision.Hold), true
-	case v.told.full && v.told.at != nil:
-		return v.told.reason(v.rate), true
+	case v.pools.full && v.pools.tightest != nil:
+		return v.pools.reason(v.rate), true
 	case v.long.beyond():
 		return v.long.reason(decision.Hold), true
 	case v.phase == halved:
-		return v.lost.reason(), true
+		return v.abandonment.reason(), true
 	case v.phase != watching:
 		return decision.NewReason("service_trial", "service_inflation", v.inflation, decision.Tighten), true
 	case v.slow:

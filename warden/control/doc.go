@@ -5,6 +5,17 @@
 // and draws no random number, so the same samples always give the same decisions: recorded ones can be decided again, by any
 // configuration.
 //
+//	c, err := control.New(control.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	for range time.Tick(100 * time.Millisecond) {
+//		limiter.Apply(c.Step(sampler.Sample()))
+//	}
+//
+// Step blocks only for another Step and returns no error: what a sample lacks counts as not measured. Executions that hang are
+// counted by the monitor as long, and come on top of the limit, up to 512.
+//
 // Two resources bound useful concurrency, and each has its half of the algorithm:
 //
 //   - Processors. Work that waits for a processor shows in scheduling delays, in the number of runnable goroutines and in

@@ -20,7 +20,9 @@ func ExampleController_Step() {
 	}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 51 {
-		s := monitor.Sample{At: at.Add(time.Duration(i) * 100 * time.Millisecond), Utilization: monitor.Reading{Value: 0.6, OK: true}}
+		s := monitor.Sample{
+			At: at.Add(time.Duration(i) * 100 * time.Millisecond), Utilization: monitor.Reading{Value: 0.6, OK: true},
+		}
 		if i > 5 && i <= 15 {
 			s.Utilization.Value = 1
 			s.Lag = monitor.Lag{P50: 60 * time.Millisecond, P90: 90 * time.Millisecond, Count: 200}

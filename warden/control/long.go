@@ -1,4 +1,5 @@
-// Executions that run for long, such as streams and calls of a dependency that hangs: the limit is for what ends, and they come on top.
+// Executions that run for long, such as streams and calls of a dependency that hangs: the limit is for what ends, and they come
+// on top.
 
 package control
 
@@ -20,8 +21,8 @@ type long struct {
 	last  monitor.Service
 }
 
-// observe takes note of a sample. Where nothing has ended yet, and processors are not calm, none is added: it may be that all compute.
-// In one step they at most double with limit, and no more than half of them go (C4).
+// observe takes note of a sample. Where nothing has ended yet, and processors are not calm, none is added: it may be that all
+// compute. In one step they at most double with limit, and no more than half of them go (C4).
 func (l *long) observe(s monitor.Service, sure bool, limit float64) {
 	l.last = s
 	n := min(finite(float64(s.Long)), mostLong, 2*l.slots+limit)

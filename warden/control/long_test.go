@@ -40,7 +40,10 @@ func TestPropertyLongComesOnTop(t *testing.T) {
 				want = min(want, cfg.Max)
 			}
 			if before.TargetConcurrency != want {
-				t.Fatalf("C8: the limit is %d while %d run for long, from %d on, at most %d; want %d", before.TargetConcurrency, n, cfg.Initial, cfg.Max, want)
+				t.Fatalf(
+					"C8: the limit is %d while %d run for long, from %d on, at most %d; want %d",
+					before.TargetConcurrency, n, cfg.Initial, cfg.Max, want,
+				)
 			}
 		}
 	})

@@ -74,7 +74,10 @@ func (m *model) sample(target int) monitor.Sample {
 	}
 	slices.Sort(times)
 	s := quiet()
-	s.Service = monitor.Service{Count: uint64(len(times)), Throughput: float64(len(times)) / tick.Seconds(), Concurrency: work / tick.Seconds(), Abandoned: abandoned, AbandonedTime: time.Duration(lost * float64(time.Second))}
+	s.Service = monitor.Service{
+		Count: uint64(len(times)), Throughput: float64(len(times)) / tick.Seconds(),
+		Concurrency: work / tick.Seconds(), Abandoned: abandoned, AbandonedTime: time.Duration(lost * float64(time.Second)),
+	}
 	few := min(len(times), len(s.Service.Times))
 	for i := range few {
 		s.Service.Times[i] = time.Duration(times[i*len(times)/few] * float64(time.Second))
@@ -108,7 +111,9 @@ func (m *model) start(came float64) {
 }
 
 // drive steps c for so many seconds, and returns the targets at each tick.
-func (m *model) drive(c *control.Controller, seconds float64, last decision.ControlDecision) (targets []int, d decision.ControlDecision) {
+func (m *model) drive(
+	c *control.Controller, seconds float64, last decision.ControlDecision,
+) (targets []int, d decision.ControlDecision) {
 	for range int(seconds * 10) {
 		last = c.Step(m.sample(last.TargetConcurrency))
 		targets = append(targets, last.TargetConcurrency)

@@ -1,5 +1,5 @@
-// Parts of a program that have limits of their own, the compartments of a bulkhead: what one of them says lowers its own limit, and only
-// what all of them say lowers the limit of the whole.
+// Parts of a program that have limits of their own, the compartments of a bulkhead: what one of them says lowers its own limit,
+// and only what all of them say lowers the limit of the whole.
 
 package control
 
@@ -15,14 +15,16 @@ import (
 const (
 	mostParts = 64
 	voting    = 2 * few // the last executions of a part that are compared with those before
-	evident   = 5.0     // standard deviations by which they must be longer: two parts that are so by chance in the same minute are one in years
-	usualFor  = 60.0    // seconds after which a part that has become slower is taken to be so
-	usualEnds = 32.0    // and in execution times
-	silence   = 4.0     // execution times without an end, and a second at least, after which a part has nothing to say
-	mostWaits = 0.8     // the largest share of waiting that is believed
+	// standard deviations by which they must be longer: two parts that are so by chance in the same minute are one in years
+	evident   = 5.0
+	usualFor  = 60.0 // seconds after which a part that has become slower is taken to be so
+	usualEnds = 32.0 // and in execution times
+	silence   = 4.0  // execution times without an end, and a second at least, after which a part has nothing to say
+	mostWaits = 0.8  // the largest share of waiting that is believed
 )
 
-// A part is the service half for one of them. Somebody chose its limit: it is cut where work has become slower, and not for a test.
+// A part is the service half for one of them. Somebody chose its limit: it is cut where work has become slower, and not for a
+// test.
 type part struct {
 	service
 	wait wait
@@ -37,8 +39,8 @@ type part struct {
 	votes bool      // it has something to say
 }
 
-// stepParts steps the parts of a sample, and returns which share of its execution times every one of them waits for: 0 unless two or more have
-// become slower, and none in which executions end has not.
+// stepParts steps the parts of a sample, and returns which share of its execution times every one of them waits for: 0 unless two
+// or more have become slower, and none in which executions end has not.
 func (st *state) stepParts(s monitor.Sample, dt, busy float64, calm bool) (shared float64) {
 	for i := range s.Parts {
 		r := &s.Parts[i]

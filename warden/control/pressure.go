@@ -18,6 +18,9 @@ const (
 	calmBelow   = 0.65 // shedding falls below it
 )
 
+// waiting is the number of runnable goroutines per processor near which the limit starts to fall: at 8.5.
+const waiting = 8.0
+
 // The pressure follows a rising signal within a few samples, and a falling one within a second.
 const (
 	riseTime = 0.1 // seconds, as time constants
@@ -80,7 +83,7 @@ func (cfg Config) each(s monitor.Sample, used float64, consider func(name string
 	p90, p50 := seconds(s.Lag.P90), seconds(s.Lag.P50)
 	if ok(s.Runnable) {
 		r := finite(s.Runnable.Value)
-		consider("runnable_per_processor", r, (1-sure+sure*ramp(p50, 0.02*lag, 0.08*lag))*0.75*ramp(r, 0.2*cfg.Runnable, 1.6*cfg.Runnable))
+		consider("runnable_per_processor", r, (1-sure+sure*ramp(p50, 0.02*lag, 0.08*lag))*0.75*ramp(r, 0.2*waiting, 1.6*waiting))
 	}
 	if s.Lag.Count > 0 {
 		consider("lag_p90_seconds", p90, sure*ramp(p90, 0.4*lag, 1.6*lag))

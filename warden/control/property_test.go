@@ -15,7 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// A jam takes the target down, or shedding up, in fewer samples than calm takes to bring it back, whatever is in the way and however long that lasts.
+// A jam takes the target down, or shedding up, in fewer samples than calm takes to bring it back, whatever is in the way and
+// however long that lasts.
 func TestPropertyFasterDownThanUp(t *testing.T) {
 	jammed, tried := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -70,11 +71,14 @@ func TestPropertyFasterDownThanUp(t *testing.T) {
 	}
 }
 
-// No execution time cuts the target while processors are busy, nor while none has been completed. What was never told of executions says so and
-// expects nothing, and what is told of none any more expects less with each sample.
+// No execution time cuts the target while processors are busy, nor while none has been completed. What was never told of
+// executions says so and expects nothing, and what is told of none any more expects less with each sample.
 func TestPropertyNoCutWithoutGrounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := control.Config{Processors: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors"), Initial: rapid.IntRange(1, 300).Draw(t, "initial")}
+		cfg := control.Config{
+			Processors: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors"),
+			Initial:    rapid.IntRange(1, 300).Draw(t, "initial"),
+		}
 		c, m := mustNew(t, cfg), newModel(rapid.Uint64().Draw(t, "seed"))
 		m.slots = rapid.IntRange(0, 20).Draw(t, "slots")
 		m.took = rapid.SampledFrom([]float64{0.002, 0.04, 0.3}).Draw(t, "took")
@@ -114,8 +118,8 @@ func TestPropertyNoCutWithoutGrounds(t *testing.T) {
 	})
 }
 
-// A cut is kept if it took waiting away, and undone if it took work away: so a target comes to what has room and stays there. Chance may move it
-// by a half for a while.
+// A cut is kept if it took waiting away, and undone if it took work away: so a target comes to what has room and stays there.
+// Chance may move it by a half for a while.
 func TestPropertyCutsAreJudgedByWhatCompletes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, m := mustNew(t, control.Config{Processors: 2, Initial: rapid.IntRange(4, 400).Draw(t, "initial")}), crowd()

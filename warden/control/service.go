@@ -42,10 +42,10 @@ type service struct {
 	window window
 	base   baseline
 
-	long   long
-	told   told
-	lost   lost
-	unread []string // the pools whose reading must not be used, and why
+	long        long
+	pools       pools
+	abandonment abandonment
+	unread      []string // the pools whose reading must not be used, with the problem
 
 	phase  phase
 	in     float64 // seconds in this phase
@@ -87,8 +87,8 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
-	if v.told.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.told.full {
-		v.obey(n, ended)
+	if v.pools.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.pools.full {
+		v.followPools(n, ended)
 		return
 	}
 	if v.abandoned(finite(float64(s.Abandoned)), seconds(s.AbandonedTime), n, ended, dt) {

@@ -74,7 +74,10 @@ func TestATrialThatFailsKeepsTheBaseline(t *testing.T) {
 		}
 	}
 	if d.TargetConcurrency != 20 || d.Expected < 35*time.Millisecond || d.Expected > 45*time.Millisecond {
-		t.Errorf("C11: after a trial that removed work the limit is %d, want 20, and %v are expected, want 40ms", d.TargetConcurrency, d.Expected)
+		t.Errorf(
+			"C11: after a trial that removed work the limit is %d, want 20, and %v are expected, want 40ms",
+			d.TargetConcurrency, d.Expected,
+		)
 	}
 }
 
@@ -160,7 +163,10 @@ func TestPropertyNoLatch(t *testing.T) {
 		}
 		switch {
 		case after >= 30*m.took+5:
-			t.Errorf("C12: seed %d: target %d, and %.1f are offered, after %.1f s of work of %.3f s", seed, d.TargetConcurrency, m.offered, after, m.took)
+			t.Errorf(
+				"C12: seed %d: target %d, and %.1f are offered, after %.1f s of work of %.3f s",
+				seed, d.TargetConcurrency, m.offered, after, m.took,
+			)
 		case after > 5*m.took+2:
 			latched++
 		}
@@ -202,7 +208,10 @@ func TestACutLeavesAFifth(t *testing.T) {
 		if d.TargetConcurrency < before.TargetConcurrency/2 {
 			cut = true
 			if low := math.Floor(0.2 * min(s.Service.Concurrency, 50)); float64(d.TargetConcurrency) < low {
-				t.Fatalf("C4: target from %d to %d while %.0f run", before.TargetConcurrency, d.TargetConcurrency, s.Service.Concurrency)
+				t.Fatalf(
+					"C4: target from %d to %d while %.0f run",
+					before.TargetConcurrency, d.TargetConcurrency, s.Service.Concurrency,
+				)
 			}
 		}
 		before = d

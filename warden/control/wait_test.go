@@ -13,12 +13,14 @@ import (
 	"github.com/stopbank/stopbank/warden/control"
 )
 
-// C15: a wait is bounded by a second or three executions, but not while nothing is expected, before the limit has stood at its highest
-// for three executions without a trial, nor in a trial that may outlast the bound.
+// C15: a wait is bounded by a second or three executions, but not while nothing is expected, before the limit has stood at its
+// highest for three executions without a trial, nor in a trial that may outlast the bound.
 func TestPropertyWaitIsBoundedWithoutHope(t *testing.T) {
 	bounded, tried, free := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		c, m := mustNew(t, control.Config{Processors: 2, Initial: rapid.IntRange(1, 64).Draw(t, "initial")}), newModel(rapid.Uint64().Draw(t, "seed"))
+		c, m := mustNew(
+			t, control.Config{Processors: 2, Initial: rapid.IntRange(1, 64).Draw(t, "initial")},
+		), newModel(rapid.Uint64().Draw(t, "seed"))
 		m.slots = rapid.IntRange(0, 20).Draw(t, "slots")
 		m.took = rapid.SampledFrom([]float64{0.002, 0.04, 0.5}).Draw(t, "took")
 		m.offered = rapid.Float64Range(1, 80).Draw(t, "offered")

@@ -9,20 +9,15 @@ import (
 )
 
 func BenchmarkSample(b *testing.B) {
-	for _, fed := range []bool{false, true} {
-		name := "alone"
-		if fed {
-			name = "fed"
-		}
+	for name, r := range map[string]func(*monitor.Sampler) *monitor.Recorder{
+		"alone": func(*monitor.Sampler) *monitor.Recorder { return nil }, "fed": (*monitor.Sampler).Recorder,
+	} {
 		b.Run(name, func(b *testing.B) {
-			var cfg monitor.Config
-			if fed {
-				cfg.Recorder = monitor.NewRecorder()
-			}
-			s := mustNew(b, cfg)
+			s := mustNew(b)
+			work := r(s)
 			b.ReportAllocs()
 			for b.Loop() {
-				cfg.Recorder.Start("").End()
+				work.Start("").End()
 				s.Sample()
 			}
 		})
@@ -30,7 +25,7 @@ func BenchmarkSample(b *testing.B) {
 }
 
 func BenchmarkRecorder(b *testing.B) {
-	r := monitor.NewRecorder()
+	r := mustNew(b).Recorder()
 	b.Run("serial", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

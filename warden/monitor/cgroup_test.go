@@ -54,15 +54,20 @@ func v1(dir, quota, period string, throttled time.Duration) tree {
 	dir = path.Join("sys/fs/cgroup/cpu,cpuacct", dir)
 	return tree{
 		dir + "/cpu.cfs_quota_us": quota + "\n", dir + "/cpu.cfs_period_us": period + "\n",
-		dir + "/cpu.stat": fmt.Sprintf("nr_periods 9\nnr_throttled 3\nthrottled_time %d\nnr_bursts 0\nburst_time 0\n", throttled.Nanoseconds()),
+		dir + "/cpu.stat": fmt.Sprintf(
+			"nr_periods 9\nnr_throttled 3\nthrottled_time %d\nnr_bursts 0\nburst_time 0\n", throttled.Nanoseconds(),
+		),
 	}
 }
 
 func v2(dir, cpuMax string, throttled time.Duration) tree {
 	dir = path.Join("sys/fs/cgroup", dir)
 	return tree{
-		dir + "/cpu.max":  cpuMax + "\n",
-		dir + "/cpu.stat": fmt.Sprintf("usage_usec 99\nuser_usec 60\nsystem_usec 39\nnr_periods 9\nnr_throttled 3\nthrottled_usec %d\n", throttled.Microseconds()),
+		dir + "/cpu.max": cpuMax + "\n",
+		dir + "/cpu.stat": fmt.Sprintf(
+			"usage_usec 99\nuser_usec 60\nsystem_usec 39\nnr_periods 9\nnr_throttled 3\nthrottled_usec %d\n",
+			throttled.Microseconds(),
+		),
 	}
 }
 
@@ -78,26 +83,37 @@ func TestCgroupTrees(t *testing.T) {
 		quota float64
 		share Reading // after 2 s on 2 processors, in which nothing changed
 	}{
-		"nothing":            {tree{}, none, Reading{}},
-		"no mounts":          {tree{memberFile: "0::/\n"}, none, Reading{}},
-		"no directory":       {v2Member, none, Reading{}},
-		"v2":                 {v2Member.with(v2("kube/pod/app", "150000 100000", 0)), 1.5, Reading{0, true}},
-		"v2 max":             {v2Member.with(v2("kube/pod/app", "max 100000", 0)), none, Reading{0, true}},
-		"v2, parent tighter": {v2Member.with(v2("kube/pod/app", "400000 100000", 0)).with(v2("kube/pod", "50000 50000", 0)), 1, Reading{0, true}},
+		"nothing":      {tree{}, none, Reading{}},
+		"no mounts":    {tree{memberFile: "0::/\n"}, none, Reading{}},
+		"no directory": {v2Member, none, Reading{}},
+		"v2":           {v2Member.with(v2("kube/pod/app", "150000 100000", 0)), 1.5, Reading{0, true}},
+		"v2 max":       {v2Member.with(v2("kube/pod/app", "max 100000", 0)), none, Reading{0, true}},
+		"v2, parent tighter": {
+			v2Member.with(v2("kube/pod/app", "400000 100000", 0)).with(v2("kube/pod", "50000 50000", 0)), 1, Reading{0, true},
+		},
 		"v2, grandparent alone": {v2Member.with(v2("kube/pod/app", "max 100000", 0)).with(v2("kube/pod", "max 100000", 0)).
 			with(v2("kube", "25000 100000", 0)), 0.25, Reading{0, true}},
-		"v2, a sibling's":   {v2Member.with(v2("kube/pod/app", "max 100000", 0)).with(v2("kube/pod/other", "1000 100000", 0)), none, Reading{0, true}},
+		"v2, a sibling's": {
+			v2Member.with(v2("kube/pod/app", "max 100000", 0)).with(v2("kube/pod/other", "1000 100000", 0)),
+			none, Reading{0, true},
+		},
 		"v2, root":          {tree{memberFile: "0::/\n", mountFile: v2Mounts}.with(v2RootStat), none, Reading{}},
 		"v2, no controller": {v2Member.with(tree{"sys/fs/cgroup/kube/pod/app/cpu.stat": "usage_usec 99\n"}), none, Reading{}},
 		"v2, malformed max": {v2Member.with(v2("kube/pod/app", "150000", 0)), none, Reading{0, true}},
 		"v2, quota 0":       {v2Member.with(v2("kube/pod/app", "0 100000", 0)), none, Reading{0, true}},
 		"v2, period 0":      {v2Member.with(v2("kube/pod/app", "100000 0", 0)), none, Reading{0, true}},
 		"v2, malformed stat": {v2Member.with(tree{
-			"sys/fs/cgroup/kube/pod/app/cpu.stat": "throttled_usec -7\nthrottled_usec 7\n", "sys/fs/cgroup/kube/pod/app/cpu.max": "200000 100000",
+			"sys/fs/cgroup/kube/pod/app/cpu.stat": "throttled_usec -7\nthrottled_usec 7\n",
+			"sys/fs/cgroup/kube/pod/app/cpu.max":  "200000 100000",
 		}), 2, Reading{}},
-		"v2, stat beyond time":                {v2Member.with(tree{"sys/fs/cgroup/kube/pod/app/cpu.stat": "throttled_usec 18446744073709551615\n"}), none, Reading{}},
-		"v2, endless file":                    {v2Member.with(tree{"sys/fs/cgroup/kube/pod/app/cpu.max": "50000 100000" + strings.Repeat(" ", 9<<10)}), none, Reading{}},
-		"v2 in a container, with a namespace": {tree{memberFile: "0::/\n", mountFile: v2Mounts}.with(v2("", "50000 100000", 0)), 0.5, Reading{0, true}},
+		"v2, stat beyond time": {
+			v2Member.with(tree{"sys/fs/cgroup/kube/pod/app/cpu.stat": "throttled_usec 18446744073709551615\n"}), none, Reading{},
+		},
+		"v2, endless file": {v2Member.with(tree{"sys/fs/cgroup/kube/pod/app/cpu.max": "50000 100000" +
+			strings.Repeat(" ", 9<<10)}), none, Reading{}},
+		"v2 in a container, with a namespace": {
+			tree{memberFile: "0::/\n", mountFile: v2Mounts}.with(v2("", "50000 100000", 0)), 0.5, Reading{0, true},
+		},
 		"v2 in a container, without": {tree{
 			memberFile: "0::/docker/4f\n", mountFile: "30 23 0:26 /docker/4f /sys/fs/cgroup ro - cgroup2 none rw\n",
 		}.with(v2("", "50000 100000", 0)), 0.5, Reading{0, true}},
@@ -105,23 +121,38 @@ func TestCgroupTrees(t *testing.T) {
 			memberFile: "0::/docker/4f\n",
 			mountFile:  "30 23 0:26 /docker/4f /mnt/c rw - cgroup2 none rw\n" + v2Mounts,
 		}.with(v2("docker", "50000 100000", 0)), 0.5, Reading{0, true}},
-		"v2, a mount of another part":  {tree{memberFile: "0::/docker/4f5\n", mountFile: "30 23 0:26 /docker/4f /sys/fs/cgroup ro - cgroup2 none rw\n"}.with(v2("", "50000 100000", 0)), none, Reading{}},
-		"v2, outside of the namespace": {tree{memberFile: "0::/../other\n", mountFile: v2Mounts}.with(v2("", "50000 100000", 0)), none, Reading{}},
+		"v2, a mount of another part": {tree{
+			memberFile: "0::/docker/4f5\n", mountFile: "30 23 0:26 /docker/4f /sys/fs/cgroup ro - cgroup2 none rw\n",
+		}.with(v2("", "50000 100000", 0)), none, Reading{}},
+		"v2, outside of the namespace": {
+			tree{memberFile: "0::/../other\n", mountFile: v2Mounts}.with(v2("", "50000 100000", 0)), none, Reading{},
+		},
 		"v2, strange names": {tree{
 			memberFile: "0::/a b:c\\d\n", mountFile: "30 23 0:26 / /mnt/a\\040\\134b rw - cgroup2 none rw\n",
 			"mnt/a \\b/a b:c\\d/cpu.max": "50000 100000",
 		}, 0.5, Reading{}},
-		"v1":           {tree{memberFile: "5:memory:/m\n3:cpu,cpuacct:/kube/pod\n", mountFile: v1Mounts}.with(v1("kube/pod", "150000", "100000", 0)), 1.5, Reading{0, true}},
-		"v1, no quota": {tree{memberFile: "3:cpuacct,cpu:/\n", mountFile: v1Mounts}.with(v1("", "-1", "100000", 0)), none, Reading{0, true}},
+		"v1": {tree{
+			memberFile: "5:memory:/m\n3:cpu,cpuacct:/kube/pod\n", mountFile: v1Mounts,
+		}.with(v1("kube/pod", "150000", "100000", 0)), 1.5, Reading{0, true}},
+		"v1, no quota": {
+			tree{memberFile: "3:cpuacct,cpu:/\n", mountFile: v1Mounts}.with(v1("", "-1", "100000", 0)), none, Reading{0, true},
+		},
 		"v1, root tighter": {tree{memberFile: "3:cpu,cpuacct:/kube/pod\n", mountFile: v1Mounts}.
 			with(v1("kube/pod", "400000", "100000", 0)).with(v1("", "300000", "100000", 0)), 3, Reading{0, true}},
 		"v1, no period": {tree{
-			memberFile: "3:cpu,cpuacct:/kube\n", mountFile: v1Mounts, "sys/fs/cgroup/cpu,cpuacct/kube/cpu.cfs_quota_us": "100000\n",
+			memberFile: "3:cpu,cpuacct:/kube\n",
+			mountFile:  v1Mounts, "sys/fs/cgroup/cpu,cpuacct/kube/cpu.cfs_quota_us": "100000\n",
 		}, none, Reading{}},
-		"v1, not mounted":             {tree{memberFile: "3:cpu:/\n0::/\n", mountFile: v2Mounts}.with(v2("", "50000 100000", 0)), none, Reading{}},
-		"v1, only cpuacct and cpuset": {tree{memberFile: "3:cpuacct:/\n4:cpuset:/\n", mountFile: v1Mounts}.with(v1("", "50000", "100000", 0)), none, Reading{}},
+		"v1, not mounted": {
+			tree{memberFile: "3:cpu:/\n0::/\n", mountFile: v2Mounts}.with(v2("", "50000 100000", 0)), none, Reading{},
+		},
+		"v1, only cpuacct and cpuset": {
+			tree{memberFile: "3:cpuacct:/\n4:cpuset:/\n", mountFile: v1Mounts}.with(v1("", "50000", "100000", 0)),
+			none, Reading{},
+		},
 		"hybrid, v1 has the processor": {tree{memberFile: "0::/user\n1:cpu,cpuacct:/kube\n", mountFile: hybrid}.
-			with(v1("kube", "200000", "100000", 0)).with(tree{"sys/fs/cgroup/unified/user/cpu.max": "50000 100000"}), 2, Reading{0, true}},
+			with(v1("kube", "200000", "100000", 0)).with(tree{"sys/fs/cgroup/unified/user/cpu.max": "50000 100000"}), 2,
+			Reading{0, true}},
 		"hybrid, v2 has the processor": {tree{memberFile: "1:memory:/kube\n0::/user\n", mountFile: hybrid}.
 			with(tree{"sys/fs/cgroup/unified/user/cpu.max": "50000 100000"}), 0.5, Reading{}},
 	} {
@@ -133,7 +164,9 @@ func TestCgroupTrees(t *testing.T) {
 			t.Cleanup(g.close)
 			g.refresh(start, 2)
 			if g.quota != c.quota || g.throttled != (Reading{}) {
-				t.Errorf("M2: at first: quota %v, throttled %+v; want %v, and nothing to compare with", g.quota, g.throttled, c.quota)
+				t.Errorf(
+					"M2: at first: quota %v, throttled %+v; want %v, and nothing to compare with", g.quota, g.throttled, c.quota,
+				)
 			}
 			g.refresh(start.Add(2*time.Second), 2)
 			if g.quota != c.quota || g.throttled != c.share {
@@ -167,7 +200,8 @@ func TestCgroupChanges(t *testing.T) {
 		{999 * time.Millisecond, 4, level(9*time.Second, 4*time.Second), 1, Reading{0.75, true}}, // too early: repeated
 		{time.Millisecond, 4, v2("kube/pod/app", "250000 100000", 9*time.Second), 2.5, Reading{0.25, true}},
 		{2 * time.Second, 1, v2("kube/pod", "50000 100000", 4*time.Second), 0.5, Reading{0, true}},
-		{time.Second, 3, level(time.Second, 5*time.Second), 1, Reading{0.5, true}},                 // the app's began anew, and 2 processors on average
+		// the app's began anew, and 2 processors on average
+		{time.Second, 3, level(time.Second, 5*time.Second), 1, Reading{0.5, true}},
 		{time.Second, 3, level(time.Second, time.Second), 1, Reading{0, true}},                     // the pod's began anew
 		{time.Second, 3, level(0, 0), 1, Reading{}},                                                // both did
 		{time.Second, 3, level(time.Minute, 0), 1, Reading{1, true}},                               // never more than all
@@ -217,7 +251,9 @@ func TestMovedToAnotherCgroup(t *testing.T) {
 // TestCgroupAllocatesNothing: also when it is due, quota and throttled time are read into memory that is there.
 func TestCgroupAllocatesNothing(t *testing.T) {
 	for name, tr := range map[string]tree{
-		"v1": tree{memberFile: "3:cpu,cpuacct:/kube/pod\n", mountFile: v1Mounts}.with(v1("kube/pod", "150000", "100000", 0)).with(v1("kube", "-1", "100000", 0)),
+		"v1": tree{
+			memberFile: "3:cpu,cpuacct:/kube/pod\n", mountFile: v1Mounts,
+		}.with(v1("kube/pod", "150000", "100000", 0)).with(v1("kube", "-1", "100000", 0)),
 		"v2": v2Member.with(v2("kube/pod/app", "150000 100000", 0)).with(v2("kube/pod", "max 100000", 0)),
 	} {
 		root := t.TempDir()
@@ -257,7 +293,8 @@ func FuzzLocate(f *testing.F) {
 
 func FuzzQuotaAndThrottled(f *testing.F) {
 	for _, text := range []string{
-		"max 100000\n", "50000 100000\n", "-1\n", "100000\n", " 7 \n", "1e3 10", "throttled_usec 9\n", "nr_periods 3\nthrottled_time 18446744073709551615",
+		"max 100000\n", "50000 100000\n", "-1\n", "100000\n", " 7 \n", "1e3 10", "throttled_usec 9\n",
+		"nr_periods 3\nthrottled_time 18446744073709551615",
 	} {
 		f.Add([]byte(text), []byte("100000\n"))
 	}

@@ -40,13 +40,13 @@ func play(s *monitor.Sampler, r *monitor.Recorder, ops []int, spans []monitor.Sp
 
 func TestPropertyNothingAllocates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := monitor.NewRecorder()
-		if rapid.Bool().Draw(t, "no recorder") {
-			r = nil
-		}
-		s, err := monitor.New(monitor.Config{Recorder: r})
+		s, err := monitor.New()
 		if err != nil {
 			t.Fatal(err)
+		}
+		r := s.Recorder()
+		if rapid.Bool().Draw(t, "no recorder") {
+			r = nil
 		}
 		ops, spans := script(t), make([]monitor.Span, 0, 40)
 		play(s, r, ops, spans)
@@ -60,11 +60,11 @@ func TestPropertyNoGoroutine(t *testing.T) {
 	of := []byte("created by github.com/stopbank/stopbank/warden/monitor.")
 	all := make([]byte, 1<<18)
 	rapid.Check(t, func(t *rapid.T) {
-		r := monitor.NewRecorder()
-		s, err := monitor.New(monitor.Config{Recorder: r})
+		s, err := monitor.New()
 		if err != nil {
 			t.Fatal(err)
 		}
+		r := s.Recorder()
 		play(s, r, script(t), make([]monitor.Span, 0, 40))
 		if n := bytes.Count(all[:runtime.Stack(all, true)], of); n > 0 {
 			t.Fatalf("M5: %d goroutines of this package", n)

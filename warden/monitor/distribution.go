@@ -61,26 +61,15 @@ func (d distribution) max() time.Duration {
 	return 0
 }
 
-// mean returns the mean of n values, as if each lay in the middle of its range.
-func (d distribution) mean(n uint64) time.Duration {
-	var sum float64
-	for i, c := range d.counts {
-		if c != 0 {
-			sum += float64(c) * (d.bounds[i]/2 + d.bounds[i+1]/2)
-		}
-	}
-	return min(d.max(), nanoseconds(sum/float64(n)))
-}
-
 // since writes the increase of a cumulative histogram since prev into delta, and counts into prev. A count that fell has
 // restarted, so all of it is new.
 func since(delta, prev, counts []uint64) {
-	anew := false
+	restarted := false
 	for i, c := range counts {
-		anew = anew || c < prev[i]
+		restarted = restarted || c < prev[i]
 		delta[i] = c - prev[i]
 	}
-	if anew {
+	if restarted {
 		copy(delta, counts)
 	}
 	copy(prev, counts)

@@ -13,11 +13,11 @@ import (
 
 // Sampling the process, with the work that it does.
 func Example() {
-	work := monitor.NewRecorder()
-	sampler, err := monitor.New(monitor.Config{Recorder: work})
+	sampler, err := monitor.New()
 	if err != nil {
 		panic(err)
 	}
+	work := sampler.Recorder()
 
 	span := work.Start("resize") // around whatever is to be measured
 	<-time.After(20 * time.Millisecond)
@@ -35,19 +35,26 @@ func Example() {
 	// per processor: true
 }
 
+// A pool of connections, in use as its own statistics say.
 func ExampleNew() {
-	_, err := monitor.New(monitor.Config{Recorder: new(monitor.Recorder)})
-	fmt.Println(errors.Is(err, decision.ErrInvalid))
-	fmt.Println(err)
+	orders := monitor.Pool{Name: "orders-db", Stats: func() monitor.PoolStats { return monitor.PoolStats{InUse: 3, Max: 10} }}
+	sampler, err := monitor.New(orders)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(sampler.Sample().Pools)
+
+	_, err = monitor.New(monitor.Pool{Name: "incomplete"})
+	fmt.Println(errors.Is(err, decision.ErrInvalid), err)
 	// Output:
-	// true
-	// warden: monitor.Config.Recorder is a zero Recorder; allowed: nil or a recorder made by NewRecorder
+	// [{orders-db  {3 10 {0 false}} }]
+	// true warden: monitor.Pools[0].Stats is nil; allowed: a function
 }
 
 // An execution that says nothing about the work is discarded.
 func ExampleSpan_Discard() {
-	work := monitor.NewRecorder()
-	sampler, _ := monitor.New(monitor.Config{Recorder: work})
+	sampler, _ := monitor.New()
+	work := sampler.Recorder()
 	for i := range 3 {
 		span := work.Start("resize")
 		<-time.After(time.Millisecond)

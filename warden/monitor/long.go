@@ -1,5 +1,4 @@
-// Which running executions are long: streams, jobs, calls of a dependency that hangs. What does not end soon says nothing about what
-// does.
+// Which running executions are long: streams, jobs, calls of a dependency that hangs. They say nothing about those that end soon.
 
 package monitor
 
@@ -12,9 +11,11 @@ const (
 	mostKinds = 64
 	recall    = 64          // execution times that a kind keeps
 	longAfter = time.Second // an execution is long at this age, at least,
-	longTimes = 8           // and at this many times the 90th percentile of what ended lately of its kind
-	enough    = recall      // how many of a kind must have ended before the shortest of them is what it needs
-	rising    = 1.5         // the newer half of those times is that much longer: the work has become slower, and nothing becomes long
+	longTimes = 8           // and at this many times the 90th percentile of the last ones of its kind
+	enough    = recall      // executions of a kind that must have ended before the shortest of them is what it needs
+
+	// If the newer half of those times is that much longer, the work has become slower, and no more executions become long.
+	rising = 1.5
 )
 
 // A run is one running execution.
@@ -29,10 +30,10 @@ type run struct {
 // A kind is the executions with one name.
 type kind struct {
 	oldest, youngest *run
-	ended            lately
-	long             int  // at the last take
-	need             Need // as of the last take
-	asOf             int  // how many had ended then
+	recent           recent
+	long             int           // at the last take
+	need             time.Duration // as of the last take; 0: unknown
+	ended            int           // how many had ended then
 }
 
 func (k *kind) push(w *run) {
@@ -59,34 +60,34 @@ func (k *kind) remove(w *run) {
 	w.older, w.younger, w.name = nil, nil, ""
 }
 
-// kindOf returns the kind of a name. The caller holds mu, as for all below.
-func (r *Recorder) kindOf(name string) *kind {
+// kindOfLocked returns the kind of a name.
+func (r *Recorder) kindOfLocked(name string) *kind {
 	if k := r.kinds[name]; k != nil {
 		return k
 	}
 	if len(r.kinds) == mostKinds {
 		return &r.others
 	}
-	k := &kind{need: Need{Name: name}}
+	k := new(kind)
 	r.kinds[name] = k
 	return k
 }
 
-// lately are the last execution times, in the order of their ends.
-type lately struct {
+// recent are the last execution times, in the order of their ends.
+type recent struct {
 	times [recall]time.Duration // a ring
-	n     int                   // that there ever were
+	n     int                   // that ever ended
 	at    time.Duration         // of the last end
 }
 
-func (l *lately) add(took, now time.Duration) {
+func (l *recent) add(took, now time.Duration) {
 	l.times[l.n%recall] = took
 	l.n++
 	l.at = now
 }
 
 // bar returns the age at which an execution is long, and whether the times rise.
-func (l *lately) bar() (age time.Duration, rises bool) {
+func (l *recent) bar() (age time.Duration, rises bool) {
 	n := min(l.n, recall)
 	var both [recall]time.Duration
 	for i := range n { // oldest first
@@ -105,19 +106,19 @@ func p90(times []time.Duration) time.Duration {
 	return times[len(times)*9/10]
 }
 
-// long counts the executions that are long now, and finds the oldest.
-func (r *Recorder) long(now time.Duration, out *Service) {
+// longLocked counts the executions that are long now, and finds the oldest.
+func (r *Recorder) longLocked(now time.Duration, out *Service) {
 	count := func(k *kind) {
 		before := k.long
 		k.long = 0
 		if k.oldest == nil || now-k.oldest.start < longAfter {
 			return
 		}
-		bar, rises := k.ended.bar()
+		bar, rises := k.recent.bar()
 		for w := k.oldest; w != nil && now-w.start >= bar; w = w.younger {
 			k.long++
 		}
-		if rises && now-k.ended.at < bar { // what has become slower has not ended yet
+		if rises && now-k.recent.at < bar { // what has become slower has not ended yet
 			k.long = min(k.long, before)
 		}
 		if age := now - k.oldest.start; k.long > 0 && age > out.LongFor {
@@ -131,17 +132,27 @@ func (r *Recorder) long(now time.Duration, out *Service) {
 	count(&r.others)
 }
 
-// needs tells what each kind takes at least, in any order. Where few have ended, the shortest of them says little about the next.
-func (r *Recorder) needs(out *Service) []Need {
-	i := 0
-	for _, k := range r.kinds {
-		if n := k.ended.n; n >= enough && n != k.asOf {
-			k.asOf, k.need.Time = n, begin(rangeOf(slices.Min(k.ended.times[:min(n, recall)])))
+// needsLocked returns what each kind takes at least: the map of the last call, unless that has changed. Where few have ended, the
+// shortest of them says little about the next.
+func (r *Recorder) needsLocked() map[string]time.Duration {
+	known, same := 0, true
+	for name, k := range r.kinds {
+		if n := k.recent.n; n >= enough && n != k.ended {
+			k.ended, k.need = n, begin(rangeOf(slices.Min(k.recent.times[:min(n, recall)])))
 		}
-		if k.need.Time > 0 {
-			out.Needs[i] = k.need
-			i++
+		if k.need > 0 {
+			known++
+			same = same && r.needs[name] == k.need
 		}
 	}
-	return out.Needs[:i]
+	if same && known == len(r.needs) {
+		return r.needs
+	}
+	r.needs = make(map[string]time.Duration, known)
+	for name, k := range r.kinds {
+		if k.need > 0 {
+			r.needs[name] = k.need
+		}
+	}
+	return r.needs
 }

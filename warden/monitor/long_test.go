@@ -29,11 +29,12 @@ func slowest(times []time.Duration) time.Duration {
 	return sorted[len(sorted)*9/10]
 }
 
-// M7: long is what has run for a second, and for eight times the 90th percentile of the last 64 that ended of its kind; none is added while the newer half of them takes half as long again as the older, until as long has passed.
+// M7: long is what has run for a second, and for eight times the 90th percentile of the last 64 that ended of its kind; none is
+// added while the newer half of them takes half as long again as the older, until as long has passed.
 func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, rt, func() {
-			r := NewRecorder()
+			r := newRecorder()
 			names := []string{"a", "b", "c"}
 			kinds := map[string]*history{"a": {}, "b": {}, "c": {}}
 			type running struct {
@@ -96,8 +97,12 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 							name, age = n, time.Since(k.running[0])
 						}
 					}
-					if got.Long != long || got.LongFor != age || age > 0 && got.LongName != name && len(kinds[got.LongName].running) == 0 {
-						t.Fatalf("M7: %d are long, the oldest is %q for %v; want %d, %q for %v", got.Long, got.LongName, got.LongFor, long, name, age)
+					if got.Long != long || got.LongFor != age ||
+						age > 0 && got.LongName != name && len(kinds[got.LongName].running) == 0 {
+						t.Fatalf(
+							"M7: %d are long, the oldest is %q for %v; want %d, %q for %v",
+							got.Long, got.LongName, got.LongFor, long, name, age,
+						)
 					}
 				},
 			}
@@ -112,7 +117,7 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 // TestKindsAreBounded: the first 64 names are kinds of their own, and the rest shares one; nobody is forgotten.
 func TestKindsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRecorder()
+		r := newRecorder()
 		for i := range 1000 {
 			r.Start(fmt.Sprint(i))
 		}
@@ -127,7 +132,7 @@ func TestKindsAreBounded(t *testing.T) {
 // passed without an end.
 func TestNothingBecomesLongWhileItBecomesSlower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRecorder()
+		r := newRecorder()
 		run := func(took time.Duration) {
 			s := r.Start("query")
 			time.Sleep(took)

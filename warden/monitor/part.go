@@ -19,9 +19,10 @@ type Part struct {
 	Service Service
 }
 
-// Part returns the recorder of a part of the program in which at most limit executions, 1 or more, run at once: a compartment, say.
-// It feeds Sample.Parts. For a name that is known it returns the same recorder, with the new limit. Beyond 64 parts, for a limit below 1,
-// from a part's own recorder, and from a nil or zero one, it returns nil, which records nothing. Part may allocate 20 KiB.
+// Part returns the recorder of a part of the program in which at most limit executions, 1 or more, run at once: a compartment,
+// say. It feeds Sample.Parts. For a name that is known it returns the same recorder, with the new limit. Beyond 64 parts, for a
+// limit below 1, from a part's own recorder, and from a nil or zero one, it returns nil, which records nothing. Part may allocate
+// 20 KiB.
 func (r *Recorder) Part(name string, limit int) *Recorder {
 	if r == nil || r.kinds == nil || limit < 1 {
 		return nil
@@ -36,9 +37,8 @@ func (r *Recorder) Part(name string, limit int) *Recorder {
 		if len(r.parts) == mostParts {
 			return nil
 		}
-		p := NewRecorder()
+		p := newRecorder()
 		p.name = name
-		p.owned.Store(true)
 		i, r.parts = len(r.parts), append(r.parts, p)
 	}
 	p := r.parts[i]
@@ -48,8 +48,8 @@ func (r *Recorder) Part(name string, limit int) *Recorder {
 	return p
 }
 
-// takeAll is take, for the parts as well. Where more runs in the parts than is recorded beside them, the Service of the whole is what
-// they add up to: an execution in a part may be inside a task that is recorded as well, and is not counted twice.
+// takeAll is take, for the parts as well. If more runs in the parts than is recorded beside them, the Service of the whole is
+// their sum: an execution in a part may be inside a task that is recorded as well, and is not counted twice.
 func (r *Recorder) takeAll(at time.Time) (Service, []Part) {
 	whole := r.take(at)
 	if r == nil || r.kinds == nil {
@@ -65,7 +65,7 @@ func (r *Recorder) takeAll(at time.Time) (Service, []Part) {
 	sum := Service{Needs: whole.Needs}
 	for i, p := range parts {
 		out[i].Name, out[i].Service = p.name, p.take(at)
-		out[i].Service.Needs = [mostKinds]Need{}
+		out[i].Service.Needs = nil
 		p.mu.Lock()
 		out[i].Limit = p.limit
 		p.mu.Unlock()
@@ -84,12 +84,11 @@ func (r *Recorder) takeAll(at time.Time) (Service, []Part) {
 	return sum, out
 }
 
-// add adds what can be added up.
+// add adds the counts and sums of a part.
 func (s *Service) add(part *Service) {
 	s.Concurrency += part.Concurrency
 	s.Throughput += part.Throughput
 	s.Running += part.Running
-	s.Discarded += part.Discarded
 	s.Abandoned += part.Abandoned
 	s.AbandonedTime += part.AbandonedTime
 	if s.Long += part.Long; part.LongFor > s.LongFor {

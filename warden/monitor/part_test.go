@@ -12,7 +12,7 @@ import (
 // What runs in a part inside of a task that is recorded as well counts once, and so does what runs in a part alone (M3).
 func TestPartsAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRecorder()
+		r := newRecorder()
 		a, b := r.Part("a", 4), r.Part("b", 7)
 		run := func(takes time.Duration, all ...*Recorder) {
 			var spans []Span
@@ -30,10 +30,12 @@ func TestPartsAddUp(t *testing.T) {
 			run(time.Second, in.a...)
 			run(3*time.Second, in.b...)
 			whole, parts := r.takeAll(time.Now())
-			if whole.Count != 2 || whole.Concurrency != 1 || whole.Throughput != 0.5 || whole.Times[0] > 1100*time.Millisecond || whole.Times[1] < 2900*time.Millisecond {
+			if whole.Count != 2 || whole.Concurrency != 1 || whole.Throughput != 0.5 || whole.Times[0] > 1100*time.Millisecond ||
+				whole.Times[1] < 2900*time.Millisecond {
 				t.Errorf("M3: %s: %+v", name, whole)
 			}
-			if len(parts) != 2 || parts[0].Name != "a" || parts[0].Limit != 4 || parts[1].Limit != 7 || parts[0].Service.Count != 1 || parts[1].Service.Concurrency != 0.75 {
+			if len(parts) != 2 || parts[0].Name != "a" || parts[0].Limit != 4 || parts[1].Limit != 7 ||
+				parts[0].Service.Count != 1 || parts[1].Service.Concurrency != 0.75 {
 				t.Errorf("M3: %s: %+v", name, parts)
 			}
 		}
@@ -44,7 +46,10 @@ func TestPartsAddUp(t *testing.T) {
 			r.Part(fmt.Sprint("part ", i), 1)
 		}
 		var none *Recorder
-		for _, p := range []*Recorder{r.Part("beyond", 1), r.Part("no limit", 0), none.Part("of nil", 1), a.Part("of a part", 1), new(Recorder).Part("of zero", 1)} {
+		for _, p := range []*Recorder{
+			r.Part("beyond", 1),
+			r.Part("no limit", 0), none.Part("of nil", 1), a.Part("of a part", 1), new(Recorder).Part("of zero", 1),
+		} {
 			p.Start("").End()
 			if p != nil {
 				t.Errorf("%+v", p)
@@ -53,9 +58,6 @@ func TestPartsAddUp(t *testing.T) {
 		time.Sleep(time.Second)
 		if _, parts := r.takeAll(time.Now()); len(parts) != mostParts || parts[0].Limit != 9 || parts[0].Service.Count != 0 {
 			t.Errorf("%d parts, the first %+v", len(parts), parts[0])
-		}
-		if _, err := New(Config{Recorder: a}); err == nil {
-			t.Error("a part's recorder feeds a Sampler of its own")
 		}
 	})
 }

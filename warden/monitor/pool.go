@@ -1,4 +1,4 @@
-// Pools: what connections and other bounded resources tell of their own use and queue.
+// Pools: connections and other bounded resources that know their own use and queue.
 
 package monitor
 
@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Pool is a resource of which only so much can be in use at a time and which knows its own queue: the connections of a database,
-// tokens, workers. Executions that wait for it look slow from outside, and their execution times are all that is left to go by if
-// nobody asks the pool.
+// Pool is a bounded resource that knows its own use and queue: the connections of a database, tokens, workers. If nobody asks the
+// pool, only execution times show that executions wait for it.
 type Pool struct {
 	// Name names the pool in decisions, metrics and the console: up to 64 bytes, unique within a Sampler.
 	Name string
-	// Part names the part of the program that alone uses the pool, a compartment, whose limit then follows the pool; "": all may use it.
+	// Part names the part of the program that alone uses the pool, a compartment, whose limit then follows the pool; "": all may
+	// use it.
 	Part string
-	// Stats tells the pool's use at the instant of the call. It is called once a sample, on a goroutine of its own, never twice at
-	// the same time, and should return within microseconds.
+	// Stats returns the pool's use at the instant of the call. It is called once a sample, on a goroutine of its own, never twice
+	// at the same time, and should return within microseconds.
 	Stats func() PoolStats
 }
 
-// PoolStats is the use of a pool at one instant: InUse and Max, or Waiting, or all three. What is not told is estimated.
+// PoolStats is the use of a pool at one instant: InUse and Max, or Waiting, or all three. What is missing is estimated.
 type PoolStats struct {
 	// InUse of at most Max connections are in use, 0 <= InUse <= Max; Max 0: without a bound, or unknown.
 	InUse, Max int
@@ -30,17 +30,17 @@ type PoolStats struct {
 	Waiting Reading
 }
 
-// PoolReading is what a pool told for a sample.
+// PoolReading is the reading of a pool for a sample.
 type PoolReading struct {
 	Name, Part string
 	PoolStats
-	// Problem says why this reading must not be used; "" if it may: "panicked", "blocked" (no answer in time, or the previous call
-	// has not returned), or "invalid" (a negative number, or more in use than there are).
+	// Problem says why this reading must not be used; "" if it may: "panicked", "blocked" (no answer in time, or the previous
+	// call has not returned), or "invalid" (a negative number, or more in use than there are).
 	Problem string
 }
 
-// patience is how long a sample waits for the pools, all together.
-const patience = 20 * time.Millisecond
+// poolTimeout is how long a sample waits for the pools, all together.
+const poolTimeout = 20 * time.Millisecond
 
 // maxPools bounds what a sample reads.
 const maxPools = 64
@@ -55,12 +55,12 @@ type poolReader struct {
 // poolReaders checks a configuration of pools.
 func poolReaders(pools []Pool) ([]*poolReader, error) {
 	if len(pools) > maxPools {
-		return nil, invalidField("Config.Pools", len(pools), fmt.Sprintf("at most %d pools", maxPools))
+		return nil, invalidField("Pools", len(pools), fmt.Sprintf("at most %d pools", maxPools))
 	}
 	var all []*poolReader
 	names := map[string]bool{}
 	for i, p := range pools {
-		field := fmt.Sprintf("Config.Pools[%d].", i)
+		field := fmt.Sprintf("Pools[%d].", i)
 		switch {
 		case p.Name == "" || len(p.Name) > 64:
 			return nil, invalidField(field+"Name", fmt.Sprintf("%.70q", p.Name), "1 to 64 bytes")
@@ -75,7 +75,7 @@ func poolReaders(pools []Pool) ([]*poolReader, error) {
 	return all, nil
 }
 
-// readPools asks all pools at once and waits for them at most for patience. It allocates, and starts a goroutine for each.
+// readPools asks all pools at once and waits for them for poolTimeout at most. It allocates, and starts a goroutine for each.
 func readPools(pools []*poolReader) []PoolReading {
 	if len(pools) == 0 {
 		return nil
@@ -84,7 +84,7 @@ func readPools(pools []*poolReader) []PoolReading {
 		p.ask()
 	}
 	late := make(chan struct{})
-	defer time.AfterFunc(patience, func() { close(late) }).Stop()
+	defer time.AfterFunc(poolTimeout, func() { close(late) }).Stop()
 	all := make([]PoolReading, len(pools))
 	for i, p := range pools {
 		all[i] = PoolReading{Name: p.Name, Part: p.Part, Problem: "blocked"}
@@ -125,7 +125,8 @@ func (p *poolReader) ask() {
 // check drops the numbers of a reading that must not be used.
 func (r *PoolReading) check() {
 	if r.Problem == "" {
-		if w := r.Waiting.Value; r.InUse < 0 || r.Max < 0 || r.Max > 0 && r.InUse > r.Max || r.Waiting.OK && !(w >= 0 && w <= math.MaxInt32) {
+		if w := r.Waiting.Value; r.InUse < 0 || r.Max < 0 || r.Max > 0 && r.InUse > r.Max ||
+			r.Waiting.OK && !(w >= 0 && w <= math.MaxInt32) {
 			r.Problem = "invalid"
 		}
 	}

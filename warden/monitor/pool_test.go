@@ -17,7 +17,7 @@ import (
 func TestPoolsInASample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, asked := make(chan struct{}), 0
-		s, err := New(Config{Pools: []Pool{
+		s, err := New([]Pool{
 			{Name: "db", Stats: func() PoolStats { return PoolStats{InUse: 3, Max: 10} }},
 			{Name: "panics", Part: "reports", Stats: func() PoolStats { panic("no") }},
 			{Name: "blocks", Stats: func() PoolStats { asked++; <-hang; return PoolStats{InUse: 1, Max: 2} }},
@@ -25,7 +25,7 @@ func TestPoolsInASample(t *testing.T) {
 			{Name: "more than there are", Stats: func() PoolStats { return PoolStats{InUse: 11, Max: 10} }},
 			{Name: "nobody waits less than nobody", Stats: func() PoolStats { return PoolStats{Waiting: Reading{-1, true}} }},
 			{Name: "waits", Stats: func() PoolStats { return PoolStats{Waiting: Reading{7, true}} }},
-		}})
+		}...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestPoolsInASample(t *testing.T) {
 			if diff := cmp.Diff(want, got.Pools); diff != "" {
 				t.Fatal("M6:", diff)
 			}
-			if took := time.Since(before); took > patience {
+			if took := time.Since(before); took > poolTimeout {
 				t.Errorf("M6: a pool that blocks held a sample up for %v of virtual time", took)
 			}
 			synctest.Wait()
@@ -68,13 +68,13 @@ func TestPoolsThatAreRefused(t *testing.T) {
 		many[i] = Pool{Name: fmt.Sprint(i), Stats: tells}
 	}
 	for field, pools := range map[string][]Pool{
-		"Config.Pools":          many,
-		"Config.Pools[0].Name":  {{Name: "", Stats: tells}},
-		"Config.Pools[1].Name":  {{Name: "db", Stats: tells}, {Name: "db", Stats: tells}},
-		"Config.Pools[0].Stats": {{Name: "db", Stats: nil}},
+		"Pools":          many,
+		"Pools[0].Name":  {{Name: "", Stats: tells}},
+		"Pools[1].Name":  {{Name: "db", Stats: tells}, {Name: "db", Stats: tells}},
+		"Pools[0].Stats": {{Name: "db", Stats: nil}},
 	} {
 		var invalid *decision.InvalidError
-		if _, err := New(Config{Pools: pools}); !errors.As(err, &invalid) || invalid.Field != "monitor."+field {
+		if _, err := New(pools...); !errors.As(err, &invalid) || invalid.Field != "monitor."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -100,7 +100,7 @@ func quotaGroup(t *testing.T) string {
 // nobody listens or it has told a hundred.
 func underQuota(t *testing.T) {
 	out := json.NewEncoder(os.Stdout)
-	s := must(New(Config{}))(t)
+	s := must(New())(t)
 	_ = out.Encode(s.Sample())
 	in := bufio.NewReader(os.Stdin)
 	_, _ = in.ReadString('\n')

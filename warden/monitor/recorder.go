@@ -4,33 +4,29 @@ package monitor
 
 import (
 	"math/bits"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// Recorder records the start and end of executions, and feeds Sample.Service. Its methods are safe for concurrent use. They wait
-// for no more than a mutex that is held for a fraction of a microsecond, and allocate nothing while no more run than have run
-// before. A nil or zero Recorder records nothing.
+// Recorder records the start and end of executions, and feeds Sample.Service of its [Sampler]. Its methods are safe for
+// concurrent use. They wait for no more than a mutex that is held for a fraction of a microsecond, and allocate nothing while no
+// more run than have run before. A nil or zero Recorder records nothing.
 //
 // It takes about 16 KiB, and up to half a KiB for each of at most 65 kinds of work.
 type Recorder struct {
 	epoch time.Time
-	owned atomic.Bool // a Sampler takes from it
 
 	mu        sync.Mutex       // guards all below but total
 	kinds     map[string]*kind // at most mostKinds
 	others    kind             // all further ones
 	idle      *run             // free list
 	running   int
-	area      time.Duration // execution time since taken, as of marked
-	marked    time.Duration // these are times since the epoch
+	area      time.Duration // execution time from taken to at
+	at        time.Duration // last change of the area; this and taken are times since the epoch
 	taken     time.Duration
-	discarded uint64
 	abandoned uint64
-	lost      time.Duration  // what those took
+	lost      time.Duration // execution time of the abandoned
+	needs     map[string]time.Duration
 	counts    [ranges]uint64 // of the execution times since taken
 	parts     []*Recorder
 	name      string // of this part
@@ -39,8 +35,7 @@ type Recorder struct {
 	total distribution // a copy of counts that take looks at; the Sampler's mutex guards it
 }
 
-// NewRecorder returns a Recorder for [Config].
-func NewRecorder() *Recorder {
+func newRecorder() *Recorder {
 	r := &Recorder{epoch: time.Now(), kinds: map[string]*kind{}}
 	r.total.counts = make([]uint64, ranges)
 	r.total.bounds = make([]float64, ranges+1)
@@ -57,9 +52,9 @@ type Span struct {
 	number uint64
 }
 
-// Start records that an execution begins, of the kind of work that has this name: a route, say. The first 64 names are kinds of their
-// own, all others together are one. End the Span with [Span.End], [Span.Abandon] or [Span.Discard], on any goroutine; one that is never
-// ended counts in Service.Concurrency forever.
+// Start records that an execution begins, of the kind of work that has this name: a route, say. The first 64 names are kinds of
+// their own, all others together are one. End the Span with [Span.End], [Span.Abandon] or [Span.Discard], on any goroutine; one
+// that is never ended counts in Service.Concurrency forever.
 func (r *Recorder) Start(name string) Span {
 	if r == nil || r.kinds == nil {
 		return Span{}
@@ -71,8 +66,8 @@ func (r *Recorder) Start(name string) Span {
 		w = new(run)
 	}
 	r.idle = w.younger
-	w.start, w.name = r.mark(time.Since(r.epoch)), name
-	r.kindOf(name).push(w)
+	w.start, w.name = r.advanceLocked(time.Since(r.epoch)), name
+	r.kindOfLocked(name).push(w)
 	r.running++
 	return Span{r, w, w.number}
 }
@@ -81,24 +76,24 @@ func (r *Recorder) Start(name string) Span {
 // count as 36 minutes.
 func (s Span) End() time.Duration { return s.end(done) }
 
-// Abandon ends an execution that its deadline or its client has ended: the work would have taken longer, and may go on where it
-// cannot be seen. It ends the concurrency and counts the execution only in Service.Abandoned.
+// Abandon ends an execution that was cut off by its deadline or its client: the work would have taken longer, and may go on where
+// it cannot be seen. It ends the concurrency and counts the execution only in Service.Abandoned.
 func (s Span) Abandon() { s.end(abandoned) }
 
-// Discard ends an execution whose time says nothing about the work, not even how long it takes at least: a connection was hijacked,
-// or a stream has ended. It ends the concurrency and counts the execution only in Service.Discarded.
+// Discard ends an execution whose time says nothing about the work, not even how long it takes at least: a connection was
+// hijacked, or a stream has ended. It ends the concurrency and counts the execution nowhere.
 func (s Span) Discard() { s.end(discarded) }
 
-// fate is how an execution ended.
-type fate uint8
+// outcome is how an execution ended.
+type outcome uint8
 
 const (
-	done fate = iota
+	done outcome = iota
 	abandoned
 	discarded
 )
 
-func (s Span) end(how fate) time.Duration {
+func (s Span) end(o outcome) time.Duration {
 	r, w := s.r, s.run
 	if r == nil {
 		return 0
@@ -108,63 +103,63 @@ func (s Span) end(how fate) time.Duration {
 	if w.number != s.number {
 		return 0
 	}
-	now := r.mark(time.Since(r.epoch))
+	now := r.advanceLocked(time.Since(r.epoch))
 	took, k := now-w.start, w.kind
 	k.remove(w)
 	w.number++
 	w.younger, r.idle = r.idle, w
 	r.running--
-	switch how {
-	case discarded:
-		r.discarded++
+	switch o {
 	case abandoned:
 		r.abandoned++
 		r.lost += took
 	case done:
 		r.counts[rangeOf(took)]++
-		k.ended.add(took, now)
+		k.recent.add(took, now)
+	case discarded:
 	}
 	return took
 }
 
-// mark adds what has run until now to the area, and returns now, which never goes back. The caller holds mu.
-func (r *Recorder) mark(now time.Duration) time.Duration {
-	if now > r.marked {
-		r.area += time.Duration(r.running) * (now - r.marked)
-		r.marked = now
+// advanceLocked adds the execution time until now to the area, and returns now, which never goes back.
+func (r *Recorder) advanceLocked(now time.Duration) time.Duration {
+	if now > r.at {
+		r.area += time.Duration(r.running) * (now - r.at)
+		r.at = now
 	}
-	return r.marked
+	return r.at
 }
 
-// take returns what was recorded since the last take, without its parts. It is not called concurrently. When no time has passed, it
-// takes nothing and leaves everything to the next call.
+// take returns what was recorded since the last take, without its parts. It is not called concurrently. When no time has passed,
+// it takes nothing and leaves everything to the next call.
 func (r *Recorder) take(at time.Time) Service {
 	if r == nil || r.kinds == nil {
 		return Service{}
 	}
 	r.mu.Lock()
-	now := r.mark(at.Sub(r.epoch))
+	now := r.advanceLocked(at.Sub(r.epoch))
 	elapsed := now - r.taken
 	if elapsed <= 0 {
 		r.mu.Unlock()
 		clear(r.total.counts)
 		return Service{}
 	}
-	out := Service{Concurrency: float64(r.area) / float64(elapsed), Discarded: r.discarded, Abandoned: r.abandoned, AbandonedTime: r.lost, Running: r.running}
-	r.long(now, &out)
-	needs := r.needs(&out)
+	out := Service{
+		Concurrency: float64(r.area) / float64(elapsed), Abandoned: r.abandoned, AbandonedTime: r.lost, Running: r.running,
+		Needs: r.needsLocked(),
+	}
+	r.longLocked(now, &out)
 	copy(r.total.counts, r.counts[:])
 	clear(r.counts[:])
-	r.area, r.discarded, r.abandoned, r.lost, r.taken = 0, 0, 0, 0, now
+	r.area, r.abandoned, r.lost, r.taken = 0, 0, 0, now
 	r.mu.Unlock()
-	slices.SortFunc(needs, func(a, b Need) int { return strings.Compare(a.Name, b.Name) })
 	if r.total.describe(&out); out.Count != 0 {
 		out.Throughput = float64(out.Count) / elapsed.Seconds()
 	}
 	return out
 }
 
-// describe sets what out tells of the execution times.
+// describe sets count, percentiles and times of out.
 func (d distribution) describe(out *Service) {
 	if out.Count = d.count(); out.Count != 0 {
 		out.P50, out.P90 = d.quantile(0.50, out.Count), d.quantile(0.90, out.Count)

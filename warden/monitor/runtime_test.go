@@ -14,9 +14,9 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-func mustNew(t testing.TB, cfg monitor.Config) *monitor.Sampler {
+func mustNew(t testing.TB) *monitor.Sampler {
 	t.Helper()
-	s, err := monitor.New(cfg)
+	s, err := monitor.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func saturate(t testing.TB) {
 
 // TestRealReadings: a busy process reads busier than the same process idle, in everything that exists here.
 func TestRealReadings(t *testing.T) {
-	r := monitor.NewRecorder()
-	s := mustNew(t, monitor.Config{Recorder: r})
+	s := mustNew(t)
+	r := s.Recorder()
 	if first := s.Sample(); first.Gap != 0 {
 		t.Errorf("M2: the gap before the first sample is %v", first.Gap)
 	}
@@ -61,7 +61,7 @@ func TestRealReadings(t *testing.T) {
 	span := r.Start("")
 	s.Sample()
 	var queued float64
-	side := mustNew(t, monitor.Config{})
+	side := mustNew(t)
 	for began := time.Now(); time.Since(began) < 200*time.Millisecond; runtime.Gosched() {
 		queued = max(queued, side.Sample().Runnable.Value)
 	}
@@ -74,11 +74,13 @@ func TestRealReadings(t *testing.T) {
 	if unix && busy.Utilization.Value <= idle.Utilization.Value {
 		t.Errorf("M2: utilization %v busy, %v idle", busy.Utilization.Value, idle.Utilization.Value)
 	}
-	waited := func(l monitor.Lag) float64 { return float64(l.Count) * float64(l.Mean) } // in all: one wait alone is chance
+	waited := func(l monitor.Lag) float64 { return float64(l.Count) * float64(l.P90) } // of many: one wait alone is chance
 	if waited(busy.Lag) <= waited(idle.Lag) {
 		t.Errorf("M2: lag %+v busy, %+v idle", busy.Lag, idle.Lag)
 	}
-	known := slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool { return d.Name == "/sched/goroutines/runnable:goroutines" })
+	known := slices.ContainsFunc(metrics.All(), func(d metrics.Description) bool {
+		return d.Name == "/sched/goroutines/runnable:goroutines"
+	})
 	if busy.Runnable.OK != known || known && queued == 0 {
 		t.Errorf("M2: runnable %+v, at most %v; this Go knows it: %v", busy.Runnable, queued, known)
 	}
@@ -93,7 +95,7 @@ var unix = !slices.Contains([]string{"windows", "plan9", "js", "wasip1"}, runtim
 // TestOneIntervalOneCaller: of callers at the same time, each gets a time of its own.
 func TestOneIntervalOneCaller(t *testing.T) {
 	const callers, each = 8, 50
-	s := mustNew(t, monitor.Config{})
+	s := mustNew(t)
 	first := s.Sample()
 	samples := make(chan monitor.Sample, callers*each)
 	var wg sync.WaitGroup

@@ -20,12 +20,12 @@ type Sample struct {
 	// Throttled is the share of time in which the cgroup's quota kept its processors from running, 0 to 1. It covers the last
 	// second or more, and repeats until the next value is known.
 	Throttled Reading
-	// Service describes the executions since the previous sample; the zero Service without a Recorder.
+	// Service describes the executions since the previous sample, as far as [Sampler.Recorder] recorded them.
 	Service Service
-	// Parts describe the executions of each part of the program, see [Recorder.Part], in the order in which they became known; nil without
-	// parts. Service holds what they add up to if that is more than what is recorded beside them.
+	// Parts describe the executions of each part of the program, see [Recorder.Part], in the order in which they became known;
+	// nil without parts. If they are more than what is recorded beside them, Service is their sum.
 	Parts []Part
-	// Pools are what the pools of [Config] told, in their order; nil without pools.
+	// Pools are the readings of the pools that [New] was given, in their order; nil without pools.
 	Pools []PoolReading
 	// Gap is the time since the previous sample, 0 for the first. A large Gap shows that sampling is late.
 	Gap time.Duration
@@ -36,10 +36,6 @@ type Sample struct {
 // else is 0, which does not mean that there was no delay.
 type Lag struct {
 	P50, P90, P99 time.Duration
-	// Max is the upper bound of the histogram range of the longest delay: no observed delay was longer, unless it
-	// was beyond the last range, which begins at a day or more.
-	Max  time.Duration
-	Mean time.Duration
 	// Count is the number of observed delays.
 	Count uint64
 }
@@ -58,12 +54,10 @@ type Service struct {
 	Count uint64
 	// Throughput is the number of executions that ended per second.
 	Throughput float64
-	// Abandoned is the number of executions that their deadline or client ended, see [Span.Abandon], and AbandonedTime how long they
-	// ran, added up. That is less than the work takes, so they are in no other time here, nor in Count.
+	// Abandoned is the number of executions that were cut off by their deadline or client, see [Span.Abandon], and AbandonedTime
+	// the sum of their execution times. That is less than the work takes, so they are in no other time here, nor in Count.
 	Abandoned     uint64
 	AbandonedTime time.Duration
-	// Discarded is the number of executions that ended and are neither in Count nor in Abandoned, see [Span.Discard].
-	Discarded uint64
 	// Running is the number of executions at this instant.
 	Running int
 	// Long is how many of them have run for long: for a second at least, and for 8 times the 90th percentile of the last 64 that
@@ -71,18 +65,12 @@ type Service struct {
 	Long     int
 	LongName string
 	LongFor  time.Duration
-	// Needs is what work of a name takes at least: the shortest of the last 64 that ended, rounded down by a sixteenth at most, where 64
-	// have ended. It is sorted by name; behind the names that are known, Time is 0.
-	Needs [mostKinds]Need
+	// Needs is how long work of a name takes at least: the shortest of the last 64 executions that ended, rounded down by a
+	// sixteenth at most, if 64 have ended. Samples share it: do not modify it.
+	Needs map[string]time.Duration
 	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.
 	Concurrency float64
 	// Times are the execution times, sorted: the first Count elements, or all 32, evenly spaced, if more executions ended.
 	Times [32]time.Duration
-}
-
-// Need is how long work of a name takes at least.
-type Need struct {
-	Name string
-	Time time.Duration // 0: unknown
 }

@@ -9,19 +9,12 @@ import (
 	"time"
 )
 
-// Config describes what a [Sampler] measures besides the process. The zero value measures only the process.
-type Config struct {
-	// Recorder, if not nil, feeds Sample.Service. It must come from [NewRecorder] and feed no other Sampler.
-	Recorder *Recorder
-	// Pools are asked for every sample; at most 64.
-	Pools []Pool
-}
-
 // Sampler takes samples of its own process. [Sampler.Sample] is safe for concurrent use. A Sampler starts no goroutine,
 // but one for each question to a [Pool], and needs no cleanup. It must come from [New] and must not be copied.
 type Sampler struct {
-	mu       sync.Mutex // guards all below; held while the sources are read; foreign code does not run under it, but is waited for briefly
-	sampled  bool       // there was a sample before
+	// guards all below but recorder; held while sources are read; pools do not run under it, but it waits for them
+	mu       sync.Mutex
+	sampled  bool // there was a sample before
 	prev     facts
 	delays   distribution // of the time between the last two facts
 	metrics  [2]metrics.Sample
@@ -51,38 +44,37 @@ const (
 	runnable
 )
 
-// New returns a Sampler whose first sample covers the time since this call. The error is an [*InvalidError]: the Recorder is
-// the zero Recorder, or feeds another Sampler; or a pool is
-// incomplete, or has the name of another one.
+// New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
+// an [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
 //
 // On Linux a Sampler keeps a few files open, at most three for each level of the process's cgroup and one more, so that it
 // can read them even when the process has run out of file descriptors; they are closed when the Sampler is garbage collected.
-func New(cfg Config) (*Sampler, error) {
-	pools, err := poolReaders(cfg.Pools)
+func New(pools ...Pool) (*Sampler, error) {
+	readers, err := poolReaders(pools)
 	if err != nil {
 		return nil, err
 	}
-	if r := cfg.Recorder; r != nil {
-		if r.kinds == nil {
-			return nil, invalidField("Config.Recorder", "a zero Recorder", "nil or a recorder made by NewRecorder")
-		}
-		if !r.owned.CompareAndSwap(false, true) {
-			return nil, invalidField("Config.Recorder", "the recorder of another Sampler", "nil or a recorder of its own")
-		}
-	}
-	s := &Sampler{recorder: cfg.Recorder, pools: pools}
+	s := &Sampler{recorder: newRecorder(), pools: readers}
 	s.metrics[latencies].Name = "/sched/latencies:seconds"
 	s.metrics[runnable].Name = "/sched/goroutines/runnable:goroutines"
 	if runtime.GOOS == "linux" {
 		s.group.open("/")
 	}
-	now := s.read()
+	now := s.readLocked()
 	if s.metrics[latencies].Value.Kind() == metrics.KindFloat64Histogram {
 		s.measure(s.metrics[latencies].Value.Float64Histogram().Buckets)
 	}
-	s.compare(now)
+	s.compareLocked(now)
 	s.recorder.take(now.at)
 	return s, nil
+}
+
+// Recorder returns the recorder whose executions are in the samples; nil, which records nothing, for a nil or zero Sampler.
+func (s *Sampler) Recorder() *Recorder {
+	if s == nil {
+		return nil
+	}
+	return s.recorder
 }
 
 // measure allocates the histogram of delays for these ranges.
@@ -92,18 +84,18 @@ func (s *Sampler) measure(seconds []float64) {
 	s.prev.counts = make([]uint64, len(seconds)-1)
 }
 
-// Sample reads every source and returns the change since the previous sample, or since [New]. Without pools and parts it allocates nothing.
-// Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only:
-// a Sampler should have one consumer.
+// Sample reads every source and returns the change since the previous sample, or since [New]. Without pools and parts it
+// allocates nothing, except that Service.Needs is a new map when it has changed. Concurrent callers take turns, each sampling the
+// time since the previous call, so each observation goes to one caller only: a Sampler should have one consumer.
 //
-// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool and each part. It may wait for
-// another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
+// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool and each part. It may
+// wait for another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pools := readPools(s.pools)
-	now := s.read()
-	out := s.compare(now)
+	now := s.readLocked()
+	out := s.compareLocked(now)
 	out.Service, out.Parts = s.recorder.takeAll(now.at)
 	out.Pools = pools
 	if !s.sampled {
@@ -113,8 +105,8 @@ func (s *Sampler) Sample() Sample {
 	return out
 }
 
-// read reads every source. Its counts are the runtime's memory until the next read. The caller holds s.mu.
-func (s *Sampler) read() facts {
+// readLocked reads every source. Its counts are the runtime's memory until the next read.
+func (s *Sampler) readLocked() facts {
 	metrics.Read(s.metrics[:])
 	now := facts{at: time.Now(), procs: runtime.GOMAXPROCS(0)}
 	if v := s.metrics[latencies].Value; v.Kind() == metrics.KindFloat64Histogram {
@@ -130,8 +122,8 @@ func (s *Sampler) read() facts {
 	return now
 }
 
-// compare returns the change since the previous facts, and keeps these. The caller holds s.mu.
-func (s *Sampler) compare(now facts) Sample {
+// compareLocked returns the change since the previous facts, and keeps these.
+func (s *Sampler) compareLocked(now facts) Sample {
 	out := Sample{At: now.at, Throttled: now.throttled, Gap: max(0, now.at.Sub(s.prev.at))}
 	if now.counts != nil {
 		since(s.delays.counts, s.prev.counts, now.counts)
@@ -157,8 +149,5 @@ func (d distribution) lag() Lag {
 	if n == 0 {
 		return Lag{}
 	}
-	return Lag{
-		P50: d.quantile(0.50, n), P90: d.quantile(0.90, n), P99: d.quantile(0.99, n),
-		Max: d.max(), Mean: d.mean(n), Count: n,
-	}
+	return Lag{P50: d.quantile(0.50, n), P90: d.quantile(0.90, n), P99: d.quantile(0.99, n), Count: n}
 }

@@ -1,6 +1,6 @@
 // Package pool lets a warden ask the pools of connections that a program has: database/sql, pgxpool, or anything that counts who
-// waits; wardenhttp.Pool has those of an http.Transport. Put the result into warden.Config.Pools; docs/control.md says what it does
-// there.
+// waits; wardenhttp.Pool has those of an http.Transport. Put the result into warden.Config.Pools; docs/control.md says what it
+// does there.
 //
 // A pool tells how much of it is in use, and how much there is. So an overload of it is seen at once and by name, where execution
 // times alone show it late and may mean something else.
@@ -13,8 +13,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one it tells nothing. While a bound
-// that was lowered is exceeded, its readings are invalid and not used. A nil db is an error of warden.New.
+// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one it tells nothing. While a
+// bound that was lowered is exceeded, its readings are invalid and not used. A nil db is an error of warden.New.
 func SQL(name string, db *sql.DB) monitor.Pool {
 	if db == nil {
 		return monitor.Pool{Name: name}
@@ -25,19 +25,16 @@ func SQL(name string, db *sql.DB) monitor.Pool {
 	}}
 }
 
-// PgxStat is what Pgx needs to know of a pgxpool: [github.com/jackc/pgx/v5/pgxpool.Stat] has it.
-type PgxStat interface {
-	AcquiredConns() int32
-	MaxConns() int32
-}
-
 // Pgx is the pool of a *pgxpool.Pool db: Pgx("orders-db", db.Stat). A nil function is an error of warden.New.
 //
-// A connection is in use from when the pool has picked it, before its ping and BeforeAcquire or PrepareConn, until AfterRelease has
-// returned or it is closed. One that is being opened is not, though it takes a place: the pool opens some that no task waits for
-// (MinConns). So a pool that is just filling up is told as having room. At each HealthCheckPeriod the pool takes the idle ones, for
-// microseconds.
-func Pgx[S PgxStat](name string, stat func() S) monitor.Pool {
+// A connection is in use from when the pool has picked it, before its ping and BeforeAcquire or PrepareConn, until AfterRelease
+// has returned or it is closed. One that is being opened is not, though it takes a place: the pool opens some that no task waits
+// for (MinConns). So a pool that is just filling up is told as having room. At each HealthCheckPeriod the pool takes the idle
+// ones, for microseconds.
+func Pgx[S interface {
+	AcquiredConns() int32
+	MaxConns() int32
+}](name string, stat func() S) monitor.Pool {
 	if stat == nil {
 		return monitor.Pool{Name: name}
 	}
@@ -47,8 +44,9 @@ func Pgx[S PgxStat](name string, stat func() S) monitor.Pool {
 	}}
 }
 
-// Gauge counts who waits for something that does not count them itself: a semaphore, a rate limit, a connection of a client library.
-// The zero Gauge is empty. Its methods are safe for concurrent use, never block and allocate nothing. It must not be copied.
+// Gauge counts who waits for something that does not count them itself: a semaphore, a rate limit, a connection of a client
+// library. The zero Gauge is empty. Its methods are safe for concurrent use, never block and allocate nothing. It must not be
+// copied.
 //
 // Only executions that hold a slot of the warden may be counted: the limit follows the number.
 type Gauge struct{ waiting atomic.Int64 }

@@ -66,16 +66,19 @@ func TestPgxAndGauge(t *testing.T) {
 
 func TestNoPoolIsAnError(t *testing.T) {
 	var g *pool.Gauge
-	for what, p := range map[string]monitor.Pool{"SQL": pool.SQL("a", nil), "Pgx": pool.Pgx[*stat]("a", nil), "Gauge": g.Pool("a")} {
+	for what, p := range map[string]monitor.Pool{
+		"SQL": pool.SQL("a", nil), "Pgx": pool.Pgx[*stat]("a", nil), "Gauge": g.Pool("a"),
+	} {
 		var invalid *decision.InvalidError
-		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) || invalid.Field != "monitor.Config.Pools[0].Stats" {
+		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) ||
+			invalid.Field != "monitor.Pools[0].Stats" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
-// A warden that knows how much of a database's pool is in use. While it is full, the limit is what it has enough for, and a rejection
-// says "orders-db: 10 of 10 in use, 7 wait 40ms".
+// A warden that knows how much of a database's pool is in use. While it is full, the limit is what it has enough for, and a
+// rejection says "orders-db: 10 of 10 in use, 7 wait 40ms".
 func ExampleSQL() {
 	db := sql.OpenDB(connector{}) // sql.Open, in a program
 	db.SetMaxOpenConns(10)

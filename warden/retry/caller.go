@@ -57,9 +57,9 @@ type Stats struct {
 	Retries, Hedges uint64
 	// Accepted, Rejected and Failed count attempts by outcome; attempts that end as Unknown are in none.
 	Accepted, Rejected, Failed uint64
-	// NoBudget, NoTime, Pushback and RetryThrottled count retries and hedges that were not made: the budget was used up; the
-	// wait would have exceeded the deadline or MaxWait; the server forbade it; the throttle rejected it.
-	NoBudget, NoTime, Pushback, RetryThrottled uint64
+	// NoBudget counts retries and hedges that were not made because the budget was used up; NoTime retries whose wait would have
+	// exceeded the deadline or 10 s, or that the server forbade.
+	NoBudget, NoTime uint64
 }
 
 // Outcome classifies an attempt by what it says about the dependency.
@@ -80,8 +80,8 @@ type Call struct {
 	attempts int
 }
 
-// Begin asks for the first attempt of a call. If the dependency accepts too few calls of this priority, the error is a
-// [*ThrottledError]: send nothing. Otherwise start the attempt, and report its outcome with [Call.Ended].
+// Begin asks for the first attempt of a call. If the dependency accepts too few calls of this priority, the error is
+// [ErrThrottled]: send nothing. Otherwise start the attempt, and report its outcome with [Call.Ended].
 //
 // Begin allocates nothing, except for the error, and for the first call of a dependency or of one of its priorities (about
 // 1.3 kB each, at most 1,257 times).
@@ -93,9 +93,9 @@ func (c *Caller) Begin(t Target) (Call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.window(t.Dependency, int16(t.Priority))
-	lately := w.lately(fewest)
-	if probability := lately.probability(); c.throttles(probability) {
-		e := &ThrottledError{strings.Clone(t.Dependency), t.Priority, lately.whole, lately.part, probability}
+	recent := w.recent(fewest)
+	if probability := recent.probability(); c.throttles(probability) {
+		e := &throttledError{strings.Clone(t.Dependency), t.Priority, recent, probability}
 		w.throttled()
 		c.stats.Throttled++
 		return Call{}, e
@@ -136,7 +136,7 @@ func (k *Call) Ended(p decision.Priority, o Outcome) {
 // zero time means none.
 //
 // If ok is true, the retry counts against the budget, whether it is made or not. ok is false if the call has made all its
-// attempts, the server forbids it, the wait is longer than MaxWait or would not end before the deadline, the throttle rejects
+// attempts, the server forbids it, the wait is longer than 10 s or would not end before the deadline, the throttle rejects
 // it, or the budget is used up.
 func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duration, ok bool) {
 	c := k.caller
@@ -145,13 +145,9 @@ func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duratio
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if after < 0 {
-		c.stats.Pushback++
-		return 0, false
-	}
-	longest := c.cfg.Backoff << (k.attempts - 1)
-	wait = min(after+time.Duration(c.draw()*float64(longest)), max(after, c.cfg.MaxWait))
-	if wait > c.cfg.MaxWait || !deadline.IsZero() && wait >= time.Until(deadline) {
+	jitter := time.Duration(c.draw() * float64(c.cfg.Backoff<<(k.attempts-1)))
+	wait = max(after, min(after+jitter, longestWait))
+	if after < 0 || wait > longestWait || !deadline.IsZero() && wait >= time.Until(deadline) {
 		c.stats.NoTime++
 		return 0, false
 	}
@@ -204,8 +200,7 @@ func (c *Caller) Stats() Stats {
 // spendRetry takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
 // does not count as a request, because only this package wanted it.
 func (c *Caller) spendRetry(dependency string, p decision.Priority) bool {
-	if c.throttles(c.window(dependency, int16(p)).lately(fewest).probability()) {
-		c.stats.RetryThrottled++
+	if c.throttles(c.window(dependency, int16(p)).recent(fewest).probability()) {
 		return false
 	}
 	b := c.window(dependency, budget)

@@ -69,25 +69,30 @@ func since(all []time.Time, from time.Time) (n int) {
 	return n
 }
 
-// extra judges whether an attempt beyond the first was rightly started, or rejected by the budget. Of exactly the ten seconds up to it, these attempts are
-// at most the greater of floor and share. Where one is rejected, windows that differ by a slice would have rejected it as well.
+// extra judges whether an attempt beyond the first was rightly started, or rejected by the budget. Of exactly the ten seconds up
+// to it, these attempts are at most the greater of floor and share. Where one is rejected, windows that differ by a slice would
+// have rejected it as well.
 func (m *model) extra(t tb, granted bool) {
 	t.Helper()
 	now := time.Now()
 	allowed := func(firsts int) float64 { return max(float64(m.cfg.MinRetries), m.cfg.Ratio*float64(firsts)) }
 	if granted {
 		m.retries = append(m.retries, now)
-		if retries, firsts := since(m.retries, now.Add(-10*second)), since(m.firsts, now.Add(-10*second)); float64(retries) > allowed(firsts) {
+		if retries, firsts := since(
+			m.retries, now.Add(-10*second),
+		), since(m.firsts, now.Add(-10*second)); float64(retries) > allowed(firsts) {
 			t.Fatalf("R1: %d retries to %d first attempts in ten seconds", retries, firsts)
 		}
 		return
 	}
-	if retries, firsts := since(m.retries, now.Add(-10*second-slice-1)), since(m.firsts, now.Add(-10*second+slice)); float64(retries+1) <= allowed(firsts) {
+	if retries, firsts := since(m.retries, now.Add(-10*second-slice-1)), since(m.firsts, now.Add(-10*second+
+		slice)); float64(retries+1) <= allowed(firsts) {
 		t.Fatalf("R1: rejected, with %d retries to %d first attempts", retries, firsts)
 	}
 }
 
-// probability is the SRE book's, between its bounds: over the slices that reach back by a second, or as far within ten as it takes to see ten requests.
+// probability is the SRE book's, between its bounds: over the slices that reach back by a second, or as far within ten as it
+// takes to see ten requests.
 func (m *model) probability(p decision.Priority) (of float64, requests, accepted int64) {
 	number := func(at time.Time) int64 { return int64(at.Sub(m.began) / slice) }
 	now := number(time.Now())
@@ -129,18 +134,23 @@ func TestPropertyMachine(t *testing.T) {
 			Attempts:   rapid.IntRange(2, 4).Draw(rt, "attempts"),
 			Ratio:      rapid.SampledFrom([]float64{0.01, 0.1, 0.5, 1}).Draw(rt, "ratio"),
 			MinRetries: rapid.IntRange(1, 3).Draw(rt, "floor"),
-			Backoff:    50 * time.Millisecond, MaxWait: 2 * second,
+			Backoff:    50 * time.Millisecond,
 		}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) burst {
 			return burst{
-				pause:    rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 150 * time.Millisecond, 990 * time.Millisecond, second, 3 * second, 9 * second, 40 * second}).Draw(rt, "pause"),
+				pause: rapid.SampledFrom([]time.Duration{
+					0, 1,
+					time.Millisecond, 150 * time.Millisecond, 990 * time.Millisecond, second, 3 * second, 9 * second, 40 * second,
+				}).Draw(rt, "pause"),
 				priority: rapid.SampledFrom([]decision.Priority{decision.Normal, decision.Critical}).Draw(rt, "priority"),
 				draw:     rapid.SampledFrom([]float64{0, 0.3, 0.79999, 0.8, 0.99, math.NaN(), -1, 2}).Draw(rt, "draw"),
 				calls:    rapid.IntRange(1, 30).Draw(rt, "calls"),
 				accepted: rapid.IntRange(0, 4).Draw(rt, "accepted"),
 				hedge:    rapid.Bool().Draw(rt, "hedge"),
-				after:    rapid.SampledFrom([]time.Duration{0, 0, 0, second, 3 * second, -1}).Draw(rt, "after"),
-				left:     rapid.SampledFrom([]time.Duration{0, time.Millisecond, 60 * time.Millisecond, 5 * second}).Draw(rt, "left"),
+				after:    rapid.SampledFrom([]time.Duration{0, 0, 0, second, 11 * second, -1}).Draw(rt, "after"),
+				left: rapid.SampledFrom([]time.Duration{0, time.Millisecond, 60 * time.Millisecond, 5 * second}).Draw(
+					rt, "left",
+				),
 			}
 		}), 1, 25).Draw(rt, "script")
 		var failed any
@@ -163,14 +173,12 @@ func TestPropertyMachine(t *testing.T) {
 			total.Hedges += s.Hedges
 			total.NoBudget += s.NoBudget
 			total.NoTime += s.NoTime
-			total.Pushback += s.Pushback
-			total.RetryThrottled += s.RetryThrottled
 		})
 		if failed != nil {
 			rt.Fatal(failed)
 		}
 	})
-	for _, n := range []uint64{total.Throttled, total.Retries, total.Hedges, total.NoBudget, total.NoTime, total.Pushback, total.RetryThrottled} {
+	for _, n := range []uint64{total.Throttled, total.Retries, total.Hedges, total.NoBudget, total.NoTime} {
 		if n < 10 {
 			t.Errorf("not everything has happened: %+v", total)
 		}
@@ -188,9 +196,12 @@ func (m *model) call(t tb, c *retry.Caller, p decision.Priority, draw float64, a
 		t.Fatalf("R4: %d of %d accepted, drawn %v: %v", ok, requests, draw, err)
 	}
 	if err != nil {
-		var throttled *retry.ThrottledError
-		if !errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || *throttled != (retry.ThrottledError{Priority: p, Requests: requests, Accepted: ok, Probability: probability}) {
-			t.Fatalf("R4: %#v; want %d of %d, %v", err, ok, requests, probability)
+		want := fmt.Sprintf(
+			"retry: throttled: of the last %d requests of priority %s, %d were accepted; %.0f %% are not sent",
+			requests, p, ok, 100*probability,
+		)
+		if !errors.Is(err, retry.ErrThrottled) || err.Error() != want {
+			t.Fatalf("R4: %v; want %s", err, want)
 		}
 		m.request(p, false)
 		return
@@ -219,25 +230,25 @@ func (m *model) call(t tb, c *retry.Caller, p decision.Priority, draw float64, a
 				t.Fatalf("R7: %d attempts are made: %v, %+v", made, granted, stats)
 			}
 		case after < 0:
-			if granted || stats.Pushback != before.Pushback+1 {
+			if granted || stats.NoTime != before.NoTime+1 {
 				t.Fatalf("R5: the server said never: %v, %+v", granted, stats)
 			}
 		case granted:
 			if stats.Retries != before.Retries+1 || throttled {
 				t.Fatalf("R4: %+v, throttled: %v", stats, throttled)
 			}
-			if wait < after || wait > m.cfg.MaxWait || wait > after+50*time.Millisecond<<(made-1) || left > 0 && wait >= left {
+			if wait < after || wait > 10*second || wait > after+50*time.Millisecond<<(made-1) || left > 0 && wait >= left {
 				t.Fatalf("R5: waits %s, asked to wait %s, %s are left", wait, after, left)
 			}
 			m.extra(t, true)
 			made++
 		case stats.NoTime > before.NoTime:
-			if most := after + 50*time.Millisecond<<(made-1); most <= m.cfg.MaxWait && (left == 0 || most < left) {
+			if most := after + 50*time.Millisecond<<(made-1); most <= 10*second && (left == 0 || most < left) {
 				t.Fatalf("R5: no time to wait %s at most, though %s are left", most, left)
 			}
-		case stats.RetryThrottled > before.RetryThrottled:
-			if !throttled {
-				t.Fatalf("R4: throttled for no reason")
+		case throttled:
+			if stats != before {
+				t.Fatalf("R4: throttled, and counted: %+v", stats)
 			}
 		case stats.NoBudget == before.NoBudget+1:
 			m.extra(t, false)
@@ -270,7 +281,7 @@ func (m *model) hedge(t tb, c *retry.Caller, call *retry.Call, p decision.Priori
 		m.request(with, accepted)
 		call.Ended(with, map[bool]retry.Outcome{true: retry.Accepted, false: retry.Rejected}[accepted])
 		return 1
-	case stats.RetryThrottled > before.RetryThrottled != throttled:
+	case stats.NoBudget > before.NoBudget == throttled:
 		t.Fatalf("R4: throttled: %v, %+v", throttled, stats)
 	case !throttled:
 		m.extra(t, false)
@@ -323,7 +334,8 @@ func TestTenSecondsAreTen(t *testing.T) {
 		for _, c := range []struct {
 			after time.Duration
 			want  bool
-		}{{10*second - 1, false}, {10*second - 50*time.Millisecond, false}, {9*second + slice, false}, {10*second + slice, true}} {
+		}{{10*second - 1, false}, {10*second - 50*time.Millisecond, false}, {9*second + slice, false}, {10*second +
+			slice, true}} {
 			synctest.Test(t, func(t *testing.T) {
 				caller := mustNew(t, retry.Config{})
 				time.Sleep(phase)
@@ -377,8 +389,8 @@ func TestFirstAttemptsEarnForTenSeconds(t *testing.T) {
 	}
 }
 
-// Forty seconds of total rejection: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are a tenth of what is sent, or one in ten
-// seconds; a part of the calls is always sent.
+// Forty seconds of total rejection: at most 1.1 attempts for each call that is asked for, at 1, 5 and 5000 a second; retries are
+// a tenth of what is sent, or one in ten seconds; a part of the calls is always sent.
 func TestTotalRejection(t *testing.T) {
 	for _, rate := range []int{0, 1, 5, 5000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -407,7 +419,8 @@ func TestTotalRejection(t *testing.T) {
 				if s.Retries != s.Calls || s.Throttled != 0 {
 					t.Errorf("a rare caller: %+v", s)
 				}
-			case float64(s.Retries) > max(0.1*float64(s.Calls), 5) || s.Retries == 0, float64(s.Calls+s.Retries) > 1.1*float64(s.Calls+s.Throttled):
+			case float64(s.Retries) > max(0.1*float64(s.Calls), 5) || s.Retries == 0,
+				float64(s.Calls+s.Retries) > 1.1*float64(s.Calls+s.Throttled):
 				t.Errorf("%d a second: %+v", rate, s)
 			case rate > 1 && (s.Throttled < s.Calls || s.Throttled > 5*s.Calls):
 				t.Errorf("%d a second: %+v", rate, s)
@@ -465,11 +478,12 @@ func TestUnknownAndUnfinishedCountNowhere(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	for field, cfg := range map[string]retry.Config{
 		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "MinRetries": {MinRetries: 1001},
-		"Backoff": {Backoff: -1}, "MaxWait": {MaxWait: 10},
+		"Backoff": {Backoff: -1},
 	} {
 		c, err := retry.New(cfg)
 		var invalid *decision.InvalidError
-		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "retry.Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) ||
+			invalid.Field != "retry.Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
 			t.Errorf("%s: %v, %v", field, c, err)
 		}
 	}

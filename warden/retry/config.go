@@ -3,6 +3,7 @@
 package retry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/internal/unit"
 )
 
 // Config describes a [Caller]. The zero value is suitable for production.
@@ -26,10 +26,8 @@ type Config struct {
 	// has its own minimum: a thousand processes with rare calls may together retry a hundred times a second.
 	MinRetries int
 	// Backoff is the upper bound of the random wait before the second attempt, up to a minute; it doubles with each further
-	// attempt. 0: 100 ms.
+	// attempt. No wait is longer than 10 s. 0: 100 ms.
 	Backoff time.Duration
-	// MaxWait bounds every wait, 1 ms to 1 h: a call that the server asks to wait longer is not retried. 0: 10 s.
-	MaxWait time.Duration
 	// Rand returns numbers in [0, 1) and is not called concurrently; nil: math/rand/v2.
 	Rand func() float64
 }
@@ -38,12 +36,12 @@ const (
 	accepting   = 2.0 // K of the SRE book: requests sent per accepted request
 	maxThrottle = 0.8
 	fewest      = 10 // requests needed before one is rejected: a few failures prove nothing
+	longestWait = 10 * time.Second
 )
 
 // New returns a Caller: one is enough for all dependencies of a client. The error, an [*InvalidError], names the invalid field.
 // New starts no goroutine.
 func New(cfg Config) (*Caller, error) {
-	wrong := unit.Allowed(cfg.MaxWait, unit.Network, time.Hour, "0 (the default, 10s)")
 	for _, f := range []struct {
 		field   string
 		wrong   bool
@@ -54,61 +52,47 @@ func New(cfg Config) (*Caller, error) {
 		{"Ratio", !(cfg.Ratio >= 0 && cfg.Ratio <= 1), cfg.Ratio, "above 0 to 1, or 0 (the default, 0.1)"},
 		{"MinRetries", cfg.MinRetries > 1000, cfg.MinRetries, "1 to 1000, 0 (the default, 1), or a negative number for none"},
 		{"Backoff", cfg.Backoff < 0 || cfg.Backoff > time.Minute, cfg.Backoff, "above 0 to 1m, or 0 (the default, 100ms)"},
-		{"MaxWait", wrong != "", cfg.MaxWait, wrong},
 	} {
 		if f.wrong {
 			return nil, invalidField("Config."+f.field, f.value, f.allowed)
 		}
 	}
-	cfg.Attempts = or(cfg.Attempts, 3)
-	cfg.Ratio = or(cfg.Ratio, 0.1)
-	cfg.MinRetries = max(0, or(cfg.MinRetries, 1))
-	cfg.Backoff = or(cfg.Backoff, 100*time.Millisecond)
-	cfg.MaxWait = or(cfg.MaxWait, 10*time.Second)
+	cfg.Attempts = cmp.Or(cfg.Attempts, 3)
+	cfg.Ratio = cmp.Or(cfg.Ratio, 0.1)
+	cfg.MinRetries = max(0, cmp.Or(cfg.MinRetries, 1))
+	cfg.Backoff = cmp.Or(cfg.Backoff, 100*time.Millisecond)
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64
 	}
 	return &Caller{cfg: cfg, epoch: time.Now(), seed: maphash.MakeSeed(), windows: map[key]*window{}}, nil
 }
 
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
-
 var (
-	// ErrThrottled matches every [*ThrottledError] with errors.Is.
+	// ErrThrottled matches, with errors.Is, the error of a call that a Caller rejected, because the dependency accepts too few;
+	// nothing was sent. Its text has the dependency, the priority and the numbers of the decision.
 	ErrThrottled = errors.New("retry: throttled")
 )
 
-// ThrottledError reports that the Caller rejected a call and sent nothing, because the dependency accepts too few. It has the
-// numbers of the decision.
-type ThrottledError struct {
-	// Dependency and Priority are those of the call: each pair is counted separately.
-	Dependency string
-	Priority   decision.Priority
-	// Requests is the number of requests in the last second, or in as much of the last ten as it took to see ten, including
-	// those throttled here; Accepted of them were not rejected.
-	Requests, Accepted int64
-	// Probability is the probability with which the call was rejected, at most 0.8.
-	Probability float64
+// throttledError rejects a call. It has the numbers of the decision.
+type throttledError struct {
+	dependency  string
+	priority    decision.Priority
+	counts      sums    // of the last second, or of as much of the last ten as it took to see ten requests
+	probability float64 // with which the call was rejected
 }
 
 // Error has all fields on one line. It allocates.
-func (e *ThrottledError) Error() string {
+func (e *throttledError) Error() string {
 	to := ""
-	if e.Dependency != "" {
-		to = " to " + strconv.Quote(e.Dependency)
+	if e.dependency != "" {
+		to = " to " + strconv.Quote(e.dependency)
 	}
 	return fmt.Sprintf("retry: throttled: of the last %d requests of priority %s%s, %d were accepted; %.0f %% are not sent",
-		e.Requests, e.Priority, to, e.Accepted, 100*e.Probability)
+		e.counts.whole, e.priority, to, e.counts.part, 100*e.probability)
 }
 
 // Is reports whether target is ErrThrottled.
-func (e *ThrottledError) Is(target error) bool { return target == ErrThrottled }
+func (e *throttledError) Is(target error) bool { return target == ErrThrottled }
 
 // invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
 func invalidField(field string, value any, allowed string) *decision.InvalidError {

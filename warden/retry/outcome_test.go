@@ -33,7 +33,8 @@ func TestPropertyAnAttemptCountsOnceItHasEnded(t *testing.T) {
 				for range some {
 					call, _ := c.Begin(retry.Target{Priority: decision.Normal})
 					calls = append(calls, call)
-					if probability := (whole - 2*float64(s.Accepted)) / (whole + 1); whole >= 10 && drawn < min(probability, 0.8) {
+					if probability := (whole - 2*float64(s.Accepted)) / (whole + 1); whole >= 10 &&
+						drawn < min(probability, 0.8) {
 						s.Throttled++
 						whole++
 					} else {

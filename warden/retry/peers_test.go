@@ -11,11 +11,12 @@ import (
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// envoyproxy/envoy #30205: the retry budget counted the retries on their way and not those in their backoff, so that everybody who failed at once was granted one.
+// envoyproxy/envoy #30205: the retry budget counted the retries on their way and not those in their backoff, so that everybody
+// who failed at once was granted one.
 func TestPeer_EnvoyBudgetForgetsRetriesInBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 200
-		c := mustNew(t, retry.Config{Ratio: 0.1, MinRetries: 1, Backoff: 5 * time.Second, MaxWait: time.Minute, Rand: func() float64 { return 1 }})
+		c := mustNew(t, retry.Config{Ratio: 0.1, MinRetries: 1, Backoff: 5 * time.Second, Rand: func() float64 { return 1 }})
 		var all []retry.Call
 		for range calls {
 			call, err := c.Begin(retry.Target{Priority: decision.Normal})

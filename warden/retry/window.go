@@ -7,7 +7,7 @@ import "time"
 const (
 	slice  = 200 * time.Millisecond
 	slices = 50 // ten seconds
-	recent = 5  // one second
+	second = 5
 )
 
 // window counts requests and a part of them: first attempts and retries for the budget, requests and accepted ones for the
@@ -51,12 +51,12 @@ func (w *window) add(s sums) {
 // within returns the whole of at most the last ten seconds: without the oldest slice.
 func (w *window) within() int64 { return w.all.whole - w.slot(w.last+1).whole }
 
-// lately returns the sums of the last second, or of as much of the window as it takes to see enough requests. While most paths
+// recent returns the sums of the last second, or of as much of the window as it takes to see enough requests. While most paths
 // fail, its whole includes failed.
-func (w *window) lately(enough int64) (s sums) {
+func (w *window) recent(enough int64) (s sums) {
 	mostFail := w.mostFail()
 	for i := range int64(slices + 1) {
-		if i > recent && s.whole >= enough {
+		if i > second && s.whole >= enough {
 			break
 		}
 		of := *w.slot(w.last - i + slices + 1)

@@ -32,8 +32,12 @@ type Config struct {
 	Instance string
 	// Logger receives the lines of wardenslog and of Run; nil: slog.Default() at the time of New.
 	Logger *slog.Logger
-	// Metrics exports the metrics; nil: none.
-	Metrics Metrics
+	// Metrics exports the metrics: the method Watch of a wardenprom.Exporter. It returns the observers of a limiter and of a set
+	// that are about to be made under this name, and a function that begins to export the warden and, unless it is nil, the set.
+	// nil: none.
+	Metrics func(name string) (
+		tasks limiter.Observer, calls bulkhead.Observer, export func(*warden.Warden, *bulkhead.Set) error, err error,
+	)
 
 	// Warden configures the warden. Its Limiter.Observer is called before those of the metrics and the log.
 	Warden warden.Config
@@ -48,8 +52,8 @@ type Config struct {
 	// Console configures the console.
 	Console console.Config
 
-	// OperatorsAddr is the host:port on which Run serves [Service].Operators: on loopback, or on a network that only operators and
-	// scrapers reach. "": Run does not serve it.
+	// OperatorsAddr is the host:port on which Run serves [Service].Operators: on loopback, or on a network that only operators
+	// and scrapers reach. "": Run does not serve it.
 	OperatorsAddr string
 	// Spread is how long Run goes on serving after readiness has failed, until every load balancer has noticed, more than 0;
 	// 0: 5 s.
@@ -57,13 +61,6 @@ type Config struct {
 	// ShutdownTimeout is how long Run waits after that for running and queued requests, more than 0; 0: 20 s. Together with
 	// Spread it has to be less than what stops the process gives it: 30 s in Kubernetes.
 	ShutdownTimeout time.Duration
-}
-
-// Metrics exports the metrics of a service. wardenprom.Exporter implements it.
-type Metrics interface {
-	// Watch returns the observers of a limiter and of a set that are about to be made under this name, and a function that
-	// begins to export the warden and, unless it is nil, the set.
-	Watch(name string) (tasks limiter.Observer, calls bulkhead.Observer, export func(*warden.Warden, *bulkhead.Set) error, err error)
 }
 
 const (
@@ -82,10 +79,10 @@ func (cfg *Config) check() error {
 	switch compartments := len(cfg.Bulkhead.Compartments); {
 	case cfg.Name == "" || len(cfg.Name) > longestName || !utf8.ValidString(cfg.Name):
 		return invalid("Config.Name", fmt.Sprintf("%.140q", cfg.Name), "1 to 128 bytes of UTF-8")
-	case nilcheck.Optional(cfg.Metrics) != "":
-		return invalid("Config.Metrics", nilcheck.Optional(cfg.Metrics), "nil (none) or an exporter, such as a wardenprom.Exporter")
 	case nilcheck.Optional(cfg.Warden.Limiter.Observer) != "":
-		return invalid("Config.Warden.Limiter.Observer", nilcheck.Optional(cfg.Warden.Limiter.Observer), "nil (none) or an observer")
+		return invalid(
+			"Config.Warden.Limiter.Observer", nilcheck.Optional(cfg.Warden.Limiter.Observer), "nil (none) or an observer",
+		)
 	case nilcheck.Optional(cfg.Bulkhead.Observer) != "":
 		return invalid("Config.Bulkhead.Observer", nilcheck.Optional(cfg.Bulkhead.Observer), "nil (none) or an observer")
 	case cfg.Spread < 0:
@@ -103,7 +100,9 @@ func (cfg *Config) check() error {
 	case compartments > 0 && cfg.Warden.ApplyTo != nil:
 		return invalid("Config.Warden.ApplyTo", "set beside Config.Bulkhead", "nil: the set receives the decisions")
 	case compartments == 0 && (cfg.Bulkhead.Total != 0 || cfg.Compartment != nil):
-		return invalid("Config.Bulkhead.Compartments", "empty", "one or more, or neither Config.Bulkhead.Total nor Config.Compartment")
+		return invalid(
+			"Config.Bulkhead.Compartments", "empty", "one or more, or neither Config.Bulkhead.Total nor Config.Compartment",
+		)
 	}
 	return nil
 }
@@ -131,7 +130,7 @@ func New(cfg Config) (*Service, error) {
 	var calls bulkhead.Observer
 	var export func(*warden.Warden, *bulkhead.Set) error
 	if cfg.Metrics != nil {
-		if tasks, calls, export, err = cfg.Metrics.Watch(cfg.Name); err != nil {
+		if tasks, calls, export, err = cfg.Metrics(cfg.Name); err != nil {
 			return nil, err
 		}
 	}

@@ -1,15 +1,32 @@
 // Package service puts the parts of this module together as most HTTP services need them: a warden, compartments if there are
 // any, the middleware, logs, metrics, the operators' console, readiness, and a shutdown that loses no request.
 //
-//	s, err := service.New(service.Config{Name: "shop", OperatorsAddr: "127.0.0.1:6060"})
+//	request -> Handler -> warden or compartment -> your handler
+//	operators -> OperatorsAddr -> console, and what you add: metrics, pprof
+//
+// A whole server:
+//
+//	s, err := service.New(service.Config{
+//		Name:          "shop",
+//		HTTP:          wardenhttp.Config{Timeout: 2 * time.Second},
+//		OperatorsAddr: "127.0.0.1:6060", // the console is at /console/
+//	})
 //	if err != nil {
 //		return err
 //	}
 //	mux := http.NewServeMux()
 //	mux.Handle("GET /search", s.Handler(search))
 //	mux.Handle("GET /readyz", s.Ready)
-//	server.Handler = mux
-//	return s.Run(ctx, server)
+//	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//	defer stop()
+//	return s.Run(ctx, &http.Server{
+//		Addr: ":8080", Handler: mux,
+//		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+//	})
+//
+// Requests beyond the limit wait in a queue, and are answered 503, with Retry-After and a reason, if they cannot be served in time.
+// A handler that hangs holds its slot until it returns: set HTTP.Timeout, after which its context ends, and heed the context. Exempt
+// streams, or give them a compartment of their own. [Service.Run] blocks until the server has shut down.
 //
 // It has no behavior of its own: [New] calls the constructors of packages warden, bulkhead, wardenhttp, wardenslog and console
 // with one name, and [Service.Run] does in order what docs/guides/shutdown.md says. A program that needs another order makes the

@@ -270,7 +270,7 @@ func TestCompartments(t *testing.T) {
 	heard := make(chan string, 10)
 	x := run(t, service.Config{
 		Spread:  time.Millisecond,
-		Metrics: watching(func(bulkhead.Event) { heard <- "metrics" }),
+		Metrics: watching(func(bulkhead.Event) { heard <- "metrics" }).watch,
 		Bulkhead: bulkhead.Config{
 			Total: 2, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}, {Name: "b", Guaranteed: 1}},
 			Observer: observing(func(e bulkhead.Event) {
@@ -307,10 +307,10 @@ type observing func(bulkhead.Event)
 
 func (o observing) Observe(e bulkhead.Event) { o(e) }
 
-// watching is a Metrics with one observer, of calls that were answered.
+// watching has a Metrics with one observer, of calls that were answered.
 type watching func(bulkhead.Event)
 
-func (w watching) Watch(name string) (limiter.Observer, bulkhead.Observer, func(*warden.Warden, *bulkhead.Set) error, error) {
+func (w watching) watch(name string) (limiter.Observer, bulkhead.Observer, func(*warden.Warden, *bulkhead.Set) error, error) {
 	if name == "refused" {
 		return nil, nil, nil, errRefused
 	}
@@ -358,7 +358,6 @@ func TestBadInput(t *testing.T) {
 	divided := bulkhead.Config{Total: 1, Compartments: compartments}
 	for field, cfg := range map[string]service.Config{
 		"Config.Name":                    {},
-		"Config.Metrics":                 {Metrics: watching(nil)},
 		"Config.Spread":                  {Spread: -1},
 		"Config.ShutdownTimeout":         {ShutdownTimeout: -1},
 		"Config.Warden.Limiter.Name":     {Warden: warden.Config{Limiter: limiter.Config{Name: "x"}}},
@@ -381,7 +380,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"refused", "refused later"} {
-		s, err := service.New(service.Config{Name: name, Metrics: watching(func(bulkhead.Event) {})})
+		s, err := service.New(service.Config{Name: name, Metrics: watching(func(bulkhead.Event) {}).watch})
 		if s != nil || !errors.Is(err, errRefused) {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}

@@ -16,11 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
-	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
-
-// Domain is the domain of every ErrorInfo of this package.
-const Domain = rpcstatus.Domain
 
 // retryAfter is the client's wait if the limiter has no estimate.
 const retryAfter = time.Second
@@ -43,7 +39,7 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 			status.RequestID = w.Header().Get(requestid.HTTP) // as the middleware knows it
 		}
 		status.Scope = w.Header().Get(rpcstatus.ScopeHTTP) // as the middleware knows it
-		w.Header()[wardenhttp.RejectedHeader] = []string{status.Reason}
+		w.Header()[rpcstatus.RejectedHTTP] = []string{status.Reason}
 		_ = writer.Write(w, r, rejection(status, err, true)) // on failure the client is gone
 		return true
 	}
@@ -75,7 +71,7 @@ func (e *rejected) Unwrap() error { return e.cause }
 // rejection returns cause as a connect error. unseen: no handler has seen the call.
 func rejection(s rpcstatus.Status, cause error, unseen bool) *connect.Error {
 	e := connect.NewError(connect.Code(s.Code), &rejected{s.Reason, cause})
-	detail(e, &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: Domain, Metadata: s.Metadata(unseen)})
+	detail(e, &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: rpcstatus.Domain, Metadata: s.Metadata(unseen)})
 	if s.Again {
 		after := s.Delay(retryAfter, nil)
 		detail(e, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})

@@ -165,7 +165,9 @@ func TestARejectedCallIsToldWhy(t *testing.T) {
 			return errors.Join(s.Send(wrapperspb.String("one")), s.Send(wrapperspb.String("two")))
 		}
 		url := serve(t, newMiddleware(t, w), map[string]http.Handler{
-			"/echo.Echo/Say":   connect.NewUnaryHandler("/echo.Echo/Say", say, connect.WithIdempotency(connect.IdempotencyNoSideEffects)),
+			"/echo.Echo/Say": connect.NewUnaryHandler(
+				"/echo.Echo/Say", say, connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			),
 			"/echo.Echo/Count": connect.NewServerStreamHandler("/echo.Echo/Count", count),
 		})
 		options = append(options, connect.WithIdempotency(connect.IdempotencyNoSideEffects))
@@ -228,7 +230,9 @@ func TestAStreamHoldsItsSlot(t *testing.T) {
 			<-goOn
 			return err
 		}
-		url := serve(t, newMiddleware(t, w), map[string]http.Handler{"/": connect.NewServerStreamHandler("/echo.Echo/Count", count)})
+		url := serve(
+			t, newMiddleware(t, w), map[string]http.Handler{"/": connect.NewServerStreamHandler("/echo.Echo/Count", count)},
+		)
 		counts := connect.NewClient[text, text](client, url+"/echo.Echo/Count", options...)
 		first, err := counts.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("")))
 		if err != nil || !first.Receive() {
@@ -270,7 +274,8 @@ func TestOtherRequestsAreLeftAlone(t *testing.T) {
 		var problem struct{ Reason string }
 		body, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if err := json.Unmarshal(body, &problem); err != nil || problem.Reason != "closed" || resp.StatusCode != http.StatusServiceUnavailable ||
+		if err := json.Unmarshal(body, &problem); err != nil || problem.Reason != "closed" ||
+			resp.StatusCode != http.StatusServiceUnavailable ||
 			resp.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%d %s", resp.StatusCode, body)
 		}
@@ -298,9 +303,11 @@ func TestConvert(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]told{
-		bulkhead.ErrBreakerOpen:        {connect.CodeUnavailable, "warden: breaker_open", "BREAKER_OPEN", false, false, true},
-		bulkhead.ErrReentry:            {connect.CodeInternal, "warden: reentry", "REENTRY", false, false, false},
-		bulkhead.ErrUnknownCompartment: {connect.CodeInternal, "warden: unknown_compartment", "UNKNOWN_COMPARTMENT", false, false, false},
+		bulkhead.ErrBreakerOpen: {connect.CodeUnavailable, "warden: breaker_open", "BREAKER_OPEN", false, false, true},
+		bulkhead.ErrReentry:     {connect.CodeInternal, "warden: reentry", "REENTRY", false, false, false},
+		bulkhead.ErrUnknownCompartment: {
+			connect.CodeInternal, "warden: unknown_compartment", "UNKNOWN_COMPARTMENT", false, false, false,
+		},
 	} {
 		if diff := cmp.Diff(want, read(t, wardenconnect.Convert(err))); diff != "" {
 			t.Error(diff)
@@ -318,7 +325,7 @@ func TestOnTheClientsSide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer transport.CloseIdleConnections()
+	defer (&http.Client{Transport: transport}).CloseIdleConnections()
 	w.Limiter().Close()
 	echo := connect.NewClient[text, text](&http.Client{Transport: transport}, s.URL+"/echo.Echo/Say")
 	_, err = echo.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
@@ -332,7 +339,9 @@ func TestOnTheClientsSide(t *testing.T) {
 func TestDeadlinesAreRead(t *testing.T) {
 	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
 		left := make(chan time.Duration, 1)
-		url := serve(t, newMiddleware(t, newWarden(t)), map[string]http.Handler{"/": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		url := serve(t, newMiddleware(
+			t, newWarden(t),
+		), map[string]http.Handler{"/": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			at, _ := r.Context().Deadline()
 			left <- time.Until(at)
 			w.WriteHeader(http.StatusNotFound)

@@ -8,8 +8,8 @@
 //
 // A rejected client gets the same as from wardengrpc: the code (resource_exhausted, unavailable, deadline_exceeded, canceled or
 // internal), a google.rpc.ErrorInfo with the reason in capitals, the decision number, the request ID and "scope: tenant" if a
-// tenant has used up its share, and, if a retry may succeed, a google.rpc.RetryInfo. The same delay is in Retry-After, a header or
-// a trailer depending on the protocol ([connect.Error.Meta]). Nothing else about the server's internals is sent.
+// tenant has used up its share, and, if a retry may succeed, a google.rpc.RetryInfo. The same delay is in Retry-After, a header
+// or a trailer depending on the protocol ([connect.Error.Meta]). Nothing else about the server's internals is sent.
 //
 // On the client, use an http.Client with wardenhttp's transport: a call rejected there is not sent, and errors.As finds its
 // *warden.Rejection.

@@ -27,7 +27,9 @@ func ExampleAnswer() {
 		panic(err)
 	}
 	const path = "/ping.v1.PingService/Ping"
-	ping := func(_ context.Context, req *connect.Request[wrapperspb.StringValue]) (*connect.Response[wrapperspb.StringValue], error) {
+	ping := func(
+		_ context.Context, req *connect.Request[wrapperspb.StringValue],
+	) (*connect.Response[wrapperspb.StringValue], error) {
 		return connect.NewResponse(req.Msg), nil
 	}
 	mux := http.NewServeMux()

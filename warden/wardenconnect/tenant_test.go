@@ -1,4 +1,5 @@
-// What a rejected call teaches the throttle of a client's transport: Connect answers overload and a tenant's quota with the same 429.
+// What a rejected call teaches the throttle of a client's transport: Connect answers overload and a tenant's quota with the same
+// 429.
 
 package wardenconnect_test
 
@@ -31,7 +32,9 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		scope   string
 		want    retry.Stats
 	}{
-		"a full compartment":       {bulkhead.CompartmentConfig{}, []string{"", ""}, connect.CodeResourceExhausted, "compartment", failed},
+		"a full compartment": {
+			bulkhead.CompartmentConfig{}, []string{"", ""}, connect.CodeResourceExhausted, "compartment", failed,
+		},
 		"a compartment of tenants": {tenants, []string{"b", "c"}, connect.CodeDeadlineExceeded, "compartment", failed},
 		"a tenant":                 {tenants, []string{"a"}, connect.CodeDeadlineExceeded, "tenant", not},
 	} {
@@ -46,9 +49,10 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			mw, err := wardenhttp.New(nil, wardenhttp.Config{Answer: wardenconnect.Answer(), Compartment: func(*http.Request) *bulkhead.Compartment {
-				return set.Compartment("shop").Tenant("a")
-			}})
+			mw, err := wardenhttp.New(nil, wardenhttp.Config{Answer: wardenconnect.Answer(),
+				Compartment: func(*http.Request) *bulkhead.Compartment {
+					return set.Compartment("shop").Tenant("a")
+				}})
 			if err != nil {
 				t.Fatal(err)
 			}

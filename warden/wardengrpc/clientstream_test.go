@@ -49,7 +49,9 @@ func TestClientStreamEnds(t *testing.T) {
 			g.wantRunning(t, 1)
 			must(stream.CloseAndRecv())(t)
 		},
-		"nobody reads, and it is canceled": func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, cancel func()) {
+		"nobody reads, and it is canceled": func(
+			t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, cancel func(),
+		) {
 			must(pb.NewTestServiceClient(cc).StreamingOutputCall(ctx, message))(t)
 			g.wantRunning(t, 1)
 			cancel()
@@ -63,7 +65,9 @@ func TestClientStreamEnds(t *testing.T) {
 		"a message cannot be sent": func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
 			stream := must(pb.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.MaxCallSendMsgSize(10)))(t)
 			g.wantRunning(t, 1)
-			if err := stream.Send(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: make([]byte, 100)}}); status.Code(err) != codes.ResourceExhausted {
+			if err := stream.Send(
+				&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: make([]byte, 100)}},
+			); status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("%v, want ResourceExhausted", err)
 			}
 		},
@@ -78,14 +82,18 @@ func TestClientStreamEnds(t *testing.T) {
 				t.Errorf("%v, want PermissionDenied", err)
 			}
 		},
-		"the connection is closed after a message": func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
+		"the connection is closed after a message": func(
+			t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func(),
+		) {
 			stream := must(pb.NewTestServiceClient(cc).FullDuplexCall(ctx))(t)
 			_ = stream.Send(message)
 			must(stream.Recv())(t)
 			g.wantRunning(t, 1)
 			cc.Close()
 		},
-		"the connection is closed after a header": func(t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
+		"the connection is closed after a header": func(
+			t *testing.T, g *guard, cc *grpc.ClientConn, ctx context.Context, _ func(),
+		) {
 			stream := must(pb.NewTestServiceClient(cc).FullDuplexCall(ctx))(t)
 			_ = stream.Send(message)
 			must(stream.Header())(t)
@@ -93,7 +101,9 @@ func TestClientStreamEnds(t *testing.T) {
 			cc.Close()
 		},
 		"it cannot be opened": func(t *testing.T, _ *guard, cc *grpc.ClientConn, ctx context.Context, _ func()) {
-			if _, err := pb.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.CallContentSubtype("nothing")); status.Code(err) != codes.Internal {
+			if _, err := pb.NewTestServiceClient(cc).FullDuplexCall(
+				ctx, grpc.CallContentSubtype("nothing"),
+			); status.Code(err) != codes.Internal {
 				t.Errorf("%v, want Internal", err)
 			}
 		},
@@ -186,7 +196,9 @@ func (c *counted) AfterFunc(f func()) func() bool {
 // TestClientStreamLeavesNothingBehind: a context that outlives many streams does not remember them.
 func TestClientStreamLeavesNothingBehind(t *testing.T) {
 	g := newGuard(t, 1, 0)
-	s := &service{duplex: func(ss pb.TestService_FullDuplexCallServer) error { return ss.Send(&pb.StreamingOutputCallResponse{}) }}
+	s := &service{
+		duplex: func(ss pb.TestService_FullDuplexCallServer) error { return ss.Send(&pb.StreamingOutputCallResponse{}) },
+	}
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), through(mustNew(t, g.Warden, wardengrpc.Config{}))...))
 	ctx := &counted{Context: t.Context()}
 	for range 20 {
@@ -264,7 +276,9 @@ func TestClientHeaderErrors(t *testing.T) {
 func TestTheOnlyAnswerEndsAStream(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	for _, many := range []bool{true, false} {
-		cs, err := mustNew(t, g.Warden, wardengrpc.Config{}).StreamClient()(t.Context(), &grpc.StreamDesc{ServerStreams: many}, nil, unaryCall,
+		cs, err := mustNew(
+			t, g.Warden, wardengrpc.Config{},
+		).StreamClient()(t.Context(), &grpc.StreamDesc{ServerStreams: many}, nil, unaryCall,
 			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 				return answering{headless{err: io.EOF}, t.Context()}, nil
 			})

@@ -30,9 +30,9 @@ func newCompartments(t *testing.T, unary bulkhead.CompartmentConfig) *compartmen
 	t.Helper()
 	c := &compartments{ended: make(chan bulkhead.Event, 1000)}
 	unary.Name = "unary"
-	set := must(bulkhead.New(bulkhead.Config{Total: 10, Observer: c, Compartments: []bulkhead.CompartmentConfig{
-		unary, {Name: "streams", Guaranteed: 1},
-	}}))(t)
+	set := must(bulkhead.New(bulkhead.Config{
+		Total: 10, Observer: c, Compartments: []bulkhead.CompartmentConfig{unary, {Name: "streams", Guaranteed: 1}},
+	}))(t)
 	c.Set = set
 	return c
 }
@@ -112,13 +112,17 @@ func TestCompartments(t *testing.T) {
 		t.Errorf("the warden gave %d slots and took %d samples, want none and some", g.starts.Load(), g.Stats().Samples-before)
 	}
 
-	err = dial(t, serve(t, s, under(mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))...)).Invoke(ctx, "/grpc.testing.TestService/EmptyCall", &pb.Empty{}, &pb.Empty{})
+	err = dial(
+		t, serve(t, s, under(mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))...),
+	).Invoke(ctx, "/grpc.testing.TestService/EmptyCall", &pb.Empty{}, &pb.Empty{})
 	wantRejected(t, err, codes.Internal, "UNKNOWN_COMPARTMENT")
 }
 
 // TestCompartmentTimeouts: the handler's context ends, and the client is told so; a wait that is too long ends as such.
 func TestCompartmentTimeouts(t *testing.T) {
-	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond, Timeout: 20 * time.Millisecond})
+	c := newCompartments(
+		t, bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond, Timeout: 20 * time.Millisecond},
+	)
 	finish := make(chan struct{})
 	s := &service{unary: func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		<-ctx.Done()
@@ -215,7 +219,9 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 	side := func(t *testing.T, serverSide bool) (pb.TestServiceClient, *compartments, *breaker) {
 		b := &breaker{}
 		c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
-		i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return c.Compartment("unary") }})
+		i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment {
+			return c.Compartment("unary")
+		}})
 		if serverSide {
 			return served(t, s, i), c, b
 		}
@@ -237,7 +243,8 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 			if len(b.told) != 5 {
 				t.Fatalf("told %v", b.told)
 			}
-			if status.Code(b.told[0]) != codes.DataLoss || b.told[1] == nil || !bulkhead.IsExcluded(b.told[2]) || b.told[3] != nil || b.told[4] != nil {
+			if status.Code(b.told[0]) != codes.DataLoss || b.told[1] == nil || !bulkhead.IsExcluded(b.told[2]) ||
+				b.told[3] != nil || b.told[4] != nil {
 				t.Errorf("told %v", b.told)
 			}
 			for range 50 { // gRPC ends the stream's context before RecvMsg says why
@@ -265,14 +272,18 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 
 // TestTenantsAreToldApart: one that is full does not reject another.
 func TestTenantsAreToldApart(t *testing.T) {
-	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 5, MaxQueue: 1, MaxWait: time.Millisecond, Tenants: bulkhead.TenantsConfig{Max: 1}})
+	c := newCompartments(t, bulkhead.CompartmentConfig{
+		Guaranteed: 5, MaxQueue: 1, MaxWait: time.Millisecond, Tenants: bulkhead.TenantsConfig{Max: 1},
+	})
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(ctx context.Context, _ string) *bulkhead.Compartment {
 		key, _ := ctx.Value(tenantKey{}).(string)
 		return c.Compartment("unary").Tenant(key)
 	}})
 	unary := i.UnaryServer()
 	as := func(key string, handler grpc.UnaryHandler) error {
-		_, err := unary(context.WithValue(t.Context(), tenantKey{}, key), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, handler)
+		_, err := unary(
+			context.WithValue(t.Context(), tenantKey{}, key), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, handler,
+		)
 		return err
 	}
 	nothing := func(context.Context, any) (any, error) { return nil, nil }

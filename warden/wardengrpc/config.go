@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/unit"
@@ -39,9 +40,9 @@ type Config struct {
 	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
 	// malformed one is ignored, also from a trusted client.
 	Trusted func(ctx context.Context, fullMethod string) bool
-	// Rejected, if not nil, is called for every rejected call, after the decision, on the call's own goroutine, which waits
-	// for it. A panic in it is recovered.
-	Rejected func(ctx context.Context, fullMethod string, err *RejectedError)
+	// Rejected, if not nil, is called for every rejected call with its error, after the decision, on the call's own goroutine,
+	// which waits for it. A panic in it is recovered.
+	Rejected func(ctx context.Context, fullMethod string, err error)
 
 	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, 1 ms to 1 h; 0: 1 s. A random part of up to the
 	// same length is added.
@@ -76,10 +77,10 @@ type Interceptors struct {
 // time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	if w == nil && cfg.Compartment == nil {
-		return nil, &warden.InvalidError{Field: "w", Value: "nil", Allowed: "a warden made by warden.New; nil only with Config.Compartment"}
+		return nil, invalidField("New: the warden", "nil", "a warden made by warden.New; nil only with Config.Compartment")
 	}
 	if allowed := unit.Allowed(cfg.RetryAfter, unit.Network, longestRetryAfter, "0 (the default, 1s)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardengrpc.Config.RetryAfter", Value: cfg.RetryAfter, Allowed: allowed}
+		return nil, invalidField("Config.RetryAfter", cfg.RetryAfter, allowed)
 	}
 	if cfg.Task == nil {
 		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }
@@ -95,32 +96,33 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 
 // classify completes the claim of a call, and reports whether its client is trusted. served: the call arrived at a server, so
 // the client's metadata may count.
-func (i *Interceptors) classify(ctx context.Context, is *slot.Claim, fullMethod string, served bool) (trusted bool) {
-	t := &is.Task
-	if is.Apart {
+func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMethod string, served bool) (trusted bool) {
+	t := &claim.Task
+	if claim.FromCompartment {
 		if served {
-			t.Priority = is.Compartment.Criticality()
+			t.Priority = claim.Compartment.Criticality()
 		}
-	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // a client may have made it up, and explanations keep it alive
+	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // clients choose it, and explanations keep it
 		t.Name = strings.Clone(t.Name[:longestName])
 	}
-	if t.Priority == warden.Normal {
+	if t.Priority == decision.Normal {
 		t.Priority = warden.PriorityFrom(ctx)
 	}
 	if !served {
 		return true
 	}
-	t.ID = requestid.Of(metadata.ValueFromIncomingContext(ctx, requestid.TraceGRPC), []string{t.ID}, metadata.ValueFromIncomingContext(ctx, requestid.GRPC))
-	said := wire.Read(func(n wire.Name) []string { return metadata.ValueFromIncomingContext(ctx, n.GRPC) })
-	if _, bounded := ctx.Deadline(); !bounded && !said.Anything() {
+	values := func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) }
+	t.ID = requestid.Of(values(requestid.TraceGRPC), []string{t.ID}, values(requestid.GRPC))
+	headers := wire.Read(func(n wire.Name) []string { return values(n.GRPC) })
+	if _, bounded := ctx.Deadline(); !bounded && !headers.Any() {
 		return true
 	}
 	trusted = i.cfg.Trusted != nil && i.cfg.Trusted(ctx, fullMethod)
-	if said.Ranked && (trusted || said.Priority < t.Priority) {
-		t.Priority = said.Priority
+	if headers.HasPriority && (trusted || headers.Priority < t.Priority) {
+		t.Priority = headers.Priority
 	}
-	if said.Left > 0 {
-		is.Bound(time.Now().Add(said.Left), !trusted)
+	if headers.Timeout > 0 {
+		claim.Bound(time.Now().Add(headers.Timeout), !trusted)
 	}
 	return trusted
 }
@@ -130,14 +132,19 @@ func (i *Interceptors) classify(ctx context.Context, is *slot.Claim, fullMethod 
 func outgoing(ctx context.Context) context.Context {
 	p := warden.PriorityFrom(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)
-	if p == warden.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {
+	if p == decision.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {
 		return ctx
 	}
 	if md == nil {
 		md = metadata.MD{}
 	}
-	if md.Delete(wire.PriorityGRPC); p != warden.Normal {
+	if md.Delete(wire.PriorityGRPC); p != decision.Normal {
 		md.Set(wire.PriorityGRPC, p.String())
 	}
 	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// invalidField rejects a field of a configuration, or an argument: the field as in Config.RetryAfter.
+func invalidField(field string, value any, allowed string) *warden.InvalidError {
+	return &warden.InvalidError{Field: "wardengrpc." + field, Value: value, Allowed: allowed}
 }

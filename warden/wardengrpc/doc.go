@@ -5,10 +5,10 @@
 //
 //   - On the server, from before the handler is called until it has returned, panicked or called runtime.Goexit. A
 //     client that does not read makes the handler wait in SendMsg, and the slot is held meanwhile.
-//   - On the client, a unary call until it has been answered. A stream until nothing more can arrive: RecvMsg has
-//     returned an error, io.EOF included; it has returned the only answer of a call whose server sends one; Header, or SendMsg with anything but
-//     io.EOF, has failed; or its context has ended. gRPC itself requires this of every client, to free its own
-//     resources. After the first header or message, closing the connection ends it as well.
+//   - On the client, a unary call until it has been answered. A stream until nothing more can arrive: RecvMsg has returned an
+//     error, io.EOF included; it has returned the only answer of a call whose server sends one; Header, or SendMsg with anything
+//     but io.EOF, has failed; or its context has ended. gRPC itself requires this of every client, to free its own resources.
+//     After the first header or message, closing the connection ends it as well.
 //
 // A stream holds one slot however long it lives and however little it does, so give long-lived streams their own warden or
 // compartment. The duration of a stream says nothing about the service and is not reported to the monitor; neither is that of
@@ -23,18 +23,19 @@
 //	Canceled            canceled: the context ended during the wait
 //	Internal            an error in the server's code: reentry, unknown_compartment, invalid
 //
-// Each status has a google.rpc.ErrorInfo with the limiter's reason in capitals, such as PRESSURE_HIGH, and the domain [Domain]; its
-// metadata has the number of the decision in force, the request ID (see Config.Task), "processed: false" unless a handler returned
-// the error, "scope: tenant" if a tenant has used up its share, which says nothing about calls of others, and nothing else about
-// the server's internals. ResourceExhausted and breaker_open add a google.rpc.RetryInfo with a random delay, so that clients rejected together
-// do not return together. gRPC's own retry policies ignore it; clients that retry should use it.
+// Each status has a google.rpc.ErrorInfo with the limiter's reason in capitals, such as PRESSURE_HIGH, and the domain
+// "stopbank/warden"; its metadata has the number of the decision in force, the request ID (see Config.Task), "processed: false"
+// unless a handler returned the error, "scope: tenant" if a tenant has used up its share, which says nothing about calls of
+// others, and nothing else about the server's internals. ResourceExhausted and breaker_open add a google.rpc.RetryInfo with a
+// random delay, so that clients rejected together do not return together. gRPC's own retry policies ignore it; clients that retry
+// should use it.
 //
-// On the interceptor's side the error is a [*RejectedError]: errors.As finds the *warden.Rejection in it, and status.Code the
-// code. An error of this project that a handler returns is converted in the same way.
+// On the interceptor's side, errors.As finds the *warden.Rejection in the error, and status.Code the code. An error of this
+// project that a handler returns is converted in the same way.
 //
 // # Priorities and deadlines of clients
 //
-// Deadlines are those of the calls' contexts, which gRPC transmits; metadata may shorten them. The priority is that of Config.Task. A
-// client may lower it by metadata; only a trusted client may raise it. Both are passed on with the calls that the handler
-// makes.
+// Deadlines are those of the calls' contexts, which gRPC transmits; metadata may shorten them. The priority is that of
+// Config.Task. A client may lower it by metadata; only a trusted client may raise it. Both are passed on with the calls that the
+// handler makes.
 package wardengrpc

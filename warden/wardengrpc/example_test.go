@@ -93,7 +93,9 @@ func ExampleNewRetry() {
 		grpc.WithChainStreamInterceptor(again.StreamClient(), guard.StreamClient()),
 	)
 	defer cc.Close()
-	err := cc.Invoke(context.Background(), "/prices.Prices/GetQuote", &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
+	err := cc.Invoke(
+		context.Background(), "/prices.Prices/GetQuote", &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{},
+	)
 	fmt.Println(status.Code(err), caller.Stats().Retries)
 	// Output: Unavailable 1
 }

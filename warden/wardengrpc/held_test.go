@@ -137,14 +137,18 @@ func TestServerGoexit(t *testing.T) {
 	g := newGuard(t, 2, 0)
 	i := mustNew(t, g.Warden, wardengrpc.Config{})
 	go func() {
-		_, _ = i.UnaryServer()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, func(context.Context, any) (any, error) {
+		_, _ = i.UnaryServer()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, func(
+			context.Context, any,
+		) (any, error) {
 			runtime.Goexit()
 			return nil, nil
 		})
 	}()
 	await(t, "end", g.ended)
 	go func() {
-		_ = i.StreamServer()(nil, bare{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: unaryCall}, func(any, grpc.ServerStream) error {
+		_ = i.StreamServer()(nil, bare{
+			ctx: t.Context(),
+		}, &grpc.StreamServerInfo{FullMethod: unaryCall}, func(any, grpc.ServerStream) error {
 			runtime.Goexit()
 			return nil
 		})

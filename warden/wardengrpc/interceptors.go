@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
@@ -22,11 +21,11 @@ func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 		if i.exempt(info.FullMethod) {
 			return handler(ctx, req)
 		}
-		is := i.claim(ctx, info.FullMethod)
-		if is.Holds(ctx) { // there twice: the outer one has asked
+		claim := i.claim(ctx, info.FullMethod)
+		if claim.Holds(ctx) { // there twice: the outer one has asked
 			return handler(ctx, req)
 		}
-		h, err := i.begin(ctx, is, info.FullMethod, true)
+		h, err := i.begin(ctx, claim, info.FullMethod, true)
 		if err != nil {
 			return nil, err
 		}
@@ -45,16 +44,16 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 		if i.exempt(info.FullMethod) {
 			return handler(srv, ss)
 		}
-		is := i.claim(ss.Context(), info.FullMethod)
-		if is.Holds(ss.Context()) {
+		claim := i.claim(ss.Context(), info.FullMethod)
+		if claim.Holds(ss.Context()) {
 			return handler(srv, ss)
 		}
-		h, err := i.begin(ss.Context(), is, info.FullMethod, true)
+		h, err := i.begin(ss.Context(), claim, info.FullMethod, true)
 		if err != nil {
 			return err
 		}
 		h.stream = true
-		ss = within{ss, h.Ctx}
+		ss = slotStream{ss, h.Ctx}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
 		err = handler(srv, ss)
@@ -66,7 +65,9 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 // is not sent. gRPC's own retries share the slot; put a retrying interceptor before this one, so that each attempt acquires
 // its own.
 func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
 		if i.exempt(method) {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
@@ -81,19 +82,20 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 	}
 }
 
-// within is a stream with the context that marks its slot.
-type within struct {
+// slotStream is a stream with the context that marks its slot.
+type slotStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (w within) Context() context.Context { return w.ctx }
+func (w slotStream) Context() context.Context { return w.ctx }
 
-// hold is the slot of one call. All copies together release it once.
-type hold struct {
+// callSlot is the slot of one call. All copies together release it once.
+type callSlot struct {
 	slot.Slot
 	stream bool // how long it took says nothing
-	// untrusted is the context of a call whose client is not trusted, so that its deadline says nothing about the service; else nil.
+	// untrusted is the context of a call whose client is not trusted, so that its deadline says nothing about the service; else
+	// nil.
 	untrusted context.Context
 }
 
@@ -101,44 +103,44 @@ type hold struct {
 var errEndedEarly = errors.New("wardengrpc: the call panicked or called runtime.Goexit")
 
 // begin acquires the slot of a call. served: the call arrived at a server.
-func (i *Interceptors) begin(ctx context.Context, is slot.Claim, fullMethod string, served bool) (h hold, err error) {
+func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod string, served bool) (h callSlot, err error) {
 	if i.w == nil && i.cfg.Compartment == nil {
-		err = &warden.InvalidError{Field: "Interceptors", Value: "nil or zero", Allowed: "interceptors made by wardengrpc.New"}
+		err = invalidField("Interceptors", "nil or zero", "interceptors made by wardengrpc.New")
 	} else {
-		if !i.classify(ctx, &is, fullMethod, served) {
+		if !i.classify(ctx, &claim, fullMethod, served) {
 			h.untrusted = ctx
 		}
-		h.Slot, err = is.Acquire(ctx)
+		h.Slot, err = claim.Acquire(ctx)
 	}
 	if err == nil {
 		return h, nil
 	}
-	m, ours := rpcstatus.Of(is.Compartment, err)
+	m, ours := rpcstatus.Of(claim.Compartment, err)
 	if !ours { // such as a zero Interceptors
 		m = rpcstatus.Invalid()
 	}
 	if m.RequestID == "" {
-		m.RequestID = is.Task.ID
+		m.RequestID = claim.Task.ID
 	}
 	rejected := i.rejection(err, m, true)
 	i.observeRejection(ctx, fullMethod, rejected)
-	return hold{}, rejected
+	return callSlot{}, rejected
 }
 
 // claim returns the source of a call's slot.
 func (i *Interceptors) claim(ctx context.Context, fullMethod string) slot.Claim {
-	is := slot.Claim{Warden: i.w}
+	claim := slot.Claim{Warden: i.w}
 	if i.cfg.Compartment != nil {
-		is.Apart, is.Compartment = true, i.cfg.Compartment(ctx, fullMethod)
+		claim.FromCompartment, claim.Compartment = true, i.cfg.Compartment(ctx, fullMethod)
 	}
-	return is
+	return claim
 }
 
 func (i *Interceptors) exempt(fullMethod string) bool {
 	return i.cfg.Exempt != nil && i.cfg.Exempt(fullMethod)
 }
 
-func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, err *RejectedError) {
+func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, err *rejectedError) {
 	if i.cfg.Rejected == nil {
 		return
 	}
@@ -148,19 +150,19 @@ func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, 
 
 // end releases the slot, once. err is the result of the call. A canceled call, or one whose untrusted client set the deadline
 // that passed, is no failure. The time of a call that failed after its context had ended is less than the call takes.
-func (h hold) end(err error) {
+func (h callSlot) end(err error) {
 	failed, gone := err != nil, errors.Is(h.Ctx.Err(), context.Canceled)
 	if gone && (h.untrusted != nil || status.Code(err) == codes.Canceled) || h.untrusted != nil && h.untrusted.Err() != nil {
 		err = context.Canceled
 	}
-	how := slot.Whole
+	ending := slot.Completed
 	switch {
 	case h.stream:
-		how = slot.Silent
+		ending = slot.Discarded
 	case failed && h.Ctx.Err() != nil:
-		how = slot.Abandoned
+		ending = slot.Abandoned
 	case gone:
-		how = slot.Silent
+		ending = slot.Discarded
 	}
-	h.End(err, how)
+	h.End(err, ending)
 }

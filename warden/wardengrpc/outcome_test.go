@@ -29,8 +29,8 @@ func (c *timed) Step(s monitor.Sample) decision.ControlDecision {
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: 10}
 }
 
-// TestWhatIsTimed: unary calls that were answered; not those whose client went away, and no streams. A call that its context ended is
-// abandoned.
+// TestWhatIsTimed: unary calls that were answered; not those whose client went away, and no streams. A call that its context
+// ended is abandoned.
 func TestWhatIsTimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		call func(i *wardengrpc.Interceptors, ctx context.Context, cancel func())
@@ -40,13 +40,21 @@ func TestWhatIsTimed(t *testing.T) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, nil })
 		}, timed{1, 0}},
 		"an error": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
-			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, io.ErrUnexpectedEOF })
+			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+				return nil, io.ErrUnexpectedEOF
+			})
 		}, timed{1, 0}},
 		"a client that goes away and ends the call": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
-			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) { cancel(); return nil, ctx.Err() })
+			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) {
+				cancel()
+				return nil, ctx.Err()
+
+			})
 		}, timed{0, 1}},
 		"a client that goes away": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
-			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { cancel(); return nil, nil })
+			_, _ = i.UnaryServer()(
+				ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { cancel(); return nil, nil },
+			)
 		}, timed{}},
 		"a stream": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_ = i.StreamServer()(nil, bare{ctx: ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return nil })
@@ -95,9 +103,13 @@ func TestAStreamEndsAsRecvMsgSays(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := &breaker{}
 			c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
-			i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return c.Compartment("unary") }})
+			i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment {
+				return c.Compartment("unary")
+			}})
 			cs, err := i.StreamClient()(t.Context(), &grpc.StreamDesc{ServerStreams: true}, nil, unaryCall,
-				func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+				func(
+					ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption,
+				) (grpc.ClientStream, error) {
 					ctx, cancel := context.WithCancel(ctx)
 					return &ending{headless{err: end}, ctx, cancel, false}, nil
 				})
@@ -105,7 +117,8 @@ func TestAStreamEndsAsRecvMsgSays(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _ = cs.RecvMsg(nil), cs.RecvMsg(nil)
-			if got := b.last(); status.Code(got) != codes.OK && end == io.EOF || status.Code(got) != codes.DataLoss && end != io.EOF {
+			if got := b.last(); status.Code(got) != codes.OK && end == io.EOF ||
+				status.Code(got) != codes.DataLoss && end != io.EOF {
 				t.Errorf("told %v of %v", got, end)
 			}
 			c.wantInFlight(t, "unary", 0)

@@ -14,32 +14,26 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 )
 
-// Domain is the domain of every ErrorInfo of this package.
-const Domain = rpcstatus.Domain
-
-// RejectedError says why a call was not made, or not handled: Err with a gRPC status. errors.As finds Err, and status.Code
-// finds the code.
-type RejectedError struct {
-	// Err is the cause, usually a *[warden.Rejection].
-	Err error
-
+// rejectedError says why a call was not made, or not handled: its cause, usually a *warden.Rejection, with a gRPC status.
+type rejectedError struct {
+	cause  error
 	status *status.Status
 }
 
 // Error returns code and cause on one line, for the interceptor's side. It allocates.
-func (e *RejectedError) Error() string {
-	return "wardengrpc: " + e.status.Code().String() + ": " + e.Err.Error()
+func (e *rejectedError) Error() string {
+	return "wardengrpc: " + e.status.Code().String() + ": " + e.cause.Error()
 }
 
-// Unwrap returns Err.
-func (e *RejectedError) Unwrap() error { return e.Err }
+// Unwrap returns the cause.
+func (e *rejectedError) Unwrap() error { return e.cause }
 
 // GRPCStatus returns the status that is sent: it has only what the other side may know.
-func (e *RejectedError) GRPCStatus() *status.Status { return e.status }
+func (e *rejectedError) GRPCStatus() *status.Status { return e.status }
 
-// Convert returns err as a [*RejectedError] if it is, or wraps, a rejection of this project without a gRPC status; other
-// errors are returned unchanged. The server's interceptors convert the errors of handlers, so a handler that acquires slots
-// itself can return them as they are.
+// Convert returns err with a gRPC status if it is, or wraps, a rejection of this project without one; other errors are returned
+// unchanged. status.Code finds the code, and errors.As the cause. The server's interceptors convert the errors of handlers, so a
+// handler that acquires slots itself can return them as they are.
 func (i *Interceptors) Convert(err error) error {
 	if err == nil {
 		return nil
@@ -55,19 +49,22 @@ func (i *Interceptors) Convert(err error) error {
 	return i.rejection(err, m, false)
 }
 
-// rejection is err on the wire. unseen: no handler has seen the call. Convert does not say so: a handler may have done something before.
-func (i *Interceptors) rejection(err error, m rpcstatus.Status, unseen bool) *RejectedError {
+// rejection is err on the wire. unseen: no handler has seen the call. Convert does not say so: a handler may have done something
+// before.
+func (i *Interceptors) rejection(err error, m rpcstatus.Status, unseen bool) *rejectedError {
 	s := status.New(codes.Code(m.Code), "warden: "+m.Reason)
-	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.Reason), Domain: Domain, Metadata: m.Metadata(unseen)}
+	info := &errdetails.ErrorInfo{Reason: strings.ToUpper(m.Reason), Domain: rpcstatus.Domain, Metadata: m.Metadata(unseen)}
 	var detailed *status.Status
 	var failed error
 	if m.Again {
-		detailed, failed = s.WithDetails(info, &errdetails.RetryInfo{RetryDelay: durationpb.New(m.Delay(i.cfg.RetryAfter, i.cfg.Rand))})
+		detailed, failed = s.WithDetails(
+			info, &errdetails.RetryInfo{RetryDelay: durationpb.New(m.Delay(i.cfg.RetryAfter, i.cfg.Rand))},
+		)
 	} else {
 		detailed, failed = s.WithDetails(info)
 	}
 	if failed != nil { // a message that cannot be marshaled: there is none here
 		detailed = s
 	}
-	return &RejectedError{Err: err, status: detailed}
+	return &rejectedError{err, detailed}
 }

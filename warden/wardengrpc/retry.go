@@ -18,6 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
@@ -25,9 +26,6 @@ import (
 
 // RetryConfig describes a [Retry]. The zero value is ready to use. Its functions must be safe for concurrent use.
 type RetryConfig struct {
-	// Priority returns the priority of a call: rejections are counted per priority. nil: that of its context
-	// ([warden.PriorityFrom]).
-	Priority func(ctx context.Context, fullMethod string) warden.Priority
 	// Repeatable reports whether a method may be handled twice. nil: none may. Calls of other methods are repeated only if
 	// they were certainly not handled.
 	Repeatable func(fullMethod string) bool
@@ -43,17 +41,14 @@ type Retry struct {
 	cfg    RetryConfig
 }
 
-// NewRetry returns a Retry under the rules of c, which counts each target of a connection by itself. The error, a
-// [*warden.InvalidError], names the invalid argument.
+// NewRetry returns a Retry under the rules of c, which counts each target of a connection and each priority (that of the call's
+// context, [warden.PriorityFrom]) by itself. The error, a [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	if c == nil {
-		return nil, &warden.InvalidError{Field: "c", Value: "nil", Allowed: "a caller made by retry.New"}
+		return nil, invalidField("NewRetry: the caller", "nil", "a caller made by retry.New")
 	}
 	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardengrpc.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
-	}
-	if cfg.Priority == nil {
-		cfg.Priority = func(ctx context.Context, _ string) warden.Priority { return warden.PriorityFrom(ctx) }
+		return nil, invalidField("RetryConfig.AttemptTimeout", cfg.AttemptTimeout, allowed)
 	}
 	if cfg.Repeatable == nil {
 		cfg.Repeatable = func(string) bool { return false }
@@ -63,10 +58,12 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 
 // UnaryClient repeats unary calls: grpc.WithChainUnaryInterceptor(r.UnaryClient(), ...). Put it before
 // [Interceptors.UnaryClient], so that each attempt acquires a slot. A call that the throttle rejects is not sent; its error
-// is a [*retry.ThrottledError]. Otherwise the error is that of the last attempt, or of the context if that ends between two
+// is [retry.ErrThrottled]. Otherwise the error is that of the last attempt, or of the context if that ends between two
 // attempts.
 func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
 		_, _, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (bool, error) {
 			if r.cfg.AttemptTimeout > 0 {
 				var cancel context.CancelFunc
@@ -83,7 +80,9 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 // retries the opening of a stream; an open stream is not reopened, because its sent messages are gone. Its first answer
 // counts for the throttle.
 func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
 		var cs grpc.ClientStream
 		call, p, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
 			cs, err = streamer(ctx, desc, cc, method, opts...)
@@ -101,7 +100,7 @@ type reportedStream struct {
 	grpc.ClientStream
 	ctx      context.Context // of the call: the stream's own ends with the stream
 	call     retry.Call
-	priority warden.Priority
+	priority decision.Priority
 	reported bool // RecvMsg is called by one goroutine at a time
 }
 
@@ -123,14 +122,15 @@ func (s *reportedStream) RecvMsg(m any) error {
 	return err
 }
 
-// call makes a call in so many attempts as it takes. try says whether the attempt has ended: a stream that was opened has not.
+// call makes the attempts of a call. try reports whether the attempt has ended: a stream that was opened has not.
 func (r *Retry) call(
-	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption, try func(context.Context, []grpc.CallOption) (bool, error),
-) (retry.Call, warden.Priority, error) {
+	ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption,
+	try func(context.Context, []grpc.CallOption) (bool, error),
+) (retry.Call, decision.Priority, error) {
 	if r.caller == nil {
-		return retry.Call{}, 0, &warden.InvalidError{Field: "Retry", Value: "nil or zero", Allowed: "a retry made by wardengrpc.NewRetry"}
+		return retry.Call{}, 0, invalidField("Retry", "nil or zero", "a retry made by wardengrpc.NewRetry")
 	}
-	p := r.cfg.Priority(ctx, method)
+	p := warden.PriorityFrom(ctx)
 	to := retry.Target{Path: method, Priority: p}
 	if cc != nil { // it is in tests that call an interceptor themselves
 		to.Dependency = cc.Target()
@@ -179,7 +179,7 @@ type result struct {
 // classifyAttempt classifies an attempt of a call with this context. sent: it was sent to a server.
 func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent bool) result {
 	s, known := status.FromError(err)
-	var local *RejectedError
+	var local *rejectedError
 	switch {
 	case errors.As(err, &local), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
 		return result{} // it was not sent, or its caller went away
@@ -215,19 +215,19 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 // never (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
 
-// said is what a status and its trailer say about another attempt.
-type said struct {
+// hints is what a status and its trailer say about another attempt.
+type hints struct {
 	ours, again, unprocessed bool   // rejected by this project; another attempt is welcome
 	scope                    string // whom a rejection by this project concerns
 	after                    time.Duration
 }
 
-func read(s *status.Status, trailer metadata.MD) (r said) {
+func read(s *status.Status, trailer metadata.MD) (r hints) {
 	const longest = 24 * time.Hour
 	for _, d := range s.Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			if d.GetDomain() == Domain {
+			if d.GetDomain() == rpcstatus.Domain {
 				r.ours, r.again = true, true
 				r.scope = d.GetMetadata()[rpcstatus.Scope]
 				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"

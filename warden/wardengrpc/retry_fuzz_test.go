@@ -15,12 +15,16 @@ import (
 )
 
 func FuzzPushback(f *testing.F) {
-	for _, s := range []string{"", "0", "1000", "-1", "+1", " 1", "1.5", "2147483647", "2147483648", "99999999999999999999", "never"} {
+	for _, s := range []string{
+		"", "0", "1000", "-1", "+1", " 1", "1.5", "2147483647", "2147483648", "99999999999999999999", "never",
+	} {
 		f.Add(s, int64(0), int32(0))
 		f.Add(s, int64(315576000001), int32(-999999999))
 	}
 	f.Fuzz(func(t *testing.T, s string, seconds int64, nanos int32) {
-		rejected, err := status.New(codes.Unavailable, "").WithDetails(&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: seconds, Nanos: nanos}})
+		rejected, err := status.New(
+			codes.Unavailable, "",
+		).WithDetails(&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: seconds, Nanos: nanos}})
 		if err != nil {
 			return // it cannot be sent
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
@@ -59,7 +61,9 @@ func (a answer) err(t fataler) error {
 	s := status.New(a.code, "as the script says")
 	var err error
 	if a.info {
-		info := &errdetails.ErrorInfo{Domain: wardengrpc.Domain, Reason: "PRESSURE_HIGH", Metadata: map[string]string{"processed": a.processed}}
+		info := &errdetails.ErrorInfo{
+			Domain: "stopbank/warden", Reason: "PRESSURE_HIGH", Metadata: map[string]string{"processed": a.processed},
+		}
 		if s, err = s.WithDetails(info); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +82,8 @@ var answers = []answer{
 	{code: codes.ResourceExhausted, info: true, again: true}, {code: codes.ResourceExhausted, info: true, wait: true, processed: "false", again: true},
 	{code: codes.Unavailable, info: true, processed: "false", again: true}, {code: codes.Unavailable, info: true, processed: "true", again: true},
 	{code: codes.Unavailable, pushback: []string{"0"}, again: true}, {code: codes.Unavailable, pushback: []string{"-1"}},
-	{code: codes.Unavailable, pushback: []string{"1", "1"}}, {code: codes.Unavailable, pushback: []string{"soon"}}, {code: codes.Unavailable, pushback: []string{""}},
+	{code: codes.Unavailable, pushback: []string{"1", "1"}}, {code: codes.Unavailable, pushback: []string{"soon"}},
+	{code: codes.Unavailable, pushback: []string{""}},
 	{code: codes.ResourceExhausted, pushback: []string{"1"}, again: true}, {code: codes.Canceled},
 }
 
@@ -105,7 +110,9 @@ func TestPropertyMachine(t *testing.T) {
 	addr := serve(t, s)
 	clients := map[bool]pb.TestServiceClient{}
 	for _, safe := range []bool{true, false} {
-		r, _ := newRetry(t, retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1, Rand: func() float64 { return 0.999 }}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
+		r, _ := newRetry(t, retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1, Rand: func() float64 {
+			return 0.999
+		}}, wardengrpc.RetryConfig{Repeatable: func(m string) bool { return safe && m == unaryCall }})
 		clients[safe] = pb.NewTestServiceClient(dial(t, addr, again(r)...))
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -137,7 +144,9 @@ func TestOurOwnRejections(t *testing.T) {
 		i := mustNew(t, g.Warden, wardengrpc.Config{Exempt: func(string) bool { return byHandler }})
 		rejected := 0
 		r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
-		addr := serve(t, s, grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		addr := serve(t, s, grpc.ChainUnaryInterceptor(func(
+			ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler,
+		) (any, error) {
 			if rejected++; rejected > 2 {
 				return h(ctx, req)
 			}
@@ -189,8 +198,7 @@ func TestThrottledCallIsNotSent(t *testing.T) {
 	_, unary := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
 	_, stream := client.FullDuplexCall(t.Context())
 	for _, err := range []error{unary, stream} {
-		var throttled *retry.ThrottledError
-		if !errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || throttled.Accepted != 0 {
+		if !errors.Is(err, retry.ErrThrottled) || !strings.Contains(err.Error(), ", 0 were accepted") {
 			t.Error(err)
 		}
 	}
@@ -253,7 +261,8 @@ func (a answer) later(t fataler) error {
 
 func TestAttemptTimeout(t *testing.T) {
 	var calls atomic.Int32
-	answered := make(chan struct{}) // the first attempt hangs: at its deadline its answer could still come before the client's timer
+	// the first attempt hangs: at its deadline its answer could still come before the client's timer
+	answered := make(chan struct{})
 	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		if calls.Add(1) == 1 {
 			<-answered
@@ -261,7 +270,9 @@ func TestAttemptTimeout(t *testing.T) {
 		return &pb.SimpleResponse{}, nil
 	}}
 	r, c := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable, AttemptTimeout: 200 * time.Millisecond})
-	if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
+	if _, err := pb.NewTestServiceClient(dial(
+		t, serve(t, s), again(r)...,
+	)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
 		t.Error(err)
 	}
 	close(answered)
@@ -277,14 +288,14 @@ func TestPriorityOfACall(t *testing.T) {
 	}}
 	r, _ := newRetry(t, retry.Config{Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
-	low := warden.WithPriority(t.Context(), warden.Background)
+	low := warden.WithPriority(t.Context(), decision.Background)
 	for range 10 {
 		client.UnaryCall(low, &pb.SimpleRequest{})
 	}
 	_, rejected := client.UnaryCall(low, &pb.SimpleRequest{})
 	_, sent := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	var throttled *retry.ThrottledError
-	if !errors.As(rejected, &throttled) || throttled.Priority != warden.Background || status.Code(sent) != codes.Unavailable {
+	if !errors.Is(rejected, retry.ErrThrottled) || !strings.Contains(rejected.Error(), "of priority background") ||
+		status.Code(sent) != codes.Unavailable {
 		t.Errorf("R7: %v, %v", rejected, sent)
 	}
 }
@@ -293,7 +304,8 @@ func TestInvalidRetry(t *testing.T) {
 	if r, err := wardengrpc.NewRetry(nil, wardengrpc.RetryConfig{}); r != nil || !errors.Is(err, warden.ErrInvalid) {
 		t.Errorf("%v, %v", r, err)
 	}
-	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: 500}); r != nil || !errors.Is(err, warden.ErrInvalid) {
+	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: 500}); r != nil ||
+		!errors.Is(err, warden.ErrInvalid) {
 		t.Errorf("%v, %v", r, err)
 	}
 	var zero wardengrpc.Retry

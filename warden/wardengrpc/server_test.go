@@ -31,7 +31,9 @@ const unaryCall = "/grpc.testing.TestService/UnaryCall"
 func TestServerRejectsWhatHasNoSlot(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	s := &service{}
-	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 8 * time.Second, Rand: func() float64 { return .5 }}))
+	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 8 * time.Second, Rand: func() float64 {
+		return .5
+	}}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	g.Limiter().Apply(decision.ControlDecision{Seq: 9, TargetConcurrency: 0, ShedProbability: 1})
@@ -41,7 +43,8 @@ func TestServerRejectsWhatHasNoSlot(t *testing.T) {
 	if d := retry.GetRetryDelay().AsDuration(); d != 12*time.Second {
 		t.Errorf("retry after %s, want 8s and half as much again", d)
 	}
-	if m := info.GetMetadata(); len(m) != 3 || m["decision"] != "9" || m["processed"] != "false" || m["request_id"] == "" || m["request_id"] != g.tasks.Load().ID {
+	if m := info.GetMetadata(); len(m) != 3 || m["decision"] != "9" || m["processed"] != "false" || m["request_id"] == "" ||
+		m["request_id"] != g.tasks.Load().ID {
 		t.Errorf("metadata %v", m)
 	}
 	if msg := status.Convert(err).Message(); msg != "warden: pressure_high" {
@@ -138,13 +141,16 @@ func TestExemptServicesAnswerAlways(t *testing.T) {
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	reflection.Register(server)
 	cc := dial(t, start(t, server))
-	if r, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+	if r, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil ||
+		r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v", r, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stream := must(reflectionpb.NewServerReflectionClient(cc).ServerReflectionInfo(ctx))(t)
-	noError(t, stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}))
+	noError(t, stream.Send(
+		&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}},
+	))
 	if r, err := stream.Recv(); err != nil || len(r.GetListServicesResponse().GetService()) == 0 {
 		t.Errorf("reflection: %v, %v", r, err)
 	}
@@ -169,7 +175,7 @@ func TestPriorities(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	cfg := wardengrpc.Config{
 		Task: func(_ context.Context, method string) warden.Task {
-			return warden.Task{Name: strings.Repeat(method, 100), Priority: warden.High}
+			return warden.Task{Name: strings.Repeat(method, 100), Priority: decision.High}
 		},
 		Trusted: func(ctx context.Context, _ string) bool {
 			return metadata.ValueFromIncomingContext(ctx, "trusted") != nil
@@ -178,19 +184,19 @@ func TestPriorities(t *testing.T) {
 	client := served(t, &service{}, mustNew(t, g.Warden, cfg))
 	for _, c := range []struct {
 		said         []string
-		plain, trust warden.Priority
+		plain, trust decision.Priority
 	}{
-		{nil, warden.High, warden.High},
-		{[]string{"background"}, warden.Background, warden.Background},
-		{[]string{"normal"}, warden.Normal, warden.Normal},
+		{nil, decision.High, decision.High},
+		{[]string{"background"}, decision.Background, decision.Background},
+		{[]string{"normal"}, decision.Normal, decision.Normal},
 		{[]string{"-128"}, -128, -128},
-		{[]string{"critical"}, warden.High, warden.Critical},
-		{[]string{"100"}, warden.High, 100},
-		{[]string{"128"}, warden.High, warden.High},
-		{[]string{"+1"}, warden.High, warden.High},
-		{[]string{""}, warden.High, warden.High},
-		{[]string{strings.Repeat("0", 5000)}, warden.High, warden.High},
-		{[]string{"background", "critical"}, warden.High, warden.High},
+		{[]string{"critical"}, decision.High, decision.Critical},
+		{[]string{"100"}, decision.High, 100},
+		{[]string{"128"}, decision.High, decision.High},
+		{[]string{"+1"}, decision.High, decision.High},
+		{[]string{""}, decision.High, decision.High},
+		{[]string{strings.Repeat("0", 5000)}, decision.High, decision.High},
+		{[]string{"background", "critical"}, decision.High, decision.High},
 	} {
 		for _, trusted := range []bool{false, true} {
 			md := metadata.MD{}
@@ -203,7 +209,10 @@ func TestPriorities(t *testing.T) {
 			must(client.UnaryCall(metadata.NewOutgoingContext(t.Context(), md), &pb.SimpleRequest{}))(t)
 			await(t, "end", g.ended)
 			if task := g.tasks.Load(); task.Priority != want || len(task.Name) != 256 {
-				t.Errorf("%.20q, trusted: %v: priority %s, want %s; a name of %d bytes", c.said, trusted, task.Priority, want, len(task.Name))
+				t.Errorf(
+					"%.20q, trusted: %v: priority %s, want %s; a name of %d bytes",
+					c.said, trusted, task.Priority, want, len(task.Name),
+				)
 			}
 		}
 	}
@@ -254,8 +263,10 @@ func TestHandlersErrors(t *testing.T) {
 func TestRejectedIsTold(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	g.Limiter().Close()
-	told := make(chan *wardengrpc.RejectedError, 10)
-	client := served(t, &service{}, mustNew(t, g.Warden, wardengrpc.Config{Rejected: func(_ context.Context, method string, err *wardengrpc.RejectedError) {
+	told := make(chan error, 10)
+	client := served(t, &service{}, mustNew(t, g.Warden, wardengrpc.Config{Rejected: func(
+		_ context.Context, method string, err error,
+	) {
 		if method != unaryCall {
 			t.Errorf("method %q", method)
 		}
@@ -266,7 +277,8 @@ func TestRejectedIsTold(t *testing.T) {
 	wantRejected(t, err, codes.Unavailable, "CLOSED")
 	why := await(t, "word", told)
 	var rejection *warden.Rejection
-	if !errors.Is(why, warden.ErrRejected) || !errors.As(why, &rejection) || rejection.Reason != decision.Closed || status.Code(why) != codes.Unavailable {
+	if !errors.Is(why, warden.ErrRejected) || !errors.As(why, &rejection) || rejection.Reason != decision.Closed ||
+		status.Code(why) != codes.Unavailable {
 		t.Errorf("told %v", why)
 	}
 	if !strings.HasPrefix(why.Error(), `wardengrpc: Unavailable: limiter: "warden": rejected: closed`) || len(told) != 0 {
@@ -276,7 +288,9 @@ func TestRejectedIsTold(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	for field, try := range map[string]func() (*wardengrpc.Interceptors, error){
-		"w": func() (*wardengrpc.Interceptors, error) { return wardengrpc.New(nil, wardengrpc.Config{}) },
+		"wardengrpc.New: the warden": func() (*wardengrpc.Interceptors, error) {
+			return wardengrpc.New(nil, wardengrpc.Config{})
+		},
 		"wardengrpc.Config.RetryAfter": func() (*wardengrpc.Interceptors, error) {
 			return wardengrpc.New(newGuard(t, 1, 0).Warden, wardengrpc.Config{RetryAfter: 30})
 		},

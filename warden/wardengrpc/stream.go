@@ -16,7 +16,9 @@ import (
 // StreamClient gives streams of a client their slot, which they hold until nothing more can arrive, as the package
 // documentation says: grpc.WithChainStreamInterceptor(i.StreamClient(), ...). A rejected stream is not opened.
 func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
 		if i.exempt(method) {
 			return streamer(ctx, desc, cc, method, opts...)
 		}
@@ -37,7 +39,7 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 			return nil, err
 		}
 		opened = true
-		s := &clientStream{ClientStream: cs, hold: h, one: !desc.ServerStreams}
+		s := &clientStream{ClientStream: cs, slot: h, one: !desc.ServerStreams}
 		s.unwatch = context.AfterFunc(h.Ctx, func() { h.end(h.Ctx.Err()) })
 		return s, nil
 	}
@@ -46,7 +48,7 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 // clientStream releases its slot when the stream ends, however that is detected.
 type clientStream struct {
 	grpc.ClientStream
-	hold    hold
+	slot    callSlot
 	one     bool // the server sends one message
 	unwatch func() bool
 
@@ -89,7 +91,7 @@ func (s *clientStream) received(alive bool) {
 			ctx := s.Context()
 			s.closing = context.AfterFunc(ctx, func() {
 				if s.receiving.Load() == 0 {
-					s.hold.end(ctx.Err())
+					s.slot.end(ctx.Err())
 				}
 			})
 		})
@@ -111,7 +113,7 @@ func (s *clientStream) SendMsg(m any) error {
 // end releases the slot and removes all watches from contexts that live on.
 func (s *clientStream) end(err error) {
 	s.ended.Do(func() {
-		s.hold.end(err)
+		s.slot.end(err)
 		s.unwatch()
 		s.alive.Do(func() {}) // no watch begins from now on
 		if s.closing != nil {

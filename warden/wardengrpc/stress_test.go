@@ -60,7 +60,9 @@ func TestNothingIsHeldAfterwards(t *testing.T) {
 				}
 				stream, err := client.FullDuplexCall(ctx)
 				for n := rand.IntN(4); err == nil && n > 0; n-- {
-					if err = stream.Send(&pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Code: rand.Int32N(8)}}); err == nil && rand.IntN(2) == 0 {
+					if err = stream.Send(
+						&pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Code: rand.Int32N(8)}},
+					); err == nil && rand.IntN(2) == 0 {
 						_, err = stream.Recv()
 					}
 				}

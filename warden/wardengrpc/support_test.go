@@ -44,11 +44,15 @@ func (r ruling) Step(monitor.Sample) decision.ControlDecision { return decision.
 func newGuard(t testing.TB, target, queue int) *guard {
 	t.Helper()
 	g := &guard{started: make(chan struct{}, 10_000), ended: make(chan struct{}, 10_000)}
-	d := decision.ControlDecision{Seq: 7, TargetConcurrency: target, Reasons: []decision.Reason{decision.NewReason("test", "none", 0, decision.Hold)}}
+	d := decision.ControlDecision{
+		Seq: 7, TargetConcurrency: target, Reasons: []decision.Reason{decision.NewReason("test", "none", 0, decision.Hold)},
+	}
 	if queue == 0 {
 		d.ShedProbability = 1
 	}
-	w := must(warden.New(warden.Config{Controller: ruling(d), Interval: 10 * time.Millisecond, Limiter: limiter.Config{Initial: d, MaxQueue: queue, Observer: g}}))(t)
+	w := must(warden.New(warden.Config{
+		Controller: ruling(d), Interval: 10 * time.Millisecond, Limiter: limiter.Config{Initial: d, MaxQueue: queue, Observer: g},
+	}))(t)
 	g.Warden = w
 	return g
 }
@@ -132,11 +136,15 @@ func under(i *wardengrpc.Interceptors) []grpc.ServerOption {
 		}
 	}
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (_ any, err error) {
+		grpc.ChainUnaryInterceptor(func(
+			ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler,
+		) (_ any, err error) {
 			defer caught(&err)
 			return h(ctx, req)
 		}, i.UnaryServer()),
-		grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
+		grpc.ChainStreamInterceptor(func(
+			srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler,
+		) (err error) {
 			defer caught(&err)
 			return h(srv, ss)
 		}, i.StreamServer()),
@@ -159,7 +167,8 @@ func start(t testing.TB, server *grpc.Server) string {
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
 		server.Stop()
-		if err := await(t, "end of the server", done); err != nil && !errors.Is(err, grpc.ErrServerStopped) { // before it could serve
+		// before it could serve
+		if err := await(t, "end of the server", done); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})
@@ -206,7 +215,7 @@ func wantRejected(t testing.TB, err error, code codes.Code, reason string) {
 		t.Fatalf("%v, want %s", err, code)
 	}
 	info, retry := details(t, err)
-	if info.GetReason() != reason || info.GetDomain() != wardengrpc.Domain {
+	if info.GetReason() != reason || info.GetDomain() != "stopbank/warden" {
 		t.Errorf("%v, want %s", info, reason)
 	}
 	if again := code == codes.ResourceExhausted || reason == "BREAKER_OPEN"; again != (retry != nil) {

@@ -50,15 +50,25 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 		code codes.Code
 		want retry.Stats
 	}{
-		"a warden":                  {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: time.Millisecond}), codes.ResourceExhausted, taught},
-		"a compartment":             {mustNew(t, nil, wardengrpc.Config{RetryAfter: time.Millisecond, Compartment: full(bulkhead.CompartmentConfig{}, "", "")}), codes.ResourceExhausted, failed},
-		"a compartment that queues": {mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, failed},
-		"a compartment of tenants":  {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, failed},
-		"a tenant that queues":      {mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "a")}), codes.DeadlineExceeded, not},
+		"a warden": {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: time.Millisecond}), codes.ResourceExhausted, taught},
+		"a compartment": {mustNew(
+			t, nil, wardengrpc.Config{RetryAfter: time.Millisecond, Compartment: full(bulkhead.CompartmentConfig{}, "", "")},
+		), codes.ResourceExhausted, failed},
+		"a compartment that queues": {
+			mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, failed,
+		},
+		"a compartment of tenants": {
+			mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, failed,
+		},
+		"a tenant that queues": {
+			mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "a")}), codes.DeadlineExceeded, not,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, caller := newRetry(t, generous, wardengrpc.RetryConfig{})
-			_, err := pb.NewTestServiceClient(dial(t, serve(t, &service{}, under(c.is)...), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{})
+			_, err := pb.NewTestServiceClient(dial(
+				t, serve(t, &service{}, under(c.is)...), again(r)...,
+			)).UnaryCall(t.Context(), &pb.SimpleRequest{})
 			if status.Code(err) != c.code {
 				t.Errorf("R8: %v, want %s", err, c.code)
 			}
@@ -71,13 +81,17 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 
 // Two calls, and one place to wait: one of them, whichever it is, is told that the tenant's queue is full.
 func TestATenantsFullQueue(t *testing.T) {
-	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}}).Compartment("unary").Tenant("a")
+	c := newCompartments(
+		t, bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
+	).Compartment("unary").Tenant("a")
 	_, slot, err := c.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return c }})
-	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return &pb.SimpleResponse{}, nil }}
+	s := &service{
+		unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return &pb.SimpleResponse{}, nil },
+	}
 	r, caller := newRetry(t, retry.Config{Attempts: 1}, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, serve(t, s, under(i)...), again(r)...))
 	answers := make(chan error, 2)
@@ -105,7 +119,9 @@ func TestATenantsFullQueue(t *testing.T) {
 // A handler's own tenant is told apart as well.
 func TestATenantsRejectionSaysSo(t *testing.T) {
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return nil }})
-	for bound, want := range map[decision.Bound]string{bulkhead.BoundTenant: "tenant", bulkhead.BoundSlots: "compartment", bulkhead.BoundTotal: ""} {
+	for bound, want := range map[decision.Bound]string{
+		bulkhead.BoundTenant: "tenant", bulkhead.BoundSlots: "compartment", bulkhead.BoundTotal: "",
+	} {
 		r := &warden.Rejection{Explanation: decision.Explanation{Reason: bulkhead.TimeoutQueued, Bound: bound}}
 		for _, err := range []error{r, &bulkhead.TimeoutError{Rejection: r}} {
 			info, _ := details(t, i.Convert(err))
@@ -119,10 +135,12 @@ func TestATenantsRejectionSaysSo(t *testing.T) {
 // What each answer of any server teaches the throttle, and whether the call is made again.
 func TestWhatAStatusTeaches(t *testing.T) {
 	ours := func(metadata ...string) *errdetails.ErrorInfo {
-		return info(wardengrpc.Domain, metadata...)
+		return info("stopbank/warden", metadata...)
 	}
 	wait := &errdetails.RetryInfo{}
-	rejected, unknown, accepted := retry.Stats{Calls: 1, Rejected: 3, Retries: 2}, retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}
+	rejected, unknown, accepted := retry.Stats{
+		Calls: 1, Rejected: 3, Retries: 2,
+	}, retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}
 	failed := retry.Stats{Calls: 1, Failed: 3, Retries: 2}
 	for _, c := range []struct {
 		code    codes.Code
@@ -155,7 +173,9 @@ func TestWhatAStatusTeaches(t *testing.T) {
 			return nil, s.Err()
 		}}
 		r, caller := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable})
-		if _, err := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != c.code {
+		if _, err := pb.NewTestServiceClient(dial(
+			t, serve(t, s), again(r)...,
+		)).UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != c.code {
 			t.Errorf("R8: %v, want %s", err, c.code)
 		}
 		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {

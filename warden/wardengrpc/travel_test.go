@@ -18,6 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
@@ -25,7 +26,7 @@ import (
 func TestThreeServices(t *testing.T) {
 	type arrival struct {
 		left     time.Duration // when it came; gRPC rounds that up, to a microsecond here
-		priority warden.Priority
+		priority decision.Priority
 	}
 	const working = 10 * time.Millisecond
 	for _, streams := range []bool{false, true} {
@@ -65,7 +66,7 @@ func TestThreeServices(t *testing.T) {
 			addr := serve(t, s, under(mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))...)
 			next = pb.NewTestServiceClient(dial(t, addr, through(mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))...))
 		}
-		ctx, cancel := context.WithTimeout(warden.WithPriority(t.Context(), warden.Background), time.Minute)
+		ctx, cancel := context.WithTimeout(warden.WithPriority(t.Context(), decision.Background), time.Minute)
 		defer cancel()
 		var err error
 		if streams {
@@ -79,7 +80,7 @@ func TestThreeServices(t *testing.T) {
 		}
 		most := time.Minute
 		for i, a := range arrivals {
-			if a.priority != warden.Background || a.left <= 0 || a.left > most {
+			if a.priority != decision.Background || a.left <= 0 || a.left > most {
 				t.Errorf("hop %d: %+v, want %v at most", i, a, most)
 			}
 			most = a.left - working + time.Millisecond
@@ -102,15 +103,21 @@ func TestWhatMetadataSays(t *testing.T) {
 		md       metadata.MD
 		own      time.Duration
 		want     time.Duration
-		priority warden.Priority
+		priority decision.Priority
 	}{
 		{metadata.Pairs(), 0, 0, 0},
 		{metadata.Pairs(), time.Minute, time.Minute, 0},
 		{metadata.Pairs("x-envoy-expected-rq-timeout-ms", "30000", "x-request-timeout", "40"), time.Minute, 30 * time.Second, 0},
-		{metadata.Pairs("warden-timeout", "20000", "priority", "u=7"), 0, 20 * time.Second, warden.Background},
-		{metadata.Pairs("warden-timeout", "90000", "priority", "u=0, i", "warden-priority", "critical"), time.Minute, time.Minute, 0},
+		{metadata.Pairs("warden-timeout", "20000", "priority", "u=7"), 0, 20 * time.Second, decision.Background},
+		{
+			metadata.Pairs("warden-timeout", "90000", "priority", "u=0, i", "warden-priority", "critical"),
+			time.Minute, time.Minute, 0,
+		},
 		{metadata.Pairs("warden-timeout", "1", "warden-timeout", "1", "warden-priority", "-1", "warden-priority", "-1"), 0, 0, 0},
-		{metadata.Pairs("warden-timeout", "-1", "x-request-timeout-ms", "99999999999999999999", "x-request-timeout", " 1", "warden-priority", "-129"), 0, 0, 0},
+		{metadata.Pairs(
+			"warden-timeout",
+			"-1", "x-request-timeout-ms", "99999999999999999999", "x-request-timeout", " 1", "warden-priority", "-129",
+		), 0, 0, 0},
 	} {
 		ctx, cancel := metadata.NewOutgoingContext(t.Context(), c.md), context.CancelFunc(func() {})
 		if c.own > 0 {
@@ -132,26 +139,31 @@ func TestWhatMetadataSays(t *testing.T) {
 func TestOutgoingPriority(t *testing.T) {
 	for _, c := range []struct {
 		there    []string
-		own, ctx warden.Priority
+		own, ctx decision.Priority
 		want     string
 	}{
-		{nil, 0, 0, ""}, {nil, 0, warden.High, "high"}, {nil, warden.Critical, warden.High, "critical"}, {nil, -5, 0, "-5"},
-		{[]string{"critical"}, 0, 0, ""}, {[]string{"critical", "critical"}, 0, warden.Background, "background"},
+		{nil, 0, 0, ""}, {nil, 0, decision.High, "high"}, {nil, decision.Critical, decision.High, "critical"}, {nil, -5, 0, "-5"},
+		{[]string{"critical"}, 0, 0, ""}, {[]string{"critical", "critical"}, 0, decision.Background, "background"},
 	} {
-		i := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{Task: func(context.Context, string) warden.Task { return warden.Task{Priority: c.own} }})
+		i := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{Task: func(context.Context, string) warden.Task {
+			return warden.Task{Priority: c.own}
+		}})
 		ctx := warden.WithPriority(t.Context(), c.ctx)
 		if c.there != nil {
 			ctx = metadata.NewOutgoingContext(ctx, metadata.MD{"warden-priority": c.there, "other": {"x"}})
 		}
 		before, _ := metadata.FromOutgoingContext(ctx)
-		err := i.UnaryClient()(ctx, unaryCall, nil, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		err := i.UnaryClient()(ctx, unaryCall, nil, nil, nil, func(
+			ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption,
+		) error {
 			md, _ := metadata.FromOutgoingContext(ctx)
 			if got := md.Get("warden-priority"); strings.Join(got, ",") != c.want || c.there != nil && md.Get("other") == nil {
 				t.Errorf("%+v: sent %v", c, md)
 			}
 			return nil
 		})
-		if after, _ := metadata.FromOutgoingContext(ctx); err != nil || len(after["warden-priority"]) != len(before["warden-priority"]) {
+		if after, _ := metadata.FromOutgoingContext(ctx); err != nil ||
+			len(after["warden-priority"]) != len(before["warden-priority"]) {
 			t.Errorf("%v, the caller's metadata became %v", err, after)
 		}
 	}
@@ -183,7 +195,10 @@ func TestReentry(t *testing.T) {
 		},
 	}
 	outer := mustNew(t, g.Warden, wardengrpc.Config{})
-	addr := serve(t, s, grpc.ChainUnaryInterceptor(outer.UnaryServer(), i.UnaryServer()), grpc.ChainStreamInterceptor(outer.StreamServer(), i.StreamServer()))
+	addr := serve(
+		t, s, grpc.ChainUnaryInterceptor(outer.UnaryServer(), i.UnaryServer()),
+		grpc.ChainStreamInterceptor(outer.StreamServer(), i.StreamServer()),
+	)
 	client := pb.NewTestServiceClient(dial(t, addr))
 	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
 	wantRejected(t, err, codes.Internal, "REENTRY")
@@ -192,17 +207,20 @@ func TestReentry(t *testing.T) {
 	wantRejected(t, drain(stream, err), codes.Internal, "REENTRY")
 	await(t, "end", g.ended)
 	for _, err := range inside {
-		var reentry *warden.ReentryError
+		var reentry *decision.ReentryError
 		if !errors.As(err, &reentry) || !errors.Is(err, warden.ErrReentry) {
 			t.Errorf("inside: %v", err)
 		}
 	}
-	if st := g.Limiter().Stats(); st.Submitted != 2 || st.Running != 0 || st.Queued != 0 || behind.calls.Load() != 0 || len(inside) != 2 {
+	if st := g.Limiter().Stats(); st.Submitted != 2 || st.Running != 0 || st.Queued != 0 || behind.calls.Load() != 0 ||
+		len(inside) != 2 {
 		t.Errorf("%+v, %d calls sent, %d tried", st, behind.calls.Load(), len(inside))
 	}
 	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1})
 	outer, inner := mustNew(t, nil, wardengrpc.Config{Compartment: c.of}), mustNew(t, nil, wardengrpc.Config{Compartment: c.of})
-	client = pb.NewTestServiceClient(dial(t, serve(t, &service{}, grpc.ChainUnaryInterceptor(outer.UnaryServer(), inner.UnaryServer()))))
+	client = pb.NewTestServiceClient(
+		dial(t, serve(t, &service{}, grpc.ChainUnaryInterceptor(outer.UnaryServer(), inner.UnaryServer()))),
+	)
 	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
 		t.Errorf("in a compartment: %v", err)
 	}
@@ -233,7 +251,9 @@ func TestImpatienceOpensNoBreaker(t *testing.T) {
 				<-ctx.Done()
 				return nil, status.FromContextError(context.DeadlineExceeded).Err() // as what it has asked says
 			}}
-			client := served(t, s, mustNew(t, nil, wardengrpc.Config{Compartment: c.of, Trusted: func(context.Context, string) bool { return trusted }}))
+			client := served(t, s, mustNew(
+				t, nil, wardengrpc.Config{Compartment: c.of, Trusted: func(context.Context, string) bool { return trusted }},
+			))
 			ctx, cancel := metadata.NewOutgoingContext(t.Context(), md), context.CancelFunc(func() {})
 			if md == nil {
 				ctx, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
@@ -248,7 +268,8 @@ func TestImpatienceOpensNoBreaker(t *testing.T) {
 			}
 			await(t, "end", c.ended)
 			b.mu.Lock()
-			if len(b.errs) != 1 || !trusted && !bulkhead.IsExcluded(b.errs[0]) || trusted && md != nil && bulkhead.IsExcluded(b.errs[0]) {
+			if len(b.errs) != 1 || !trusted && !bulkhead.IsExcluded(b.errs[0]) ||
+				trusted && md != nil && bulkhead.IsExcluded(b.errs[0]) {
 				t.Errorf("trusted %v, %v: the breaker was told %v", trusted, md, b.errs)
 			}
 			b.mu.Unlock()

@@ -55,23 +55,40 @@ func TestDependencysTime(t *testing.T) {
 		end  func(*http.Response)
 		want uint64
 	}{
-		"read":               {func(func()) (*http.Response, error) { return respond(200, newPayload("x")), nil }, read, 1},
-		"closed":             {func(func()) (*http.Response, error) { return respond(200, newPayload("x")), nil }, func(r *http.Response) { r.Body.Close() }, 1},
-		"error":              {func(func()) (*http.Response, error) { return nil, failed }, nil, 1},
-		"canceled":           {func(cancel func()) (*http.Response, error) { cancel(); return nil, context.Canceled }, nil, 0},
-		"canceled, a body":   {func(cancel func()) (*http.Response, error) { cancel(); return respond(200, newPayload("x")), nil }, func(r *http.Response) { r.Body.Close() }, 0},
-		"canceled, read":     {func(cancel func()) (*http.Response, error) { cancel(); return respond(200, newPayload("x")), nil }, read, 0},
-		"upgraded":           {func(func()) (*http.Response, error) { return respond(101, upgradedBody()), nil }, func(r *http.Response) { r.Body.Close() }, 0},
-		"no upgrade":         {func(func()) (*http.Response, error) { return respond(200, upgradedBody()), nil }, func(r *http.Response) { r.Body.Close() }, 1},
-		"without a body":     {func(func()) (*http.Response, error) { return respond(204, http.NoBody), nil }, nil, 1},
-		"canceled, bodiless": {func(cancel func()) (*http.Response, error) { cancel(); return respond(204, http.NoBody), nil }, nil, 0},
+		"read": {func(func()) (*http.Response, error) { return respond(200, newPayload("x")), nil }, read, 1},
+		"closed": {func(func()) (*http.Response, error) {
+			return respond(200, newPayload("x")), nil
+		}, func(r *http.Response) { r.Body.Close() }, 1},
+		"error":    {func(func()) (*http.Response, error) { return nil, failed }, nil, 1},
+		"canceled": {func(cancel func()) (*http.Response, error) { cancel(); return nil, context.Canceled }, nil, 0},
+		"canceled, a body": {func(cancel func()) (*http.Response, error) {
+			cancel()
+			return respond(200, newPayload("x")), nil
+
+		}, func(r *http.Response) { r.Body.Close() }, 0},
+		"canceled, read": {
+			func(cancel func()) (*http.Response, error) { cancel(); return respond(200, newPayload("x")), nil }, read, 0,
+		},
+		"upgraded": {func(func()) (*http.Response, error) {
+			return respond(101, upgradedBody()), nil
+		}, func(r *http.Response) { r.Body.Close() }, 0},
+		"no upgrade": {func(func()) (*http.Response, error) {
+			return respond(200, upgradedBody()), nil
+		}, func(r *http.Response) { r.Body.Close() }, 1},
+		"without a body": {func(func()) (*http.Response, error) { return respond(204, http.NoBody), nil }, nil, 1},
+		"canceled, bodiless": {
+			func(cancel func()) (*http.Response, error) { cancel(); return respond(204, http.NoBody), nil }, nil, 0,
+		},
 	} {
 		got := counted(t, func(w *warden.Warden) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			rt := must(wardenhttp.NewTransport(w, wardenhttp.TransportConfig{
-				Base: roundTrip(func(*http.Request) (*http.Response, error) { return c.base(cancel) }),
-			}))(t)
+			rt := must(wardenhttp.NewTransport(
+				w,
+				wardenhttp.TransportConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
+					return c.base(cancel)
+				})},
+			))(t)
 			resp, _ := rt.RoundTrip(newRequest().WithContext(ctx))
 			if c.end != nil {
 				c.end(resp)
@@ -117,7 +134,9 @@ func TestPanicsOfTheConfigHoldNothing(t *testing.T) {
 		g.wantInFlight(t, name, 0)
 	}
 	g := newGuard(t, 1, 0)
-	rt := must(wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Task: func(*http.Request) warden.Task { panic("on purpose") }}))(t)
+	rt := must(wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Task: func(*http.Request) warden.Task {
+		panic("on purpose")
+	}}))(t)
 	sent := newPayload("x")
 	finish(func() { _, _ = rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent)) })
 	if g.wantInFlight(t, "Transport", 0); sent.closes.Load() != 1 {
@@ -127,7 +146,9 @@ func TestPanicsOfTheConfigHoldNothing(t *testing.T) {
 
 // A handler that is nil serves nothing: neither what is registered in http.DefaultServeMux, nor a panic. The log says so once.
 func TestNilHandlerAnswers500(t *testing.T) {
-	for name, next := range map[string]http.Handler{"nil": nil, "a nil function": http.HandlerFunc(nil), "a nil pointer": (*http.ServeMux)(nil)} {
+	for name, next := range map[string]http.Handler{
+		"nil": nil, "a nil function": http.HandlerFunc(nil), "a nil pointer": (*http.ServeMux)(nil),
+	} {
 		for _, cfg := range []wardenhttp.Config{{}, {Buffered: true}, {Exempt: func(*http.Request) bool { return true }}} {
 			var logged bytes.Buffer
 			server := &http.Server{ErrorLog: log.New(&logged, "", 0)} //nolint:gosec // it serves nothing
@@ -137,7 +158,8 @@ func TestNilHandlerAnswers500(t *testing.T) {
 				rec := httptest.NewRecorder()
 				r := newRequest()
 				h.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, server)))
-				if rec.Code != http.StatusInternalServerError || rec.Header().Get("Warden-Rejected") != "" || !strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
+				if rec.Code != http.StatusInternalServerError || rec.Header().Get("Warden-Rejected") != "" ||
+					!strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
 					t.Errorf("%s, %+v: %d %q", name, cfg, rec.Code, rec.Body)
 				}
 			}
@@ -173,7 +195,8 @@ func TestInvalidConfig(t *testing.T) {
 	} {
 		m, err := wardenhttp.New(c.w, c.cfg)
 		var invalid *warden.InvalidError
-		if m != nil || !errors.As(err, &invalid) || !errors.Is(err, warden.ErrInvalid) || invalid.Field != c.field || invalid.Allowed == "" {
+		if m != nil || !errors.As(err, &invalid) || !errors.Is(err, warden.ErrInvalid) || invalid.Field != c.field ||
+			invalid.Allowed == "" {
 			t.Errorf("%s: %v", c.field, err)
 		}
 	}

@@ -31,7 +31,9 @@ func TestPropertyTimeoutChanges(t *testing.T) {
 			}
 			cfg := wardenhttp.Config{Timeout: own}
 			if inCompartment {
-				set, err := bulkhead.New(bulkhead.Config{Total: 8, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 8}}})
+				set, err := bulkhead.New(
+					bulkhead.Config{Total: 8, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 8}}},
+				)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -20,7 +20,7 @@ import (
 )
 
 // WriteError answers a request with err, if w is not nil and err is or wraps an error of this module's limiters and
-// compartments, or a [*retry.ThrottledError] of an outgoing call. It reports whether it did; otherwise it writes nothing. Use
+// compartments, or [retry.ErrThrottled] of an outgoing call. It reports whether it did; otherwise it writes nothing. Use
 // it in handlers that acquire slots themselves and in the error handlers of proxies. Call it before writing anything else. c
 // is the compartment that returned err, nil if none: a tenant that has used up its share gets 429 where other callers get 503.
 //
@@ -66,8 +66,8 @@ func canceled() problem {
 // statusClientClosed is nginx's status for a client that disconnected. Only logs see it.
 const statusClientClosed = 499
 
-// mistake is the answer to an error that no client can fix: reason names the server's error, as gRPC's status does.
-func mistake(reason string) problem {
+// serverError is the answer to an error that no client can fix: reason names the server's error, as gRPC's status does.
+func serverError(reason string) problem {
 	return problem{status: http.StatusInternalServerError, reason: reason}
 }
 
@@ -76,9 +76,9 @@ func timeoutRunning() problem {
 	return problem{status: http.StatusGatewayTimeout, reason: bulkhead.TimedOut.String()}
 }
 
-// describe returns the public part of err, which c returned; false: err is not of this module.
-func describe(c *bulkhead.Compartment, err error) (problem, bool) {
-	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case; errors.As below handles wrapped ones
+// problemOf returns the public part of err, which c returned; false: err is not of this module.
+func problemOf(c *bulkhead.Compartment, err error) (problem, bool) {
+	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case: errors.As below finds others
 		return rejectionProblem(c, r), true
 	}
 	var rejection *warden.Rejection
@@ -104,8 +104,8 @@ func describe(c *bulkhead.Compartment, err error) (problem, bool) {
 	case errors.Is(err, retry.ErrThrottled):
 		return problem{status: http.StatusServiceUnavailable, reason: rpcstatus.Throttled}, true
 	}
-	s, ours := rpcstatus.Of(c, err)
-	return mistake(s.Reason), ours
+	s, known := rpcstatus.Of(c, err)
+	return serverError(s.Reason), known
 }
 
 func rejectionProblem(c *bulkhead.Compartment, r *warden.Rejection) problem {
@@ -126,37 +126,37 @@ func statusOf(r decision.RejectionReason, tenant bool) int {
 
 // answers writes errors as responses.
 type answers struct {
-	retryAfter time.Duration
-	rand       func() float64
-	instance   string // Config.Instance as JSON; "": not sent
-	verbose    bool
-	unseen     bool   // no handler has seen the request: the client may retry
-	requestID  string // "": take that of err
+	retryAfter  time.Duration
+	rand        func() float64
+	instance    string // Config.Instance as JSON; "": not sent
+	verbose     bool
+	unprocessed bool   // no handler has seen the request: the client may retry
+	requestID   string // "": take that of err
 }
 
 // answer answers with the public part of err, which c returned in the handler of e, and reports whether err is of this module or
-// says that e's request has ended. e is nil if there is no handler yet, or none behind a middleware.
+// says that the request of e has ended. e is nil if there is no handler yet, or none behind a middleware.
 func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartment, err error) bool {
 	if w == nil {
 		return false
 	}
-	p, ours := describe(c, err)
+	p, known := problemOf(c, err)
 	if e != nil {
-		if !ours {
-			p, ours = e.ended(err)
+		if !known {
+			p, known = e.answerToEnd(err)
 		}
 		p.requestID = cmp.Or(p.requestID, requestid.From(e.slot.Ctx))
 	}
-	if ours {
-		scope(w.Header(), c, err)
+	if known {
+		setScope(w.Header(), c, err)
 		a.write(w, p, err)
 	}
-	return ours
+	return known
 }
 
-// scope marks, in the header of an answer, what c rejected for the sake of one tenant or compartment: a client's throttle must not
-// reject the others' requests for it (R8).
-func scope(h http.Header, c *bulkhead.Compartment, err error) {
+// setScope says in a header if c rejected for the sake of one tenant or compartment: a client's throttle must not reject the
+// others' requests for it (R8).
+func setScope(h http.Header, c *bulkhead.Compartment, err error) {
 	if of := rpcstatus.ScopeOf(c, err); of != "" {
 		h[rpcstatus.ScopeHTTP] = []string{of}
 	}
@@ -174,8 +174,8 @@ func (a answers) write(w http.ResponseWriter, p problem, err error) {
 		values[3] = a.after(p.retryAfter)
 		h["Retry-After"] = values[3:4:4]
 	}
-	if a.unseen {
-		h[RejectedHeader] = values[2:3:3]
+	if a.unprocessed {
+		h[rpcstatus.RejectedHTTP] = values[2:3:3]
 	}
 	if p.requestID = values[4]; requestid.Valid(p.requestID) {
 		h[requestid.HTTP] = values[4:5:5]
@@ -207,14 +207,14 @@ func (a answers) body(p problem, err error) []byte {
 		b = append(append(b, `,"server_instance":`...), a.instance...)
 	}
 	if a.verbose {
-		detail, _ := json.Marshal(story(err)) // a string: it cannot fail
+		detail, _ := json.Marshal(detailOf(err)) // a string: it cannot fail
 		b = append(append(b, `,"detail":`...), detail...)
 	}
 	return append(b, "}\n"...)
 }
 
-// story returns everything known about err.
-func story(err error) string {
+// detailOf returns the whole explanation of err.
+func detailOf(err error) string {
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
 	switch {

@@ -25,9 +25,9 @@ import (
 // tenant is the compartment of a tenant.
 func tenant(t testing.TB) *bulkhead.Compartment {
 	t.Helper()
-	set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "shared", Guaranteed: 10, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
-	}}))(t)
+	set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{{
+		Name: "shared", Guaranteed: 10, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1},
+	}}}))(t)
 	c := set.Compartment("shared").Tenant("acme")
 	if _, ok := c.TenantKey(); !ok {
 		t.Fatal("no tenant")
@@ -78,11 +78,23 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{rejected(decision.Canceled), acme, 499, "Client Closed Request", "canceled", "", true},
 		{rejected(decision.Closed), acme, 503, full, "closed", "1", true},
 		{spent(decision.DeadlineExceeded), acme, 504, "Gateway Timeout", "deadline_exceeded", "", true},
-		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(bulkhead.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
-		{&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: spent(bulkhead.TimeoutQueued).(*warden.Rejection)}, acme, 504, "Gateway Timeout", "timeout_queued", "", true},
-		{&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second}, nil, 504, "Gateway Timeout", "timeout_running", "", false},
-		{&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")}, nil, 503, full, "breaker_open", "1", false},
-		{&retry.ThrottledError{Requests: 100, Probability: 0.8}, nil, 503, full, "throttled", "1", false},
+		{
+			&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: rejected(bulkhead.TimeoutQueued).(*warden.Rejection)},
+			acme, 504, "Gateway Timeout", "timeout_queued", "", true,
+		},
+		{
+			&bulkhead.TimeoutError{Phase: bulkhead.Queued, Rejection: spent(bulkhead.TimeoutQueued).(*warden.Rejection)},
+			acme, 504, "Gateway Timeout", "timeout_queued", "", true,
+		},
+		{
+			&bulkhead.TimeoutError{Compartment: "secret", Phase: bulkhead.Running, After: time.Second},
+			nil, 504, "Gateway Timeout", "timeout_running", "", false,
+		},
+		{
+			&bulkhead.BreakerOpenError{Compartment: "secret", Err: errors.New("secret")},
+			nil, 503, full, "breaker_open", "1", false,
+		},
+		{retry.ErrThrottled, nil, 503, full, "throttled", "1", false},
 		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "unknown_compartment", "", false},
 		{&bulkhead.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "reentry", "", false},
 		{&decision.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
@@ -120,8 +132,10 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 				case c.reason == "breaker_open":
 					scope = "compartment"
 				}
-				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != c.retryAfter ||
-					h.Get("Warden-Scope") != scope || h.Get("X-Content-Type-Options") != "nosniff" || len(h) != 2+len(c.retryAfter)+min(len(scope), 1) {
+				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" ||
+					h.Get("Retry-After") != c.retryAfter ||
+					h.Get("Warden-Scope") != scope || h.Get("X-Content-Type-Options") != "nosniff" ||
+					len(h) != 2+len(c.retryAfter)+min(len(scope), 1) {
 					t.Errorf("H5: %v", h)
 				}
 			}
@@ -141,7 +155,9 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 // A handler that had begun to describe its content when it was rejected.
 func TestHeadersOfOtherContentGo(t *testing.T) {
 	rec := httptest.NewRecorder()
-	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control", "Content-Type", "X-Trace"} {
+	for _, name := range []string{
+		"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control", "Content-Type", "X-Trace",
+	} {
 		rec.Header().Set(name, "7")
 	}
 	if !wardenhttp.WriteError(rec, nil, rejected(decision.PressureHigh)) {
@@ -160,12 +176,17 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	}{
 		{0, 0, 0, "1"}, {0, 0, 0.49, "1"}, {0, 0, 0.5, "2"}, {0, 0, 0.999, "2"},
 		{1, 0, 0, "1"}, {time.Second, 0, 0, "1"}, {time.Second + 1, 0, 0, "2"}, {1500 * time.Millisecond, 0, 0.999, "4"},
-		{0, time.Millisecond, 0, "1"}, {0, 1500 * time.Millisecond, 0, "2"}, {0, time.Hour, 0, "3600"}, {0, time.Hour, 0.999999, "7200"},
+		{0, time.Millisecond, 0, "1"}, {0, 1500 * time.Millisecond, 0, "2"}, {0, time.Hour, 0, "3600"},
+		{0, time.Hour, 0.999999, "7200"},
 		{3 * time.Second, time.Hour, 0, "3"}, {time.Minute, 0, 0.999, "120"}, {-time.Second, 0, 0, "1"},
 	} {
-		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 { return c.draw }})
+		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 {
+			return c.draw
+		}})
 		rec := httptest.NewRecorder()
-		m.WriteError(rec, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: c.known})
+		m.WriteError(
+			rec, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: c.known},
+		)
 		if got := rec.Header().Get("Retry-After"); got != c.want {
 			t.Errorf("H5: %+v: %q", c, got)
 		}
@@ -205,7 +226,8 @@ func TestNothingInternalUnlessVerbose(t *testing.T) {
 			}
 		}
 		detail, _ := members["detail"].(string)
-		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose || len(members) != map[bool]int{false: 5, true: 6}[verbose] {
+		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose ||
+			len(members) != map[bool]int{false: 5, true: 6}[verbose] {
 			t.Errorf("H6: verbose %v: %s", verbose, body)
 		}
 		busy.Release()
@@ -229,7 +251,8 @@ func TestZeroMiddlewareAnswers500(t *testing.T) {
 	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
-	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(decision.PressureHigh)) || rec.Code != 503 {
+	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(decision.PressureHigh)) ||
+		rec.Code != 503 {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }

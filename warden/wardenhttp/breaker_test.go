@@ -57,7 +57,9 @@ func TestBreakerIsToldOfTheHandler(t *testing.T) {
 			c2 := compartment(t, bulkhead.CompartmentConfig{Breaker: f, Timeout: time.Minute})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			h := inCompartment(t, wardenhttp.Config{Compartment: in(c2)}, func(_ http.ResponseWriter, r *http.Request) { c.next(cancel, r) })
+			h := inCompartment(t, wardenhttp.Config{Compartment: in(c2)}, func(_ http.ResponseWriter, r *http.Request) {
+				c.next(cancel, r)
+			})
 			finish(func() { h.ServeHTTP(httptest.NewRecorder(), newRequest().WithContext(ctx)) })
 			f.check(t, name, c.want, late)
 			if s := c2.Snapshot(); s.InFlight != 0 {
@@ -94,19 +96,34 @@ func TestBreakerIsToldOfTheDependency(t *testing.T) {
 		end  func(*http.Response)
 		want error
 	}{
-		"read":              {func(*http.Request) (*http.Response, error) { return respond(200, newPayload("x")), nil }, read, nil},
-		"closed":            {func(*http.Request) (*http.Response, error) { return respond(200, newPayload("x")), nil }, shut, nil},
-		"404":               {func(*http.Request) (*http.Response, error) { return respond(404, newPayload("x")), nil }, read, nil},
-		"500, read":         {func(*http.Request) (*http.Response, error) { return respond(500, newPayload("x")), nil }, read, errAny},
-		"503, closed":       {func(*http.Request) (*http.Response, error) { return respond(503, newPayload("x")), nil }, shut, errAny},
+		"read": {func(*http.Request) (*http.Response, error) {
+			return respond(200, newPayload("x")), nil
+		}, read, nil},
+		"closed": {func(*http.Request) (*http.Response, error) {
+			return respond(200, newPayload("x")), nil
+		}, shut, nil},
+		"404": {func(*http.Request) (*http.Response, error) {
+			return respond(404, newPayload("x")), nil
+		}, read, nil},
+		"500, read": {func(*http.Request) (*http.Response, error) {
+			return respond(500, newPayload("x")), nil
+		}, read, errAny},
+		"503, closed": {func(*http.Request) (*http.Response, error) {
+			return respond(503, newPayload("x")), nil
+		}, shut, errAny},
 		"500, without body": {func(*http.Request) (*http.Response, error) { return respond(500, http.NoBody), nil }, nil, errAny},
 		"error":             {func(*http.Request) (*http.Response, error) { return nil, failed }, nil, failed},
 		"panic":             {func(*http.Request) (*http.Response, error) { panic(failed) }, nil, errAny},
-		"upgraded":          {func(*http.Request) (*http.Response, error) { return respond(101, upgradedBody()), nil }, shut, nil},
+		"upgraded": {func(*http.Request) (*http.Response, error) {
+			return respond(101, upgradedBody()), nil
+		}, shut, nil},
 		"body fails": {func(*http.Request) (*http.Response, error) {
 			return respond(200, io.NopCloser(iotest.ErrReader(failed))), nil
 		}, read, failed},
-		"too late": {func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }, nil, bulkhead.ErrTimeout},
+		"too late": {
+			func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() },
+			nil, bulkhead.ErrTimeout,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := new(fuse)
@@ -131,11 +148,15 @@ func TestBreakerIsToldOfTheDependency(t *testing.T) {
 func TestOpenBreakerIs503(t *testing.T) {
 	c := compartment(t, bulkhead.CompartmentConfig{Breaker: &fuse{open: errors.New("open")}})
 	rec := httptest.NewRecorder()
-	inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) { t.Error("H5: called") }).ServeHTTP(rec, newRequest())
+	inCompartment(t, wardenhttp.Config{Compartment: in(c)}, func(http.ResponseWriter, *http.Request) {
+		t.Error("H5: called")
+	}).ServeHTTP(rec, newRequest())
 	if rec.Code != http.StatusServiceUnavailable || !strings.Contains(rec.Body.String(), `"reason":"breaker_open"`) {
 		t.Errorf("H5: %d %s", rec.Code, rec.Body)
 	}
-	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}}))(t)
+	rt := must(
+		wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}}),
+	)(t)
 	if _, err := rt.RoundTrip(newRequest()); !errors.Is(err, bulkhead.ErrBreakerOpen) {
 		t.Error(err)
 	}

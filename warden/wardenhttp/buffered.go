@@ -18,22 +18,23 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 )
 
-// kept is an answer that has not been sent yet.
-type kept struct {
-	of       *exchange
+// bufferedAnswer is an answer that has not been sent yet.
+type bufferedAnswer struct {
+	exchange *exchange
 	header   http.Header
 	done     chan struct{} // closed when the handler is done in time
 	returned bool          // written before done is closed
 	panicked any           // written before done is closed
 	stack    []byte
 
-	mu     sync.Mutex // guards all below
-	status int
-	body   bytes.Buffer // its length is in Middleware.kept
-	sent   bool         // there was no room: what was kept has been sent, and the rest is not kept
-	left   bool         // the client was answered without the handler
-	ended  bool         // the handler is done
-	over   error        // why the context had ended by then; a cause, because an untrusted client's deadline shows as Canceled
+	mu        sync.Mutex // guards all below
+	status    int
+	body      bytes.Buffer // its length is in Middleware.buffered
+	streaming bool         // there was no room: what was kept has been sent, and the rest is sent as it is written
+	abandoned bool         // the client was answered without the handler
+	finished  bool         // the handler is done
+	// why the context had ended by then: its cause, because an untrusted client's deadline shows as Canceled
+	cause error
 }
 
 // buffer calls the next handler and waits until it is done, its deadline passes or the client disconnects. Which of them came
@@ -41,29 +42,29 @@ type kept struct {
 func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
-	k := &kept{of: e, header: http.Header{}, done: make(chan struct{})}
+	k := &bufferedAnswer{exchange: e, header: http.Header{}, done: make(chan struct{})}
 	defer k.free()
 	go k.run(e, r)
 	select {
 	case <-k.done:
 	case <-r.Context().Done():
 	}
-	left, over := k.leave(r.Context())
-	if !left {
+	abandoned, cause := k.abandon(r.Context())
+	if !abandoned {
 		<-k.done
-		e.asked.MultipartForm, e.asked.Pattern = r.MultipartForm, r.Pattern
-		k.pass()
+		e.outer.MultipartForm, e.outer.Pattern = r.MultipartForm, r.Pattern
+		k.repeatEnd()
 	}
-	if k.sent { // nobody writes it any more
+	if k.streaming { // nobody writes it any more
 		maps.Copy(e.Header(), k.header) // the trailers
 		return
 	}
-	_, late := e.in.state()
+	_, late := e.reads.state()
 	switch {
-	case errors.Is(over, context.DeadlineExceeded), errors.Is(late, context.DeadlineExceeded):
+	case errors.Is(cause, context.DeadlineExceeded), errors.Is(late, context.DeadlineExceeded):
 		e.outOfTime(w)
-	case left:
-		e.answer(canceled(), over)
+	case abandoned:
+		e.answer(canceled(), cause)
 	case k.status == 0 && errors.Is(late, ErrSlowPeer):
 		e.answer(slowPeer(), late)
 	default:
@@ -72,13 +73,13 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 }
 
 // run calls the handler, and releases its slot when it is done.
-func (k *kept) run(e *exchange, r *http.Request) {
+func (k *bufferedAnswer) run(e *exchange, r *http.Request) {
 	defer func() {
 		v := recover()
 		if v != nil {
 			k.panicked, k.stack = v, debug.Stack()
 		}
-		if left, _ := k.leave(r.Context()); !left {
+		if abandoned, _ := k.abandon(r.Context()); !abandoned {
 			close(k.done)
 			return
 		}
@@ -90,33 +91,33 @@ func (k *kept) run(e *exchange, r *http.Request) {
 		}
 	}()
 	inflight.Serve(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer k.end(r.Context()) // before the slot is released, which ends the context
+		defer k.finish(r.Context()) // before the slot is released, which ends the context
 		defer e.unwatch()
 		e.h.next.ServeHTTP(w, r)
 	}), k, r)
 	k.returned = true
 }
 
-// end records that the handler is done, and whether it was in time.
-func (k *kept) end(ctx context.Context) {
+// finish records that the handler is done, and whether it was in time.
+func (k *bufferedAnswer) finish(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.ended, k.over = true, context.Cause(ctx)
+	k.finished, k.cause = true, context.Cause(ctx)
 }
 
-// leave ends the wait for the handler, unless it is done or has begun to answer; over is the cause of the context's end, then or
-// now.
-func (k *kept) leave(ctx context.Context) (left bool, over error) {
+// abandon ends the wait for the handler, unless it is done or has begun to answer. cause is that of the context's end, when the
+// handler finished or now.
+func (k *bufferedAnswer) abandon(ctx context.Context) (abandoned bool, cause error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.ended && !k.sent {
-		k.left, k.over = true, context.Cause(ctx)
+	if !k.finished && !k.streaming {
+		k.abandoned, k.cause = true, context.Cause(ctx)
 	}
-	return k.left, k.over
+	return k.abandoned, k.cause
 }
 
-// pass repeats the end of a handler that did not return: its panic or runtime.Goexit.
-func (k *kept) pass() {
+// repeatEnd repeats, on the request's own goroutine, the panic or runtime.Goexit of a handler that did not return.
+func (k *bufferedAnswer) repeatEnd() {
 	switch {
 	case k.returned:
 	case k.panicked == nil:
@@ -129,7 +130,7 @@ func (k *kept) pass() {
 }
 
 // send writes the answer.
-func (k *kept) send(e *exchange) {
+func (k *bufferedAnswer) send(e *exchange) {
 	maps.Copy(e.Header(), k.header)
 	if k.status != 0 {
 		e.WriteHeader(k.status)
@@ -139,67 +140,67 @@ func (k *kept) send(e *exchange) {
 	}
 }
 
-// serves returns the exchange that k is an answer of.
-func (k *kept) serves() *exchange { return k.of }
+// exchangeOf returns the exchange of the answer.
+func (k *bufferedAnswer) exchangeOf() *exchange { return k.exchange }
 
 // Header returns the headers of the answer.
-func (k *kept) Header() http.Header { return k.header }
+func (k *bufferedAnswer) Header() http.Header { return k.header }
 
 // WriteHeader keeps the first status.
-func (k *kept) WriteHeader(status int) {
+func (k *bufferedAnswer) WriteHeader(status int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.setStatus(status)
+	k.setStatusLocked(status)
 }
 
-// setStatus ignores informational statuses (1xx). The caller holds mu.
-func (k *kept) setStatus(status int) {
+// setStatusLocked ignores informational statuses (1xx).
+func (k *bufferedAnswer) setStatusLocked(status int) {
 	if k.status == 0 && (status >= http.StatusOK || status < http.StatusContinue) { // net/http reports an invalid one
 		k.status = status
 	}
 }
 
 // Write keeps a copy of b. If there is no room for it, Write sends what was kept, and b, and from then on all that comes.
-func (k *kept) Write(b []byte) (int, error) {
-	held, begins, err := k.hold(b)
+func (k *bufferedAnswer) Write(b []byte) (int, error) {
+	held, streams, err := k.append(b)
 	switch {
 	case err != nil:
 		return 0, err
 	case held:
 		return len(b), nil
-	case begins:
-		k.send(k.of)
+	case streams:
+		k.send(k.exchange)
 		k.free()
 	}
-	return k.of.Write(b)
+	return k.exchange.Write(b)
 }
 
-// hold keeps a copy of b if there is room; otherwise begins is true, once.
-func (k *kept) hold(b []byte) (held, begins bool, err error) {
+// append keeps a copy of b if there is room; otherwise streams is true, once: what was kept has to be sent now.
+func (k *bufferedAnswer) append(b []byte) (held, streams bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.left {
+	if k.abandoned {
 		return false, false, http.ErrHandlerTimeout
 	}
-	k.setStatus(http.StatusOK)
-	if k.sent {
+	k.setStatusLocked(http.StatusOK)
+	if k.streaming {
 		return false, false, nil
 	}
-	m, n := k.of.h.Middleware, int64(len(b))
-	if m.kept.Add(n) > int64(m.cfg.BufferTotal) || k.body.Len()+len(b) > m.cfg.BufferPerAnswer {
-		m.kept.Add(-n)
-		k.sent = true
+	m, n := k.exchange.h.Middleware, int64(len(b))
+	if m.buffered.Add(n) > int64(m.cfg.BufferTotal) || k.body.Len()+len(b) > m.cfg.BufferPerAnswer {
+		m.buffered.Add(-n)
+		k.streaming = true
 		return false, true, nil
 	}
 	k.body.Write(b)
 	return true, false, nil
 }
 
-// free gives back the room of what was kept.
-func (k *kept) free() {
+// free gives back the memory of the answer.
+func (k *bufferedAnswer) free() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.of.h.kept.Add(-int64(k.body.Len()))
+	k.exchange.h.buffered.Add(-int64(k.body.Len()))
 	k.body = bytes.Buffer{}
 }
 

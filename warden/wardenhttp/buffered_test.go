@@ -37,7 +37,10 @@ func TestPropertyBufferedAnswersAreBounded(t *testing.T) {
 		total := rapid.IntRange(each, 60).Draw(rt, "total")
 		n := rapid.IntRange(1, 5).Draw(rt, "answers")
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) [3]int {
-			return [3]int{rapid.IntRange(0, n-1).Draw(rt, "answer"), rapid.IntRange(0, 9).Draw(rt, "what"), rapid.IntRange(0, 25).Draw(rt, "bytes")}
+			return [3]int{
+				rapid.IntRange(0, n-1).Draw(rt, "answer"),
+				rapid.IntRange(0, 9).Draw(rt, "what"), rapid.IntRange(0, 25).Draw(rt, "bytes"),
+			}
 		}), 1, 40).Draw(rt, "steps")
 		wrong := ""
 		synctest.Test(t, func(t *testing.T) { wrong = write(t, each, total, n, steps) })
@@ -132,7 +135,9 @@ func TestALongBufferedAnswerIsSentAsItIsWritten(t *testing.T) {
 		const piece = 2 << 20 // more than is kept by default
 		g := newGuard(t, 1, 0)
 		read, late := make(chan struct{}), make(chan struct{})
-		h := newMiddleware(t, g, wardenhttp.Config{Buffered: true}).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := newMiddleware(
+			t, g, wardenhttp.Config{Buffered: true},
+		).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Trailer", "Sum")
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = io.WriteString(w, strings.Repeat("x", piece))
@@ -163,7 +168,8 @@ func TestALongBufferedAnswerIsSentAsItIsWritten(t *testing.T) {
 		}
 		close(read)
 		rest, err := io.ReadAll(resp.Body)
-		if <-late; err != nil || resp.StatusCode != http.StatusTeapot || len(rest) != piece-piece/2+len("the end") || resp.Trailer.Get("Sum") != "42" {
+		if <-late; err != nil || resp.StatusCode != http.StatusTeapot || len(rest) != piece-piece/2+len("the end") ||
+			resp.Trailer.Get("Sum") != "42" {
 			t.Errorf("H26: %s, %d bytes, trailer %v, %v", resp.Status, len(rest), resp.Trailer, err)
 		}
 		g.wantEmpty(t)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -34,13 +35,13 @@ func TestPriorityHeader(t *testing.T) {
 	const ours = 10
 	for _, c := range []struct {
 		values           []string
-		stranger, friend warden.Priority
+		stranger, friend decision.Priority
 	}{
 		{nil, ours, ours},
-		{[]string{"background"}, warden.Background, warden.Background},
+		{[]string{"background"}, decision.Background, decision.Background},
 		{[]string{"normal"}, 0, 0},
-		{[]string{"high"}, ours, warden.High},
-		{[]string{"critical"}, ours, warden.Critical},
+		{[]string{"high"}, ours, decision.High},
+		{[]string{"critical"}, ours, decision.Critical},
 		{[]string{"9"}, 9, 9},
 		{[]string{"10"}, ours, ours},
 		{[]string{"11"}, ours, 11},
@@ -107,7 +108,7 @@ func TestTimeoutHeader(t *testing.T) {
 func TestTrustIsAskedForThisRequest(t *testing.T) {
 	asked := 0
 	cfg := wardenhttp.Config{Trusted: func(r *http.Request) bool { asked++; return r.Host == "inside" }}
-	for host, want := range map[string]warden.Priority{"inside": 100, "outside": 0} {
+	for host, want := range map[string]decision.Priority{"inside": 100, "outside": 0} {
 		r := newRequest()
 		r.Host = host
 		r.Header.Set("Warden-Priority", "100")
@@ -121,13 +122,14 @@ func TestTrustIsAskedForThisRequest(t *testing.T) {
 	}
 }
 
-// What browsers send with ordinary requests, RFC 9218, neither raises nor lowers: Chrome's documents and fetches, Firefox's pictures, and what
-// is fetched late. Whoever says 7 means what nobody waits for.
+// What browsers send with ordinary requests, RFC 9218, neither raises nor lowers: Chrome's documents and fetches, Firefox's
+// pictures, and what is fetched late. Whoever says 7 means what nobody waits for.
 func TestBrowsersAreTakenAsTheyAre(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
-		for urgency, want := range map[string]warden.Priority{
-			"u=0, i": 10, "u=0": 10, "u=1, i": 10, "u=1": 10, "u=2": 10, "u=3, i": 10, "i": 10, "u=4": 10, "u=5, i": 10, "u=6": 10,
-			"u=7": warden.Background, "u=7, i": warden.Background, "u=8": 10, "u=7, u=7": 10, " ": 10,
+		for urgency, want := range map[string]decision.Priority{
+			"u=0, i": 10, "u=0": 10, "u=1, i": 10, "u=1": 10, "u=2": 10, "u=3, i": 10, "i": 10, "u=4": 10, "u=5, i": 10,
+			"u=6": 10,
+			"u=7": decision.Background, "u=7, i": decision.Background, "u=8": 10, "u=7, u=7": 10, " ": 10,
 		} {
 			r := newRequest()
 			r.Header.Set("Priority", urgency)
@@ -144,20 +146,24 @@ func TestBrowsersAreTakenAsTheyAre(t *testing.T) {
 
 // What is asked of a context or of a compartment is the priority that a stranger may only lower, and the one that goes on.
 func TestTheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
-	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: warden.High}}}))(t)
+	set := must(bulkhead.New(bulkhead.Config{
+		Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "high", Guaranteed: 1, Criticality: decision.High}},
+	}))(t)
 	for _, c := range []struct {
 		said       string
 		trusted    bool
-		task, want warden.Priority
+		task, want decision.Priority
 	}{
-		{"", false, 0, warden.High}, {"critical", false, 0, warden.High}, {"critical", true, 0, warden.Critical}, {"normal", false, 0, warden.Normal},
-		{"background", false, 0, warden.Background}, {"70", false, 0, warden.High}, {"", false, -3, -3}, {"5", false, -3, -3}, {"-5", false, -3, -5},
+		{"", false, 0, decision.High}, {"critical", false, 0, decision.High}, {"critical", true, 0, decision.Critical},
+		{"normal", false, 0, decision.Normal},
+		{"background", false, 0, decision.Background}, {"70", false, 0, decision.High}, {"", false, -3, -3}, {"5", false, -3, -3},
+		{"-5", false, -3, -5},
 	} {
 		for _, in := range []*bulkhead.Compartment{nil, set.Compartment("high")} {
 			cfg := wardenhttp.Config{Trusted: func(*http.Request) bool { return c.trusted }}
 			r := newRequest()
 			if in == nil {
-				r = r.WithContext(warden.WithPriority(r.Context(), warden.High))
+				r = r.WithContext(warden.WithPriority(r.Context(), decision.High))
 				cfg.Task = func(*http.Request) warden.Task { return warden.Task{Priority: c.task} }
 			} else {
 				cfg.Compartment = func(*http.Request) *bulkhead.Compartment { return in }
@@ -168,7 +174,7 @@ func TestTheBaseMayBeTheContextsOrTheCompartments(t *testing.T) {
 			if c.said != "" {
 				r.Header.Set("Warden-Priority", c.said)
 			}
-			got := warden.Priority(99)
+			got := decision.Priority(99)
 			newMiddleware(t, newGuard(t, 1, 0), cfg).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				got = warden.PriorityFrom(r.Context())
 			})).ServeHTTP(httptest.NewRecorder(), r)
@@ -197,18 +203,22 @@ func FuzzHeaders(f *testing.F) {
 	urgency := regexp.MustCompile(`\A(i, ?)?u=7(, ?i)?\z`)
 	f.Fuzz(func(t *testing.T, rank, left, urgent string, ours int8, trusted, twice bool) {
 		r := newRequest()
-		r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank}, []string{left}, []string{urgent}
+		r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank}, []string{left}, []string{
+			urgent,
+		}
 		if twice {
-			r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{rank, rank}, []string{left, "1"}, []string{urgent, urgent}
+			r.Header["Warden-Priority"], r.Header["Warden-Timeout"], r.Header["Priority"] = []string{
+				rank, rank,
+			}, []string{left, "1"}, []string{urgent, urgent}
 		}
 		due := time.Now().Add(48 * time.Hour)
 		before := time.Now()
 		got := taskOf(t, wardenhttp.Config{
-			Task:    func(*http.Request) warden.Task { return warden.Task{Priority: warden.Priority(ours), Deadline: due} },
+			Task:    func(*http.Request) warden.Task { return warden.Task{Priority: decision.Priority(ours), Deadline: due} },
 			Trusted: func(*http.Request) bool { return trusted },
 		}, r)
 
-		if !trusted && got.Priority > warden.Priority(ours) || got.Deadline.After(due) {
+		if !trusted && got.Priority > decision.Priority(ours) || got.Deadline.After(due) {
 			t.Fatalf("H4: %q, %q, %q made %+v of priority %d", rank, left, urgent, got, ours)
 		}
 		p, ok := names[rank]

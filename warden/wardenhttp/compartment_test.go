@@ -70,10 +70,13 @@ func TestCompartmentIsAskedInstead(t *testing.T) {
 				if c.Snapshot().InFlight != 1 {
 					t.Errorf("H1: %+v", c.Snapshot())
 				}
-				if _, err := bulkhead.Do(r.Context(), c.Tenant("a"), func(context.Context) (int, error) { return 0, nil }); !wardenhttp.WriteError(w, c, err) {
+				if _, err := bulkhead.Do(r.Context(), c.Tenant("a"), func(context.Context) (int, error) {
+					return 0, nil
+				}); !wardenhttp.WriteError(w, c, err) {
 					t.Errorf("H1: from inside: %v", err)
 				}
-				if rec := ask("/", "a"); rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"deadline_exceeded"`) {
+				if rec := ask("/", "a"); rec.Code != http.StatusGatewayTimeout ||
+					!strings.Contains(rec.Body.String(), `"reason":"deadline_exceeded"`) {
 					t.Errorf("H1: the same tenant: %d %s", rec.Code, rec.Body)
 				}
 				if rec := ask("/", "b"); rec.Code != http.StatusOK {
@@ -84,7 +87,8 @@ func TestCompartmentIsAskedInstead(t *testing.T) {
 		if rec := ask("/unknown", "a"); rec.Code != http.StatusInternalServerError {
 			t.Errorf("H1: unknown compartment: %d %s", rec.Code, rec.Body)
 		}
-		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
+		if rec := ask("/outer", "a"); rec.Code != http.StatusInternalServerError ||
+			!strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
 			t.Errorf("H1: re-entry: %d %s", rec.Code, rec.Body)
 		}
 		if s := c.Snapshot(); s.InFlight != 0 || s.Queued != 0 || s.Finished != 2 {
@@ -150,7 +154,8 @@ func TestQueueTimeoutIs504(t *testing.T) {
 		defer permit.Release(nil)
 		rec := httptest.NewRecorder()
 		inCompartment(t, wardenhttp.Config{Compartment: in(c)}, nil).ServeHTTP(rec, newRequest())
-		if rec.Code != http.StatusGatewayTimeout || !strings.Contains(rec.Body.String(), `"reason":"timeout_queued","request_id":`) {
+		if rec.Code != http.StatusGatewayTimeout ||
+			!strings.Contains(rec.Body.String(), `"reason":"timeout_queued","request_id":`) {
 			t.Errorf("H5: %d %s", rec.Code, rec.Body)
 		}
 	})
@@ -234,8 +239,12 @@ func TestUploadedFilesAreRemoved(t *testing.T) {
 // Requests in compartments take the samples of the warden whose decisions rule them.
 func TestCompartmentsUnderAWarden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 10}}}))(t)
-		w := must(warden.New(warden.Config{ApplyTo: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}}))(t)
+		set := must(
+			bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 10}}}),
+		)(t)
+		w := must(
+			warden.New(warden.Config{ApplyTo: set, Controller: constant{decision.ControlDecision{Seq: 1, TargetConcurrency: 0}}}),
+		)(t)
 		m := must(wardenhttp.New(w, wardenhttp.Config{Compartment: in(set.Compartment("shop"))}))(t)
 		h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		for i, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
@@ -273,12 +282,13 @@ func TestCompartmentAllocatesLittle(t *testing.T) {
 func TestSentInACompartment(t *testing.T) {
 	c := compartment(t, bulkhead.CompartmentConfig{})
 	req := newRequest()
-	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-		if _, _, err := c.Acquire(r.Context()); r == req || !errors.Is(err, bulkhead.ErrReentry) {
-			t.Errorf("H8: the same request %v, from inside: %v", r == req, err)
-		}
-		return respond(http.StatusOK, newPayload("x")), nil
-	})}))(t)
+	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c),
+		Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if _, _, err := c.Acquire(r.Context()); r == req || !errors.Is(err, bulkhead.ErrReentry) {
+				t.Errorf("H8: the same request %v, from inside: %v", r == req, err)
+			}
+			return respond(http.StatusOK, newPayload("x")), nil
+		})}))(t)
 	resp, err := rt.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -302,12 +312,15 @@ func TestTimeoutOfASentRequestIsACompartments(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
-			rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-				<-r.Context().Done()
-				return nil, base(r.Context())
-			})}))(t)
+			rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c),
+				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+					<-r.Context().Done()
+					return nil, base(r.Context())
+				})}))(t)
 			client := &http.Client{Transport: rt}
-			req := must(http.NewRequestWithContext(warden.WithRequestID(t.Context(), "r1"), http.MethodGet, "http://orders/", nil))(t)
+			req := must(
+				http.NewRequestWithContext(warden.WithRequestID(t.Context(), "r1"), http.MethodGet, "http://orders/", nil),
+			)(t)
 			resp, err := client.Do(req)
 			if resp != nil {
 				resp.Body.Close()
@@ -386,14 +399,19 @@ func TestTimeoutOfABodyIsACompartments(t *testing.T) {
 	}
 }
 
-// Where a warden measures the compartments, a hijacked connection is no execution of theirs, and one that its client left is no whole one.
+// Where a warden measures the compartments, a hijacked connection is no execution of theirs, and one that its client left is no
+// whole one.
 func TestCompartmentsAreToldHowARequestEnded(t *testing.T) {
-	set := must(bulkhead.New(bulkhead.Config{Total: 9, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 9}}}))(t)
-	recorder := monitor.NewRecorder()
-	sampler := must(monitor.New(monitor.Config{Recorder: recorder}))(t)
+	set := must(
+		bulkhead.New(bulkhead.Config{Total: 9, Compartments: []bulkhead.CompartmentConfig{{Name: "shop", Guaranteed: 9}}}),
+	)(t)
+	sampler := must(monitor.New())(t)
+	recorder := sampler.Recorder()
 	set.Feed(recorder)
 	ctx, leave := context.WithCancel(t.Context())
-	h := inCompartment(t, wardenhttp.Config{Compartment: in(set.Compartment("shop"))}, func(w http.ResponseWriter, r *http.Request) {
+	h := inCompartment(t, wardenhttp.Config{Compartment: in(set.Compartment("shop"))}, func(
+		w http.ResponseWriter, r *http.Request,
+	) {
 		switch r.Method {
 		case http.MethodPut:
 			if c, _, err := http.NewResponseController(w).Hijack(); err != nil || c.Close() != nil {
@@ -407,7 +425,7 @@ func TestCompartmentsAreToldHowARequestEnded(t *testing.T) {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(fakeWriter{rec, rec}, httptest.NewRequest(method, "/", http.NoBody).WithContext(ctx))
 	}
-	if v := sampler.Sample().Parts[0].Service; v.Count != 1 || v.Discarded != 1 || v.Abandoned != 1 || v.Running != 0 {
-		t.Errorf("H1: %d whole, %d discarded, %d abandoned, %d running", v.Count, v.Discarded, v.Abandoned, v.Running)
+	if v := sampler.Sample().Parts[0].Service; v.Count != 1 || v.Abandoned != 1 || v.Running != 0 {
+		t.Errorf("H1: %d whole, %d abandoned, %d running", v.Count, v.Abandoned, v.Running)
 	}
 }

@@ -47,9 +47,9 @@ type Config struct {
 	// discarded. Handlers run on their own goroutines, cannot flush or hijack, and release their slot before the client has
 	// read the answer.
 	Buffered bool
-	// BufferPerAnswer is how many bytes of one body Buffered keeps, and BufferTotal of all bodies together, 1 or more; 0: 1 MiB and
-	// 64 MiB. An answer that needs more is sent as it is written, whole, and from then on its handler as without Buffered. What is
-	// kept takes up to twice its length.
+	// BufferPerAnswer is how many bytes of one body Buffered keeps, and BufferTotal of all bodies together, 1 or more; 0: 1 MiB
+	// and 64 MiB. An answer that needs more is sent as it is written, whole, and from then on its handler as without Buffered.
+	// What is kept takes up to twice its length.
 	BufferPerAnswer, BufferTotal int
 	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 1 ms or more; 0: 10 s.
 	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
@@ -95,21 +95,21 @@ const (
 // Middleware gives requests to handlers a slot before they run. It is safe for concurrent use and must come from [New]: the
 // zero Middleware answers every request with 500.
 type Middleware struct {
-	capacity capacity
-	cfg      Config
-	answers  answers
-	pace     pace
-	kept     atomic.Int64 // bytes of buffered answers
-	noticed  atomic.Bool  // a TimeoutHandler was found inside, and logged
-	unbound  atomic.Bool  // HTTP/2 without a WriteByteTimeout was found, and logged
+	capacity             capacity
+	cfg                  Config
+	answers              answers
+	pace                 pace
+	buffered             atomic.Int64 // bytes of buffered answers
+	warnedTimeoutHandler atomic.Bool  // a TimeoutHandler was found inside, and logged
+	warnedHTTP2          atomic.Bool  // HTTP/2 without a WriteByteTimeout was found, and logged
 }
 
 // New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may
 // be nil; otherwise w should be the warden that sends its decisions to the set (warden.Config.ApplyTo), and requests make it
 // take its samples in time. The error, a [*warden.InvalidError], names the invalid field. New starts no goroutine.
 func New(w *warden.Warden, cfg Config) (*Middleware, error) {
-	who := capacity{w, cfg.Compartment}
-	if err := who.check("wardenhttp.New", "Config"); err != nil {
+	source := capacity{w, cfg.Compartment}
+	if err := source.check("New", "Config"); err != nil {
 		return nil, err
 	}
 	for _, f := range []struct {
@@ -122,31 +122,31 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 		{"RetryAfter", cfg.RetryAfter, longestRetryAfter, "0 (the default, 1s)"},
 	} {
 		if allowed := unit.Allowed(f.value, unit.Network, f.atMost, f.zero); allowed != "" {
-			return nil, &warden.InvalidError{Field: "wardenhttp.Config." + f.name, Value: f.value, Allowed: allowed}
+			return nil, invalidField("Config."+f.name, f.value, allowed)
 		}
 	}
 	if cfg.MinRate < 0 {
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.MinRate", Value: cfg.MinRate, Allowed: "0 (the default, 4096 bytes a second) or more"}
+		return nil, invalidField("Config.MinRate", cfg.MinRate, "0 (the default, 4096 bytes a second) or more")
 	}
 	if err := cfg.bound(); err != nil {
 		return nil, err
 	}
 	if cfg.Fallback != nil && cfg.Compartment == nil {
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Fallback", Value: "a function", Allowed: "nil without a Compartment, which bounds and counts fallbacks"}
+		return nil, invalidField("Config.Fallback", "a function", "nil without a Compartment, which bounds and counts fallbacks")
 	}
 	if len(cfg.Instance) > longestInstance || !utf8.ValidString(cfg.Instance) {
-		return nil, &warden.InvalidError{Field: "wardenhttp.Config.Instance", Value: strconv.Quote(cfg.Instance), Allowed: "up to 128 bytes of UTF-8"}
+		return nil, invalidField("Config.Instance", strconv.Quote(cfg.Instance), "up to 128 bytes of UTF-8")
 	}
 	instance := []byte(nil)
 	if cfg.Instance != "" {
 		instance, _ = json.Marshal(cfg.Instance) // a string: it cannot fail
 	}
 	if cfg.Task == nil {
-		cfg.Task = plainTask
+		cfg.Task = defaultTask
 	}
 	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
-	told := answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, instance: string(instance), verbose: cfg.Verbose}
-	return &Middleware{capacity: who, cfg: cfg, answers: told, pace: slowest}, nil
+	answers := answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, instance: string(instance), verbose: cfg.Verbose}
+	return &Middleware{capacity: source, cfg: cfg, answers: answers, pace: slowest}, nil
 }
 
 // bound completes and validates the bounds of buffered answers.
@@ -154,13 +154,15 @@ func (c *Config) bound() error {
 	each, total := cmp.Or(c.BufferPerAnswer, 1<<20), cmp.Or(c.BufferTotal, 64<<20)
 	switch {
 	case !c.Buffered && c.BufferPerAnswer != 0:
-		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: c.BufferPerAnswer, Allowed: "0 without Buffered"}
+		return invalidField("Config.BufferPerAnswer", c.BufferPerAnswer, "0 without Buffered")
 	case !c.Buffered && c.BufferTotal != 0:
-		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: c.BufferTotal, Allowed: "0 without Buffered"}
+		return invalidField("Config.BufferTotal", c.BufferTotal, "0 without Buffered")
 	case each < 0:
-		return &warden.InvalidError{Field: "wardenhttp.Config.BufferPerAnswer", Value: each, Allowed: "1 or more bytes, or 0 (the default, 1 MiB)"}
+		return invalidField("Config.BufferPerAnswer", each, "1 or more bytes, or 0 (the default, 1 MiB)")
 	case total < each:
-		return &warden.InvalidError{Field: "wardenhttp.Config.BufferTotal", Value: total, Allowed: fmt.Sprintf("BufferPerAnswer (%d) or more bytes, or 0 (the default, 64 MiB)", each)}
+		return invalidField(
+			"Config.BufferTotal", total, fmt.Sprintf("BufferPerAnswer (%d) or more bytes, or 0 (the default, 64 MiB)", each),
+		)
 	}
 	c.BufferPerAnswer, c.BufferTotal = each, total
 	return nil

@@ -1,4 +1,5 @@
-// What a slot costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and without.
+// What a slot costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and
+// without.
 
 package wardenhttp_test
 
@@ -44,7 +45,9 @@ func TestSlotAllocatesLittle(t *testing.T) {
 // The values of all headers lie side by side, and nobody must notice.
 func TestHeadersAreApart(t *testing.T) {
 	w := &discarding{header: http.Header{}}
-	wardenhttp.WriteError(w, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: time.Hour})
+	wardenhttp.WriteError(
+		w, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: time.Hour},
+	)
 	for name, values := range w.header {
 		if len(values) != 1 {
 			t.Errorf("H5: %s: %q", name, values)
@@ -68,7 +71,9 @@ func TestHeadersAreApart(t *testing.T) {
 func rejecting(t testing.TB) http.Handler {
 	t.Helper()
 	d := decision.ControlDecision{Seq: 1207, TargetConcurrency: 1, ShedProbability: 1, Expected: time.Millisecond}
-	w := must(warden.New(warden.Config{Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d}}))(t)
+	w := must(
+		warden.New(warden.Config{Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d}}),
+	)(t)
 	must(w.TryAcquire(warden.Task{}))(t)
 	m := must(wardenhttp.New(w, wardenhttp.Config{}))(t)
 	return m.Handler(nil)

@@ -1,5 +1,5 @@
-// Upstreams that go on when nobody waits for them: a reverse proxy on real connections, and all orders in which handler, upstream and
-// grace can end.
+// Upstreams that go on when nobody waits for them: a reverse proxy on real connections, and all orders in which handler, upstream
+// and grace can end.
 
 package wardenhttp_test
 
@@ -26,11 +26,13 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A client that leaves is answered by nobody, and the upstream goes on: its slot stays with it, and nobody else gets one, until it is done.
+// A client that leaves is answered by nobody, and the upstream goes on: its slot stays with it, and nobody else gets one, until
+// it is done.
 func TestProxyKeepsTheSlotOfItsUpstream(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		begun, finish := make(chan struct{}, 3), make(chan struct{})
-		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { // it never looks at its client
+		// it never looks at its client
+		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			begun <- struct{}{}
 			<-finish
 			_, _ = io.WriteString(w, "done")
@@ -45,7 +47,9 @@ func TestProxyKeepsTheSlotOfItsUpstream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: wardenhttp.Detach(base)}
+		proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+		}, Transport: wardenhttp.Detach(base)}
 		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) { wardenhttp.WriteError(w, nil, err) }
 		left := make(chan struct{}, 1) // the proxy's handler is done
 		h := newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
@@ -83,8 +87,8 @@ func TestProxyKeepsTheSlotOfItsUpstream(t *testing.T) {
 	})
 }
 
-// In whatever order client, handler, upstream and grace end: the slot is released when handler and upstream are done, or grace has ended the
-// upstream; what then counts is how long the upstream took, or that it was abandoned.
+// In whatever order client, handler, upstream and grace end: the slot is released when handler and upstream are done, or grace
+// has ended the upstream; what then counts is how long the upstream took, or that it was abandoned.
 func TestPropertyDetached(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		second := func(what string, most int) time.Duration {
@@ -144,7 +148,10 @@ func TestPropertyDetached(t *testing.T) {
 				time.Sleep(lingers)
 			})
 			for i := range layers {
-				w := must(warden.New(warden.Config{Controller: []warden.Controller{a, new(auditor)}[i], Limiter: limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}}}))(t)
+				w := must(warden.New(warden.Config{
+					Controller: []*auditor{a, new(auditor)}[i],
+					Limiter:    limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}},
+				}))(t)
 				wardens = append(wardens, w)
 				h = must(wardenhttp.New(w, wardenhttp.Config{}))(t).Handler(h)
 			}

@@ -1,6 +1,30 @@
 // Package wardenhttp applies load shedding to net/http: it runs requests under the concurrency limit of a [warden.Warden] or
 // in bulkhead compartments, on the server with [New] and on the client with [NewTransport].
 //
+//	request -> slot, or an answer that says why not -> your handler -> NewRetry -> NewTransport -> the next server
+//
+// A protected server; package service adds compartments, logs, metrics, a console and a graceful shutdown to it:
+//
+//	w, err := warden.New(warden.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	go w.Run(ctx)
+//	m, err := wardenhttp.New(w, wardenhttp.Config{Timeout: 2 * time.Second})
+//	if err != nil {
+//		return err
+//	}
+//	mux := http.NewServeMux()
+//	mux.Handle("GET /search", m.Handler(search))
+//	mux.Handle("GET /readyz", new(wardenhttp.Readiness)) // outside the middleware: never rejected
+//	server := &http.Server{
+//		Addr: ":8080", Handler: mux,
+//		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+//	}
+//	return server.ListenAndServe()
+//
+// # Slots
+//
 //   - On the server a request holds its slot until its handler is done: it returned, panicked or called runtime.Goexit. If
 //     the handler hijacks the connection, for a WebSocket or another upgrade, the request ends when the handler is done and
 //     the connection is closed, whichever comes last.
@@ -16,12 +40,19 @@
 //     are passed on with the requests that the handler sends.
 //
 // A stream holds its slot for as long as it lives, and without a Config.Timeout so does a handler whose dependency hangs. Where
-// such requests hold every slot, the limit rises by 64 at most; more of them stop everything else. So set a Timeout, and let
+// such requests hold every slot, the limit rises by 512 at most; more of them stop everything else. So set a Timeout, and let
 // Config.Exempt list the streams, or give them a warden of their own.
 //
 // A request that never ends holds its slot forever: a hijacked connection that is never closed, or a response that is neither
 // read to its end nor closed. Both leak the connection without a warden as well. A handler that hijacks must close the
 // connection even when it panics, and a client must defer resp.Body.Close().
+//
+// # Errors and blocking
+//
+// A request waits for its slot until one is free, its deadline cannot be met any more, the queue is full or it is shed; the answer
+// then is 503, 504 or 429 with the reason. [NewTransport] and [NewRetry] wait in RoundTrip, and return errors that errors.Is and
+// errors.As recognize through an [http.Client]: [warden.ErrRejected], [bulkhead.ErrTimeout], [retry.ErrThrottled]. Invalid
+// configurations are errors of the constructors ([warden.ErrInvalid]); invalid requests and compartments are answered 500.
 //
 // docs/wardenhttp.md has the invariants H1 to H22 and the table of answers.
 package wardenhttp

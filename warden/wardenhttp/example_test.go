@@ -39,7 +39,7 @@ func ExampleNew() {
 	mw, err := wardenhttp.New(w, wardenhttp.Config{
 		Task: func(r *http.Request) warden.Task {
 			if r.URL.Path == "/refund" {
-				return warden.Task{Name: "refund", Priority: warden.Critical}
+				return warden.Task{Name: "refund", Priority: decision.Critical}
 			}
 			return warden.Task{Name: "other"}
 		},
@@ -69,7 +69,8 @@ func ExampleNew() {
 // invents keys cannot create more tenants than configured.
 func ExampleConfig_tenants() {
 	set, err := bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "api", Guaranteed: 4, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 2, Keys: 8}}, // slots and queue of a tenant
+		// slots and queue of a tenant
+		{Name: "api", Guaranteed: 4, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 2, Keys: 8}},
 	}})
 	if err != nil {
 		panic(err)
@@ -113,9 +114,11 @@ func ExampleConfig_tenants() {
 func ExampleNewTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
 	defer server.Close()
-	w, err := warden.New(warden.Config{Interval: 10 * time.Second, Limiter: limiter.Config{ // one slot, and whoever would have to wait is rejected
-		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1},
-	}})
+	// one slot, and whoever would have to wait is rejected
+	w, err := warden.New(warden.Config{
+		Interval: 10 * time.Second,
+		Limiter:  limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, ShedProbability: 1}},
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -140,8 +143,8 @@ func ExampleNewTransport() {
 	// paid <nil> 0
 }
 
-// A client of a payment service, over 20 connections at most. While all are in use and requests wait for one, the limit is what they
-// have enough for, and a rejection says "payments: 20 of 20 in use, 7 wait 40ms".
+// A client of a payment service, over 20 connections at most. While all are in use and requests wait for one, the limit is what
+// they have enough for, and a rejection says "payments: 20 of 20 in use, 7 wait 40ms".
 func ExamplePool() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "paid") }))
 	defer server.Close()
@@ -232,7 +235,9 @@ func ExampleNewTransport_onward() {
 
 // A handler that asks for a compartment itself, around the part of it that needs one.
 func ExampleWriteError() {
-	set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{{Name: "search", Guaranteed: 2}}})
+	set, err := bulkhead.New(
+		bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{{Name: "search", Guaranteed: 2}}},
+	)
 	if err != nil {
 		panic(err)
 	}
@@ -254,7 +259,8 @@ func ExampleWriteError() {
 	// 500  {"title":"Internal Server Error","status":500,"reason":"unknown_compartment"}
 }
 
-// A client of a service that rejects the first request: the retry is within the budget, and what reaches the server of it is a second attempt.
+// A client of a service that rejects the first request: the retry is within the budget, and what reaches the server of it is a
+// second attempt.
 func ExampleNewRetry() {
 	attempts := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -274,7 +280,8 @@ func ExampleNewRetry() {
 	if err != nil {
 		panic(err)
 	}
-	slots, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{}) // each attempt asks for a slot; leave it out if you need none
+	// each attempt asks for a slot; leave it out if you need none
+	slots, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{})
 	if err != nil {
 		panic(err)
 	}
@@ -302,7 +309,9 @@ func ExampleNewRetry() {
 
 // A reverse proxy whose upstream goes on when a client has left: the request keeps its slot until the upstream is done.
 func ExampleDetach() {
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "from the upstream") }))
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "from the upstream")
+	}))
 	defer upstream.Close()
 	to, _ := url.Parse(upstream.URL)
 	rewrite := func(r *httputil.ProxyRequest) { r.SetURL(to) }
@@ -359,7 +368,9 @@ func ExampleRetryConfig() {
 
 // A compartment without a free slot serves the bestsellers instead of 503.
 func ExampleConfig_fallback() {
-	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "products", Guaranteed: 1}}})
+	set, err := bulkhead.New(
+		bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "products", Guaranteed: 1}}},
+	)
 	if err != nil {
 		panic(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -29,7 +30,7 @@ func protect(ctx context.Context, query func(context.Context) (string, error)) (
 		Timeout: 2 * time.Second,
 		Task: func(r *http.Request) warden.Task {
 			if r.URL.Path == "/checkout" {
-				return warden.Task{Name: r.URL.Path, Priority: warden.Critical}
+				return warden.Task{Name: r.URL.Path, Priority: decision.Critical}
 			}
 			return warden.Task{Name: r.URL.Path}
 		},

@@ -22,18 +22,18 @@ import (
 // exchange is one request with its slot: the permit that ends with it, the handler in front of the next one, and the
 // ResponseWriter of the next one.
 type exchange struct {
-	http.ResponseWriter // the original; gone after a hijack, once the handler is done
+	http.ResponseWriter // the original; a hijackedWriter after a hijack, once the handler is done
 	h                   *handler
 	slot                slot.Slot
-	ctx                 within
-	behind              behind
-	asked               *http.Request // the original request
+	ctx                 exchangeContext
+	detached            detachedWork
+	outer               *http.Request // the original request
 	compartment         *bulkhead.Compartment
 	body                upload
-	in, out             side
-	watching            func() bool // stops watching the context; nil: not watched
-	hijacked            bool        // guarded by out.mu
-	late                bool        // time was up, and the answer comes when the slot is released
+	reads, writes       direction
+	unwatchContext      func() bool // stops watching the context; nil: not watched
+	hijacked            bool        // guarded by writes.mu
+	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
 }
 
 // upload is the request's body as the handler reads it.
@@ -44,8 +44,8 @@ type upload struct {
 
 // request returns the handler's request: a copy with its own context and body.
 func (e *exchange) request() *http.Request {
-	r, hasBody := e.asked, e.hasBody()
-	e.ctx = within{e.slot.Ctx, e}
+	r, hasBody := e.outer, e.hasBody()
+	e.ctx = exchangeContext{e.slot.Ctx, e}
 	r = r.WithContext(&e.ctx)
 	if hasBody {
 		e.body = upload{r.Body, e}
@@ -55,23 +55,23 @@ func (e *exchange) request() *http.Request {
 }
 
 func (e *exchange) hasBody() bool {
-	return e.asked != nil && e.asked.Body != nil && e.asked.Body != http.NoBody
+	return e.outer != nil && e.outer.Body != nil && e.outer.Body != http.NoBody
 }
 
 // attach starts to watch the client through w.
 func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter = w
-	e.in = side{pace: e.h.pace, w: w, reads: true, spare: e.h.pace.grace}
-	e.out = side{pace: e.h.pace, w: w, spare: e.h.pace.grace}
+	e.reads = direction{pace: e.h.pace, w: w, reads: true, budget: e.h.pace.grace}
+	e.writes = direction{pace: e.h.pace, w: w, budget: e.h.pace.grace}
 	if _, bounded := e.slot.Ctx.Deadline(); bounded && e.hasBody() {
-		e.watching = context.AfterFunc(e.slot.Ctx, func() { e.in.stop(e.slot.Ctx.Err()) })
+		e.unwatchContext = context.AfterFunc(e.slot.Ctx, func() { e.reads.stop(e.slot.Ctx.Err()) })
 	}
 }
 
 // unwatch stops watching the context; call it before releasing the slot, which ends the context.
 func (e *exchange) unwatch() {
-	if e.watching != nil {
-		e.watching()
+	if e.unwatchContext != nil {
+		e.unwatchContext()
 	}
 }
 
@@ -79,14 +79,15 @@ func (e *exchange) unwatch() {
 // one.
 func (e *exchange) detach() {
 	e.unwatch()
-	e.out.mu.Lock()
+	e.writes.mu.Lock()
 	hijacked := e.hijacked
-	e.out.mu.Unlock()
-	server := serverOf(e.asked)
-	e.in.end(!hijacked && e.hasBody() && e.asked.ProtoMajor == 1)
-	e.out.end(!hijacked && server != nil && server.WriteTimeout == 0)
+	e.writes.mu.Unlock()
+	server := serverOf(e.outer)
+	e.reads.close(!hijacked && e.hasBody() && e.outer.ProtoMajor == 1)
+	e.writes.close(!hijacked && server != nil && server.WriteTimeout == 0)
 	if hijacked { // the connection may live for days: keep no more than its permit
-		e.ResponseWriter, e.in.w, e.out.w, e.asked, e.body = gone{}, gone{}, gone{}, nil, upload{http.NoBody, e}
+		e.ResponseWriter, e.reads.w, e.writes.w = hijackedWriter{}, hijackedWriter{}, hijackedWriter{}
+		e.outer, e.body = nil, upload{http.NoBody, e}
 	}
 }
 
@@ -95,26 +96,26 @@ func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
 	e.h.next.ServeHTTP(e.writer(), r)
-	if used, _ := e.out.state(); !used {
+	if used, _ := e.writes.state(); !used {
 		e.conclude()
 	}
 }
 
 // conclude answers if the handler has not. Otherwise net/http would send an empty 200.
 func (e *exchange) conclude() {
-	_, late := e.in.state()
+	_, late := e.reads.state()
 	switch {
 	case errors.Is(late, ErrSlowPeer):
 		e.answer(slowPeer(), late)
 	case errors.Is(late, context.DeadlineExceeded), errors.Is(context.Cause(e.slot.Ctx), context.DeadlineExceeded):
-		if e.late = e.h.cfg.Fallback != nil; !e.late {
+		if e.timedOut = e.h.cfg.Fallback != nil; !e.timedOut {
 			e.answer(timeoutRunning(), context.DeadlineExceeded)
 		}
 	}
 }
 
-// ended returns the answer to err, a context's error, if the request has ended; false: it has not, or err is another.
-func (e *exchange) ended(err error) (problem, bool) {
+// answerToEnd returns the answer to err if it is a context's error and the request has ended.
+func (e *exchange) answerToEnd(err error) (problem, bool) {
 	over := context.Cause(e.slot.Ctx)
 	switch {
 	case over == nil, !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
@@ -129,8 +130,8 @@ func (e *exchange) ended(err error) (problem, bool) {
 func exchangeOf(w http.ResponseWriter) *exchange {
 	for {
 		switch v := w.(type) {
-		case interface{ serves() *exchange }:
-			return v.serves()
+		case interface{ exchangeOf() *exchange }:
+			return v.exchangeOf()
 		case interface{ Unwrap() http.ResponseWriter }:
 			w = v.Unwrap()
 		default:
@@ -139,45 +140,46 @@ func exchangeOf(w http.ResponseWriter) *exchange {
 	}
 }
 
-// serves returns e, also for the types that embed it.
-func (e *exchange) serves() *exchange { return e }
+// exchangeOf returns e, also for types that embed it.
+func (e *exchange) exchangeOf() *exchange { return e }
 
 // answer answers with p. It stops reading first, because net/http would otherwise wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
 	if e.hasBody() {
-		e.in.stop(err)
+		e.reads.stop(err)
 	}
 	answers := e.h.answers
 	answers.requestID = requestid.From(e.slot.Ctx)
 	answers.write(e, p, err)
 }
 
-// End releases the slot, unless something left behind keeps it. The execution time of a too slow client says nothing about the service.
-func (e *exchange) End(came inflight.Outcome) {
-	for _, s := range []*side{&e.in, &e.out} {
+// End releases the slot, unless a detached request keeps it. The execution time of a request whose client is too slow says
+// nothing about the service.
+func (e *exchange) End(outcome inflight.Outcome) {
+	for _, s := range []*direction{&e.reads, &e.writes} {
 		switch _, late := s.state(); {
 		case errors.Is(late, ErrSlowPeer):
-			came.Err, came.Upgraded = context.Canceled, true
-		case errors.Is(late, context.DeadlineExceeded) && came.Err == nil:
-			came.Err = late
+			outcome.Err, outcome.Upgraded = context.Canceled, true
+		case errors.Is(late, context.DeadlineExceeded) && outcome.Err == nil:
+			outcome.Err = late
 		}
 	}
-	if e.behind.end(came) {
+	if e.detached.finish(outcome) {
 		e.release()
 	}
 }
 
-// release releases the slot, once: e.behind says when.
+// release releases the slot. e.detached says when, once.
 func (e *exchange) release() {
-	b := &e.behind
-	how := ending(b.came, e.out.answered())
+	b := &e.detached
+	ending := endingOf(b.outcome, e.writes.answerStatus())
 	switch {
-	case b.cut:
-		how = slot.Abandoned
-	case b.whole:
-		how = slot.Whole
+	case b.abandoned:
+		ending = slot.Abandoned
+	case b.completed:
+		ending = slot.Completed
 	}
-	e.slot.End(b.came.Err, how)
+	e.slot.End(b.outcome.Err, ending)
 }
 
 // writer returns the exchange with the optional interfaces of the original.
@@ -202,18 +204,18 @@ func (e *exchange) writer() http.ResponseWriter {
 func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 // SetReadDeadline is called through http.ResponseController: from now on the handler decides how long it waits for the body.
-func (e *exchange) SetReadDeadline(t time.Time) error { return e.in.hand(t) }
+func (e *exchange) SetReadDeadline(t time.Time) error { return e.reads.setHandlerDeadline(t) }
 
 // SetWriteDeadline does the same for the answer.
-func (e *exchange) SetWriteDeadline(t time.Time) error { return e.out.hand(t) }
+func (e *exchange) SetWriteDeadline(t time.Time) error { return e.writes.setHandlerDeadline(t) }
 
 // WriteHeader records that there is an answer.
 func (e *exchange) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-		e.out.use(status)
+		e.writes.setAnswered(status)
 	}
 	if status == http.StatusServiceUnavailable {
-		e.h.notice(e.asked)
+		e.h.warnTimeoutHandler(e.outer)
 	}
 	e.ResponseWriter.WriteHeader(status)
 }
@@ -221,7 +223,7 @@ func (e *exchange) WriteHeader(status int) {
 // Write writes b in pieces, so that each piece has its own time limit rather than the whole.
 func (e *exchange) Write(b []byte) (n int, err error) {
 	for {
-		m, err := e.write(b[n:min(len(b), n+e.h.pace.piece())])
+		m, err := e.write(b[n:min(len(b), n+e.h.pace.chunk())])
 		if n += m; err != nil || n == len(b) {
 			return n, err
 		}
@@ -229,18 +231,18 @@ func (e *exchange) Write(b []byte) (n int, err error) {
 }
 
 func (e *exchange) write(b []byte) (int, error) {
-	began, err := e.out.enter()
+	began, err := e.writes.beginWait()
 	if err != nil {
 		return 0, err
 	}
 	n, err := e.ResponseWriter.Write(b)
-	return n, e.out.leave(began, int64(n), err)
+	return n, e.writes.endWait(began, int64(n), err)
 }
 
 // WriteString uses the original's WriteString, if it has one.
 func (e *exchange) WriteString(s string) (n int, err error) {
 	for {
-		m, err := e.writeString(s[n:min(len(s), n+e.h.pace.piece())])
+		m, err := e.writeString(s[n:min(len(s), n+e.h.pace.chunk())])
 		if n += m; err != nil || n == len(s) {
 			return n, err
 		}
@@ -248,12 +250,12 @@ func (e *exchange) WriteString(s string) (n int, err error) {
 }
 
 func (e *exchange) writeString(s string) (int, error) {
-	began, err := e.out.enter()
+	began, err := e.writes.beginWait()
 	if err != nil {
 		return 0, err
 	}
 	n, err := io.WriteString(e.ResponseWriter, s)
-	return n, e.out.leave(began, int64(n), err)
+	return n, e.writes.endWait(began, int64(n), err)
 }
 
 // ReadFrom keeps sendfile for files, in pieces too. Any other source may be slow itself, which is not the client's fault.
@@ -268,14 +270,14 @@ func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 		return io.Copy(struct{ io.Writer }{e}, r)
 	}
 	for rest > n {
-		most := min(rest-n, int64(e.h.pace.piece()))
-		began, err := e.out.enter()
+		most := min(rest-n, int64(e.h.pace.chunk()))
+		began, err := e.writes.beginWait()
 		if err != nil {
 			return n, err
 		}
 		m, err := to.ReadFrom(&io.LimitedReader{R: source, N: most})
 		n += m
-		if err = e.out.leave(began, m, err); err != nil || m < most {
+		if err = e.writes.endWait(began, m, err); err != nil || m < most {
 			return n, err
 		}
 	}
@@ -298,12 +300,12 @@ func regular(r io.Reader) bool {
 
 // Read reads the body under the client's time limit.
 func (u *upload) Read(b []byte) (int, error) {
-	began, err := u.e.in.enter()
+	began, err := u.e.reads.beginWait()
 	if err != nil {
 		return 0, err
 	}
 	n, err := u.ReadCloser.Read(b)
-	return n, u.e.in.leave(began, int64(n), err)
+	return n, u.e.reads.endWait(began, int64(n), err)
 }
 
 // flusher is an exchange with http.Flusher.
@@ -314,11 +316,11 @@ func (w flusher) Flush() { _ = w.FlushError() }
 
 // FlushError is called by http.ResponseController.
 func (w flusher) FlushError() error {
-	began, err := w.out.enter()
+	began, err := w.writes.beginWait()
 	if err != nil {
 		return err
 	}
-	return w.out.leave(began, 0, http.NewResponseController(w.ResponseWriter).Flush())
+	return w.writes.endWait(began, 0, http.NewResponseController(w.ResponseWriter).Flush())
 }
 
 // hijacker is an exchange with http.Hijacker.
@@ -330,10 +332,10 @@ func (w hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijac
 func (e *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buf, err := http.NewResponseController(e.ResponseWriter).Hijack()
 	if err == nil {
-		e.out.use(http.StatusSwitchingProtocols)
-		e.out.mu.Lock()
+		e.writes.setAnswered(http.StatusSwitchingProtocols)
+		e.writes.mu.Lock()
 		e.hijacked = true
-		e.out.mu.Unlock()
+		e.writes.mu.Unlock()
 	}
 	return c, buf, err
 }
@@ -355,12 +357,12 @@ func (w pushFlusher) Push(target string, opts *http.PushOptions) error {
 	return http.ErrNotSupported
 }
 
-// gone replaces the ResponseWriter of a hijacked connection.
-type gone struct{}
+// hijackedWriter replaces the ResponseWriter of a hijacked connection.
+type hijackedWriter struct{}
 
-func (gone) Header() http.Header       { return http.Header{} }
-func (gone) Write([]byte) (int, error) { return 0, http.ErrHijacked }
-func (gone) WriteHeader(int)           {}
+func (hijackedWriter) Header() http.Header       { return http.Header{} }
+func (hijackedWriter) Write([]byte) (int, error) { return 0, http.ErrHijacked }
+func (hijackedWriter) WriteHeader(int)           {}
 
 // serverOf returns the http.Server of r; nil if there is none.
 func serverOf(r *http.Request) *http.Server {

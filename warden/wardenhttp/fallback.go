@@ -26,11 +26,11 @@ func (h *handler) fallBack(
 		}
 		inner := r.WithContext(ctx)
 		inner.Body = http.NoBody
-		e := &exchange{h: h, slot: slot.Slot{Ctx: ctx}, asked: inner}
+		e := &exchange{h: h, slot: slot.Slot{Ctx: ctx}, outer: inner}
 		e.attach(w)
 		defer e.detach()
-		gave := h.cfg.Fallback(e.writer(), inner, cause)
-		if answered, _ = e.out.state(); answered || gave {
+		answeredByFallback := h.cfg.Fallback(e.writer(), inner, cause)
+		if answered, _ = e.writes.state(); answered || answeredByFallback {
 			answered = true
 			return nil
 		}
@@ -51,7 +51,7 @@ func (e *exchange) outOfTime(w http.ResponseWriter) {
 		cause = timeout
 	}
 	id := requestid.From(e.slot.Ctx)
-	if !e.h.fallBack(requestid.With(e.asked.Context(), id), w, e.asked, e.compartment, cause) {
+	if !e.h.fallBack(requestid.With(e.outer.Context(), id), w, e.outer, e.compartment, cause) {
 		answers := e.h.answers
 		answers.requestID = id
 		answers.write(w, timeoutRunning(), cause)

@@ -78,7 +78,8 @@ func TestFallbackAnswers(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer resp.Body.Close()
-					if resp.StatusCode != http.StatusOK || resp.Header.Get("Warden-Rejected") != "" || resp.Header.Get("X-Request-Id") == "" {
+					if resp.StatusCode != http.StatusOK || resp.Header.Get("Warden-Rejected") != "" ||
+						resp.Header.Get("X-Request-Id") == "" {
 						t.Errorf("B9: %d %v", resp.StatusCode, resp.Header)
 					}
 					text, err := io.ReadAll(resp.Body)
@@ -87,7 +88,8 @@ func TestFallbackAnswers(t *testing.T) {
 					}
 					return string(text)
 				}
-				if got := post(); got != "cached" || inFlight != held || len(causes) != 1 || !errors.Is(causes[0], context.DeadlineExceeded) {
+				if got := post(); got != "cached" || inFlight != held || len(causes) != 1 ||
+					!errors.Is(causes[0], context.DeadlineExceeded) {
 					t.Fatalf("B9: %s, buffered %t: %q, in flight %d, %v", of, buffered, got, inFlight, causes)
 				}
 				if of != "the Config's" && !errors.Is(causes[0], bulkhead.ErrTimeout) {
@@ -226,7 +228,8 @@ func TestTheConnectionOutlivesAFallback(t *testing.T) {
 				}
 			}))
 			for i, want := range []int{http.StatusGatewayTimeout, http.StatusOK, http.StatusOK} {
-				if status, text, err := do(t, s.Client().Transport, http.MethodPost, s.URL, "body"); status != want || err != nil {
+				if status, text, err := do(t, s.Client().Transport, http.MethodPost, s.URL, "body"); status != want ||
+					err != nil {
 					t.Errorf("B9: buffered %t: request %d: %d %s, %v; want %d", buffered, i, status, text, err, want)
 				}
 			}

@@ -22,7 +22,9 @@ import (
 // A rejection is told, and costs its goroutine no longer than a moment, however little of the announced body comes.
 func TestRejectedUploadsAreAnsweredAndEnd(t *testing.T) {
 	closed := make(chan struct{}, 100)
-	s := httptest.NewUnstartedServer(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("H17: called") }))
+	s := httptest.NewUnstartedServer(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) {
+		t.Error("H17: called")
+	}))
 	s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
 		if is == http.StateClosed {
 			closed <- struct{}{}
@@ -106,12 +108,15 @@ func fields(post bool) []byte {
 	return []byte{method, 0x86, 0x84, 0x41, 1, 'x'}
 }
 
-// Streams that are reset as they are opened: the handlers at work are never more than the slots, none is left, and nothing is kept.
+// Streams that are reset as they are opened: the handlers at work are never more than the slots, none is left, and nothing is
+// kept.
 func TestRapidReset(t *testing.T) {
 	const streams, slots = 5000, 2
 	g := newGuard(t, slots, 4)
 	var now, most atomic.Int64
-	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(
+		_ http.ResponseWriter, r *http.Request,
+	) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -135,7 +140,8 @@ func TestRapidReset(t *testing.T) {
 		ok = write(append(frame(frameHeaders, endHeaders, id, fields(true)), frame(frameReset, 0, id, []byte{0, 0, 0, 8})...))
 		sent++
 	}
-	for hangs := time.Now().Add(patience); g.Limiter().Stats().Submitted == 0 && time.Now().Before(hangs); { // or it may not have read any
+	// or it may not have read any
+	for hangs := time.Now().Add(patience); g.Limiter().Stats().Submitted == 0 && time.Now().Before(hangs); {
 		time.Sleep(time.Millisecond)
 	}
 	_ = conn.Close()
@@ -157,7 +163,9 @@ func TestRapidReset(t *testing.T) {
 func TestEndlessStreamsOfOneConnection(t *testing.T) {
 	const streams, slots = 50, 4
 	g := newGuard(t, slots, streams)
-	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 20 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	conn := prior(t, newMiddleware(
+		t, g, wardenhttp.Config{Grace: 20 * time.Millisecond},
+	).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	})))
 	out := frame(frameSettings, 0, 0, nil)
@@ -196,7 +204,9 @@ func TestStreamsWithoutAWindow(t *testing.T) {
 	const streams = 20
 	g := newGuard(t, streams, 0)
 	failed := make(chan error, streams)
-	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	conn := prior(t, newMiddleware(
+		t, g, wardenhttp.Config{Grace: 50 * time.Millisecond},
+	).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write(make([]byte, 1<<20))
 		failed <- err
 	})))

@@ -30,7 +30,7 @@ func TestABrokenPathThrottlesNobodyElse(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 	}
 	overloaded := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(wardenhttp.RejectedHeader, "pressure_high")
+		w.Header().Set("Warden-Rejected", "pressure_high")
 		w.WriteHeader(http.StatusGatewayTimeout)
 	}
 	hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -46,8 +46,10 @@ func TestABrokenPathThrottlesNobodyElse(t *testing.T) {
 		"it hangs":        {hangs, says(http.StatusOK), none, none},
 		"it is cut":       {cut, says(http.StatusOK), none, none},
 		"504 in overload": {overloaded, says(http.StatusOK), most, func(n int) bool { return n > 50 }},
-		"all fail":        {says(http.StatusBadGateway), says(http.StatusGatewayTimeout), most, func(n int) bool { return n == 200 }},
-		"no other path":   {says(http.StatusBadGateway), nil, most, none},
+		"all fail": {says(http.StatusBadGateway), says(http.StatusGatewayTimeout), most, func(n int) bool {
+			return n == 200
+		}},
+		"no other path": {says(http.StatusBadGateway), nil, most, none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,21 +118,28 @@ func TestAFullCompartmentThrottlesNoOther(t *testing.T) {
 		target int // of a decision; 0: none
 		lost   func(int) bool
 	}{
-		"full":       {bulkhead.CompartmentConfig{Guaranteed: 1}, 0, func(n int) bool { return n == 0 }},
-		"it queues":  {bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 50, MaxWait: 100 * time.Millisecond}, 0, func(n int) bool { return n == 0 }},
-		"broken":     {bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: &fuse{open: errors.New("open")}}, 0, func(n int) bool { return n == 0 }},
+		"full": {bulkhead.CompartmentConfig{Guaranteed: 1}, 0, func(n int) bool { return n == 0 }},
+		"it queues": {
+			bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 50, MaxWait: 100 * time.Millisecond},
+			0, func(n int) bool { return n == 0 },
+		},
+		"broken": {bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: &fuse{open: errors.New("open")}}, 0, func(n int) bool {
+			return n == 0
+		}},
 		"overloaded": {bulkhead.CompartmentConfig{Guaranteed: 10}, 2, func(n int) bool { return n > 30 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.noisy.Name = "/noisy"
-				set := must(bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{{Name: "/quiet", Guaranteed: 10}, c.noisy}}))(t)
+				set := must(bulkhead.New(bulkhead.Config{
+					Total: 20, Compartments: []bulkhead.CompartmentConfig{{Name: "/quiet", Guaranteed: 10}, c.noisy},
+				}))(t)
 				if c.target > 0 {
 					set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: c.target})
 				}
-				h := inCompartment(t, wardenhttp.Config{
-					Compartment: func(r *http.Request) *bulkhead.Compartment { return set.Compartment(r.URL.Path) },
-				}, func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) })
+				h := inCompartment(t, wardenhttp.Config{Compartment: func(r *http.Request) *bulkhead.Compartment {
+					return set.Compartment(r.URL.Path)
+				}}, func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) })
 				l := newPipes()
 				s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
 				done := make(chan error, 1)
@@ -233,7 +242,7 @@ func TestOutcomeThatPanics(t *testing.T) {
 					return usual
 				},
 				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-					first := warden.PriorityFrom(r.Context()) == warden.Normal
+					first := warden.PriorityFrom(r.Context()) == decision.Normal
 					wait := 1500 * time.Millisecond
 					if !first {
 						wait = 100 * time.Millisecond

@@ -24,10 +24,10 @@ import (
 // net/http does when the client disconnects.
 //
 // The request's context ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's (see
-// Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends
-// through a [Transport]. It also marks the slot as held: to acquire another slot of the same warden from inside is a
-// [*warden.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing
-// and calls its next.
+// Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends through
+// the transport of [NewTransport]. It also marks the slot as held: to acquire another slot of the same warden from inside is a
+// [*decision.ReentryError]. A middleware inside another one of the same warden, or of the same compartment, acquires nothing and
+// calls its next.
 //
 // A client that keeps next waiting is cut off, see [Config].Grace. A request whose context's deadline passes while next runs
 // is answered 504 if next returns without having written; with [Config].Buffered, immediately.
@@ -44,7 +44,7 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 		m = new(Middleware)
 	}
 	if what := nilcheck.Required(next); what != "" {
-		next = &missing{of: m, what: what}
+		next = &nilHandler{middleware: m, value: what}
 	}
 	return &handler{m, next}
 }
@@ -60,18 +60,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	is := h.capacity.claim(r)
-	if is.Holds(r.Context()) { // mounted twice: the outer one holds the slot
+	claim := h.capacity.claim(r)
+	if claim.Holds(r.Context()) { // mounted twice: the outer one holds the slot
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	got, err := h.acquire(w.Header(), r, &is)
+	got, err := h.acquire(w.Header(), r, &claim)
 	if err != nil {
-		h.reject(w, r, &is, err)
+		h.reject(w, r, &claim, err)
 		return
 	}
-	h.endless(r)
-	e := &exchange{h: h, slot: got, asked: r, compartment: is.Compartment}
+	h.warnHTTP2(r)
+	e := &exchange{h: h, slot: got, outer: r, compartment: claim.Compartment}
 	inner := e.request()
 	if h.cfg.Buffered {
 		e.buffer(w, inner)
@@ -80,7 +80,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The server removes the form's files, and outer log handlers read the pattern, but both see only the outer request.
 	defer func() { r.MultipartForm, r.Pattern = inner.MultipartForm, inner.Pattern }()
 	inflight.Serve(e, e, w, inner)
-	if e.late {
+	if e.timedOut {
 		e.outOfTime(w)
 	}
 }
@@ -89,42 +89,44 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answers, unless the connection will be closed, so a rejection would come only after an upload, or never. A short body
 // therefore gets a moment to arrive, which keeps the connection, and others none. (Over HTTP/2 the server does not read, and
 // closing the connection would end all its requests.)
-func (h *handler) reject(w http.ResponseWriter, r *http.Request, is *slot.Claim, err error) {
+func (h *handler) reject(w http.ResponseWriter, r *http.Request, claim *slot.Claim, err error) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(forUnread)) // on failure, the server's ReadTimeout applies
-		if r.ContentLength < 0 || r.ContentLength > mostUnread {
+		// on failure, the server's ReadTimeout applies
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout))
+		if r.ContentLength < 0 || r.ContentLength > maxUnread {
 			w.Header().Set("Connection", "close")
 		}
 	}
 	answers := h.answers
-	answers.unseen, answers.requestID = true, is.Task.ID
-	if h.cfg.Fallback != nil && h.fallBack(requestid.With(r.Context(), is.Task.ID), w, r, is.Compartment, err) {
+	answers.unprocessed, answers.requestID = true, claim.Task.ID
+	if h.cfg.Fallback != nil && h.fallBack(requestid.With(r.Context(), claim.Task.ID), w, r, claim.Compartment, err) {
 		return
 	}
 	if h.cfg.Answer != nil {
 		if answers.requestID != "" {
 			w.Header()[requestid.HTTP] = []string{answers.requestID}
 		}
-		scope(w.Header(), is.Compartment, err)
+		setScope(w.Header(), claim.Compartment, err)
 		if h.cfg.Answer(w, r, err) {
 			return
 		}
 	}
-	if !answers.answer(w, nil, is.Compartment, err) {
-		answers.write(w, mistake(rpcstatus.Invalid().Reason), err)
+	if !answers.answer(w, nil, claim.Compartment, err) {
+		answers.write(w, serverError(rpcstatus.Invalid().Reason), err)
 	}
 }
 
 const (
-	mostUnread = 64 << 10               // the longest unread body, in bytes, for which the connection is kept
-	forUnread  = 500 * time.Millisecond // how long the rest of it may take
+	maxUnread     = 64 << 10               // the longest unread body, in bytes, for which the connection is kept
+	unreadTimeout = 500 * time.Millisecond // how long the rest of it may take
 )
 
 // acquire classifies the request, whose answer has these headers so far, and acquires its slot.
-func (m *Middleware) acquire(answer http.Header, r *http.Request, is *slot.Claim) (slot.Slot, error) {
+func (m *Middleware) acquire(answer http.Header, r *http.Request, claim *slot.Claim) (slot.Slot, error) {
 	if m.cfg.Task == nil {
 		return slot.Slot{}, notMade("Middleware", "wardenhttp.New")
 	}
-	m.cfg.classify(answer, r, is, cmp.Or(m.capacity.warden.Timeout(), m.cfg.Timeout))
-	return is.Acquire(r.Context())
+	bounds, _, _ := m.capacity.warden.Bounds()
+	m.cfg.classify(answer, r, claim, cmp.Or(bounds.Timeout, m.cfg.Timeout))
+	return claim.Acquire(r.Context())
 }

@@ -6,31 +6,29 @@ import (
 	"net/http"
 	"runtime"
 	"sync/atomic"
-
-	"github.com/stopbank/stopbank/warden"
 )
 
-// missing answers 500 in the place of a nil handler. [http.DefaultServeMux] would serve what any package has registered there,
+// nilHandler answers 500 in the place of a nil handler. [http.DefaultServeMux] would serve what any package has registered there,
 // such as net/http/pprof.
-type missing struct {
-	of     *Middleware
-	what   string
-	logged atomic.Bool
+type nilHandler struct {
+	middleware *Middleware
+	value      string
+	logged     atomic.Bool
 }
 
 // ServeHTTP implements [http.Handler].
-func (h *missing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	err := &warden.InvalidError{Field: "wardenhttp.Middleware.Handler: next", Value: h.what, Allowed: "a handler, such as http.DefaultServeMux"}
+func (h *nilHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	err := invalidField("Middleware.Handler: next", h.value, "a handler, such as http.DefaultServeMux")
 	if !h.logged.Swap(true) {
 		logf(r, "%v (this is logged once)", err)
 	}
-	h.of.WriteError(w, nil, err)
+	h.middleware.WriteError(w, nil, err)
 }
 
-// notice looks for net/http's TimeoutHandler among its callers, once a status of 503 is written: after its timeout it returns
-// and leaves its handler running without a slot.
-func (m *Middleware) notice(r *http.Request) {
-	if m.noticed.Load() {
+// warnTimeoutHandler looks for net/http's TimeoutHandler among its callers when a status of 503 is written: after its timeout it
+// returns and leaves its handler running without a slot.
+func (m *Middleware) warnTimeoutHandler(r *http.Request) {
+	if m.warnedTimeoutHandler.Load() {
 		return
 	}
 	var callers [8]uintptr
@@ -40,7 +38,7 @@ func (m *Middleware) notice(r *http.Request) {
 		if f, more = frames.Next(); f.Function != "net/http.(*timeoutHandler).ServeHTTP" {
 			continue
 		}
-		if !m.noticed.Swap(true) {
+		if !m.warnedTimeoutHandler.Swap(true) {
 			logf(r, "wardenhttp: http.TimeoutHandler inside the middleware leaves handlers running that hold no slot: "+
 				"mount it outside, or use Config.Buffered (this is logged once)")
 		}
@@ -48,11 +46,12 @@ func (m *Middleware) notice(r *http.Request) {
 	}
 }
 
-// endless reports a server whose HTTP/2 connections have no WriteByteTimeout: a client that reads nothing at all keeps its handlers
-// waiting without end, because what they write goes into a buffer of the connection that nobody empties.
-func (m *Middleware) endless(r *http.Request) {
+// warnHTTP2 reports a server whose HTTP/2 connections have no WriteByteTimeout: a client that reads nothing at all keeps its
+// handlers waiting without end, because the connection's buffer stays full.
+func (m *Middleware) warnHTTP2(r *http.Request) {
 	s := serverOf(r)
-	if s == nil || r.ProtoMajor != 2 || s.HTTP2 != nil && s.HTTP2.WriteByteTimeout > 0 || m.unbound.Load() || m.unbound.Swap(true) {
+	if s == nil || r.ProtoMajor != 2 || s.HTTP2 != nil && s.HTTP2.WriteByteTimeout > 0 ||
+		m.warnedHTTP2.Load() || m.warnedHTTP2.Swap(true) {
 		return
 	}
 	logf(r, "wardenhttp: HTTP/2 without a WriteByteTimeout: a client that reads nothing keeps its slot; "+

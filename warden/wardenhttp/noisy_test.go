@@ -78,17 +78,22 @@ func TestNoisyTenantThrottlesNobodyElse(t *testing.T) {
 				var mu sync.Mutex // guards both
 				served, answered := map[string]int{}, map[string]map[int]int{"quiet": {}, "noisy": {}}
 
-				shop := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 64, MaxQueue: c.queue, MaxWait: c.wait, Tenants: bulkhead.TenantsConfig{Max: 2}})
-				protect := inCompartment(t, wardenhttp.Config{
-					Compartment: func(r *http.Request) *bulkhead.Compartment { return shop.Tenant(r.Header.Get("Tenant")) },
-				}, func(_ http.ResponseWriter, r *http.Request) {
+				shop := compartment(t, bulkhead.CompartmentConfig{
+					Guaranteed: 64, MaxQueue: c.queue, MaxWait: c.wait, Tenants: bulkhead.TenantsConfig{Max: 2},
+				})
+				protect := inCompartment(t, wardenhttp.Config{Compartment: func(r *http.Request) *bulkhead.Compartment {
+					return shop.Tenant(r.Header.Get("Tenant"))
+				}}, func(_ http.ResponseWriter, r *http.Request) {
 					mu.Lock()
 					served[r.URL.Path]++
 					mu.Unlock()
 					time.Sleep(work)
 				})
 				l := newPipes()
-				backend := &http.Server{Handler: protect, ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
+				backend := &http.Server{
+					Handler:           protect,
+					ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
+				}
 				done := make(chan error, 1)
 				go func() { done <- backend.Serve(l) }()
 
@@ -128,8 +133,13 @@ func TestNoisyTenantThrottlesNobodyElse(t *testing.T) {
 				clients.Wait()
 
 				stats := caller.Stats()
-				got := map[string]any{"answered": answered["quiet"], "served": served["/quiet"], "throttled": stats.Throttled, "rejected": stats.Rejected}
-				want := map[string]any{"answered": map[int]int{http.StatusOK: quiet}, "served": quiet, "throttled": uint64(0), "rejected": uint64(0)}
+				got := map[string]any{
+					"answered": answered["quiet"],
+					"served":   served["/quiet"], "throttled": stats.Throttled, "rejected": stats.Rejected,
+				}
+				want := map[string]any{
+					"answered": map[int]int{http.StatusOK: quiet}, "served": quiet, "throttled": uint64(0), "rejected": uint64(0),
+				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("R8: the quiet tenants (-want +got)\n%s", diff)
 				}

@@ -37,18 +37,24 @@ func TestWriteErrorAnswersTheEndOfItsRequest(t *testing.T) {
 		fn                        func(context.Context) (int, error)
 		want                      string
 	}{
-		"its deadline":                  {time.Second, 0, 0, hang, late},
-		"an untrusted client's":         {0, time.Second, 0, hang, late},
-		"the client left":               {time.Minute, 0, time.Second, hang, gone},
-		"the dependency's deadline":     {time.Minute, 0, 0, func(context.Context) (int, error) { return 0, context.DeadlineExceeded }, own},
-		"the dependency was canceled":   {time.Minute, 0, 0, func(context.Context) (int, error) { return 0, context.Canceled }, own},
+		"its deadline":          {time.Second, 0, 0, hang, late},
+		"an untrusted client's": {0, time.Second, 0, hang, late},
+		"the client left":       {time.Minute, 0, time.Second, hang, gone},
+		"the dependency's deadline": {time.Minute, 0, 0, func(context.Context) (int, error) {
+			return 0, context.DeadlineExceeded
+		}, own},
+		"the dependency was canceled": {time.Minute, 0, 0, func(context.Context) (int, error) {
+			return 0, context.Canceled
+		}, own},
 		"nothing but the compartment's": {0, 0, 0, hang, late},
 	} {
 		for _, buffered := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", buffered ", buffered), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					inner := compartment(t, bulkhead.CompartmentConfig{Timeout: 10 * time.Second})
-					m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Timeout: c.timeout, Buffered: buffered, Instance: "shop-1"})
+					m := newMiddleware(
+						t, newGuard(t, 1, 0), wardenhttp.Config{Timeout: c.timeout, Buffered: buffered, Instance: "shop-1"},
+					)
 					h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						_, err := bulkhead.Do(r.Context(), inner, c.fn)
 						if wardenhttp.WriteError(w, inner, errors.New("mine")) {
@@ -107,13 +113,18 @@ func TestWriteErrorTellsIDAndInstance(t *testing.T) {
 		err  error
 		want string
 	}{
-		"without an id":   {&retry.ThrottledError{}, `"reason":"throttled","request_id":"mine","server_instance":"shop-1"}`},
-		"its own id":      {&bulkhead.BreakerOpenError{RequestID: "another"}, `"reason":"breaker_open","request_id":"another","server_instance":"shop-1"}`},
+		"without an id": {retry.ErrThrottled, `"reason":"throttled","request_id":"mine","server_instance":"shop-1"}`},
+		"its own id": {
+			&bulkhead.BreakerOpenError{RequestID: "another"},
+			`"reason":"breaker_open","request_id":"another","server_instance":"shop-1"}`,
+		},
 		"no decision yet": {undecided(t), `"reason":"queue_overflow","request_id":"mine","server_instance":"shop-1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Instance: "shop-1"})
-			for of, write := range map[string]func(http.ResponseWriter, *bulkhead.Compartment, error) bool{"function": wardenhttp.WriteError, "method": m.WriteError} {
+			for of, write := range map[string]func(http.ResponseWriter, *bulkhead.Compartment, error) bool{
+				"function": wardenhttp.WriteError, "method": m.WriteError,
+			} {
 				rec, req := httptest.NewRecorder(), newRequest()
 				req.Header.Set("X-Request-Id", "mine")
 				m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -121,7 +132,7 @@ func TestWriteErrorTellsIDAndInstance(t *testing.T) {
 						t.Errorf("%s: not ours", of)
 					}
 				})).ServeHTTP(rec, req)
-				if !hasAll(rec.Body.String(), c.want) || rec.Header().Get(wardenhttp.RejectedHeader) != "" {
+				if !hasAll(rec.Body.String(), c.want) || rec.Header().Get("Warden-Rejected") != "" {
 					t.Errorf("%s: %s, %v", of, rec.Body, rec.Header())
 				}
 			}
@@ -140,7 +151,8 @@ func undecided(t *testing.T) error {
 	defer busy.Release(nil)
 	_, _, err = set.Acquire(t.Context())
 	var rejection *warden.Rejection
-	if !errors.As(err, &rejection) || rejection.Decision == nil || rejection.Decision.Seq != 0 || rejection.Reason != decision.QueueOverflow {
+	if !errors.As(err, &rejection) || rejection.Decision == nil || rejection.Decision.Seq != 0 ||
+		rejection.Reason != decision.QueueOverflow {
 		t.Fatalf("%v", err)
 	}
 	return err

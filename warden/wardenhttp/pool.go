@@ -15,9 +15,9 @@ import (
 )
 
 // Pool makes the connections of base a pool that tells how many of them are in use, for warden.Config.Pools, and returns the
-// transport that counts them: the Base of a [Transport], or that of an [http.Client] whose requests the handlers under a warden
-// wait for. Other transports, such as one that retries, go around it. Several wardens may have the pool. If base is nil, the
-// transport is too, and warden.New returns an error.
+// transport that counts them: the Base of a [TransportConfig], or that of an [http.Client] whose requests the handlers under a
+// warden wait for. Other transports, such as one that retries, go around it. Several wardens may have the pool. If base is nil,
+// the transport is too, and warden.New returns an error.
 //
 // The bound is MaxConnsPerHost; without one the pool tells nothing. A request needs a connection from when it asks for one until
 // its response has no more to read, its body is closed, its context has ended or it fails; after 101 (Switching Protocols)
@@ -34,27 +34,27 @@ func Pool(name string, base *http.Transport) (monitor.Pool, http.RoundTripper) {
 	if base == nil {
 		return monitor.Pool{Name: name}, nil
 	}
-	c := &conns{base: base, needed: map[host]int{}}
+	c := &poolTransport{base: base, needed: map[host]int{}}
 	return monitor.Pool{Name: name, Stats: c.stats}, c
 }
 
 // host has connections of its own. (net/http also tells apart proxies, and requests that only HTTP/1 can carry.)
 type host struct{ scheme, name string }
 
-// conns sends requests over base and counts the connections that they need.
-type conns struct {
+// poolTransport sends requests over base and counts the connections that they need.
+type poolTransport struct {
 	base *http.Transport
 
 	mu     sync.Mutex
 	needed map[host]int // none is 0
-	binds  bool         // there was an HTTP/1 connection
+	http1  bool         // there was an HTTP/1 connection
 }
 
-func (c *conns) stats() monitor.PoolStats {
+func (c *poolTransport) stats() monitor.PoolStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	most := c.base.MaxConnsPerHost
-	if most <= 0 || !c.binds {
+	if most <= 0 || !c.http1 {
 		return monitor.PoolStats{}
 	}
 	n := 0
@@ -65,64 +65,64 @@ func (c *conns) stats() monitor.PoolStats {
 }
 
 // CloseIdleConnections closes the base's; http.Client calls it.
-func (c *conns) CloseIdleConnections() { c.base.CloseIdleConnections() }
+func (c *poolTransport) CloseIdleConnections() { c.base.CloseIdleConnections() }
 
 // RoundTrip sends the request over the base.
-func (c *conns) RoundTrip(req *http.Request) (*http.Response, error) {
+func (c *poolTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req == nil {
 		return nil, noRequest()
 	}
-	n := &need{conns: c}
+	n := &connNeed{poolTransport: c}
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) { n.begin(host{req.URL.Scheme, req.URL.Host}) },
-		GotConn: n.got,
+		GetConn: func(string) { n.count(host{req.URL.Scheme, req.URL.Host}) },
+		GotConn: n.gotConn,
 	})
 	resp, err := inflight.RoundTrip(n, http.RoundTripper(c.base), req.WithContext(ctx))
 	if err != nil {
 		return resp, err
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		n.over()
+		n.end()
 	} else {
-		n.until(req.Context())
+		n.endWith(req.Context())
 	}
 	return resp, nil
 }
 
-// need is that of one request for a connection, counted at most once whatever is called how often and in which order. A dial that
-// goes on after its request has left is nobody's need.
-type need struct {
-	*conns
+// connNeed is the need of one request for a connection. It is counted at most once, however often and in whatever order a trace
+// calls. A dial that goes on after its request has ended counts for none.
+type connNeed struct {
+	*poolTransport
 	// guarded by conns.mu
-	of             host
-	counted, ended bool
-	forget         func() bool // stops waiting for the end of a context
+	host          host
+	counted, over bool
+	stopWatching  func() bool // stops waiting for the end of a context
 }
 
-// begin counts the need. A request that is sent again within the base needs the next connection in place of the first.
-func (n *need) begin(of host) {
+// count adds the need. A request that is sent again within the base needs the next connection in place of the first.
+func (n *connNeed) count(of host) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.counted && !n.ended {
-		n.of, n.counted = of, true
+	if !n.counted && !n.over {
+		n.host, n.counted = of, true
 		n.needed[of]++
 	}
 }
 
-// got learns which connection it is.
-func (n *need) got(info httptrace.GotConnInfo) {
+// gotConn forgets the need if the connection is shared.
+func (n *connNeed) gotConn(info httptrace.GotConnInfo) {
 	shared := n.shared(info.Conn)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if shared {
-		n.free()
+		n.uncountLocked()
 	} else {
-		n.binds = true
+		n.http1 = true
 	}
 }
 
 // shared reports whether a connection is one of HTTP/2. Without TLS it is where there is no choice.
-func (c *conns) shared(conn net.Conn) bool {
+func (c *poolTransport) shared(conn net.Conn) bool {
 	if p := c.base.Protocols; p != nil && !p.HTTP1() {
 		return true
 	}
@@ -130,37 +130,37 @@ func (c *conns) shared(conn net.Conn) bool {
 	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// until ends the need with ctx: net/http closes the connection then, though a caller may never close the response's body.
-func (n *need) until(ctx context.Context) {
+// endWith ends the need when ctx ends: net/http closes the connection then, though a caller may never close the response's body.
+func (n *connNeed) endWith(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.counted {
-		n.forget = context.AfterFunc(ctx, n.over)
+		n.stopWatching = context.AfterFunc(ctx, n.end)
 	}
 }
 
 // End is called when nothing more of the response can come, or none does.
-func (n *need) End(inflight.Outcome) { n.over() }
+func (n *connNeed) End(inflight.Outcome) { n.end() }
 
-// over ends the need for good. What a trace says after that means nothing.
-func (n *need) over() {
+// end ends the need for good: later calls of a trace change nothing.
+func (n *connNeed) end() {
 	n.mu.Lock()
-	n.ended = true
-	n.free()
-	forget := n.forget
+	n.over = true
+	n.uncountLocked()
+	forget := n.stopWatching
 	n.mu.Unlock()
 	if forget != nil {
 		forget()
 	}
 }
 
-// free ends the need, if it is counted. The mutex must be held.
-func (n *need) free() {
+// uncountLocked removes the need, if it is counted.
+func (n *connNeed) uncountLocked() {
 	if !n.counted {
 		return
 	}
 	n.counted = false
-	if n.needed[n.of]--; n.needed[n.of] == 0 {
-		delete(n.needed, n.of)
+	if n.needed[n.host]--; n.needed[n.host] == 0 {
+		delete(n.needed, n.host)
 	}
 }

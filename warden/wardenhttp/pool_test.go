@@ -33,7 +33,9 @@ import (
 
 // use is the reading of a pool of so many connections that so many requests need.
 func use(needed, most int) monitor.PoolStats {
-	return monitor.PoolStats{InUse: min(needed, most), Max: most, Waiting: monitor.Reading{Value: float64(max(needed-most, 0)), OK: true}}
+	return monitor.PoolStats{
+		InUse: min(needed, most), Max: most, Waiting: monitor.Reading{Value: float64(max(needed-most, 0)), OK: true},
+	}
 }
 
 // A visit is a request of the property below, and what its client, its server and the model know of it.
@@ -80,7 +82,8 @@ func (v *visit) serve(t *testing.T, w http.ResponseWriter) {
 func (v *visit) send(rt http.RoundTripper, req *http.Request) {
 	resp, err := rt.RoundTrip(req)
 	v.resp, v.done = resp, true
-	v.over = err != nil || resp.Body == http.NoBody || v.method == http.MethodHead || resp.StatusCode == http.StatusSwitchingProtocols
+	v.over = err != nil || resp.Body == http.NoBody || v.method == http.MethodHead ||
+		resp.StatusCode == http.StatusSwitchingProtocols
 	v.unread = !v.over
 }
 
@@ -92,8 +95,10 @@ type move struct {
 
 var moves = rapid.Custom(func(t *rapid.T) move {
 	one := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
-	return move{one("do", "send", "send", "answer", "answer", "cancel", "read", "close"), one("host", "a.example", "a.example", "b.example"),
-		one("method", "POST", "HEAD"), one("answer", "empty", "whole", "part", "upgrade", "abort"), rapid.IntRange(0, 9).Draw(t, "which")}
+	return move{one("do", "send", "send", "answer", "answer", "cancel", "read", "close"),
+		one("host", "a.example", "a.example", "b.example"),
+		one("method", "POST", "HEAD"), one("answer", "empty", "whole", "part", "upgrade", "abort"),
+		rapid.IntRange(0, 9).Draw(t, "which")}
 })
 
 // Whatever becomes of requests, in whichever order, the pool tells how many have a connection and how many wait for one. The
@@ -113,11 +118,12 @@ func TestPropertyPoolTellsConnections(t *testing.T) {
 func play(t *testing.T, base *http.Transport, script []move) error {
 	network, visits := newPipes(), []*visit{}
 	base.DialContext = network.dial
-	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var i int
-		_, _ = fmt.Sscan(r.Header.Get("Visit"), &i)
-		visits[i].serve(t, w)
-	})}
+	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var i int
+			_, _ = fmt.Sscan(r.Header.Get("Visit"), &i)
+			visits[i].serve(t, w)
+		})}
 	go func() { _ = server.Serve(network) }()
 	pool, transport := wardenhttp.Pool("payments", base)
 	defer func() {
@@ -230,11 +236,14 @@ func TestPoolWhileConnectionsAreMade(t *testing.T) {
 		defer server.Close()
 		refused := make(chan struct{})
 		dial := network.dial
-		pool, transport := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 2, DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return dial(ctx, network, addr)
-		}})
+		pool, transport := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 2, DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return dial(ctx, network, addr)
+			}})
 		send := func(ctx context.Context) (monitor.PoolStats, error) {
-			resp, err := transport.RoundTrip(must(http.NewRequestWithContext(ctx, http.MethodGet, "http://a.example", http.NoBody))(t))
+			resp, err := transport.RoundTrip(
+				must(http.NewRequestWithContext(ctx, http.MethodGet, "http://a.example", http.NoBody))(t),
+			)
 			if err == nil {
 				resp.Body.Close()
 			}
@@ -302,7 +311,9 @@ func TestPropertyPoolCountsARequestOnce(t *testing.T) {
 		var left []open
 		base.RegisterProtocol("odd", roundTrip(func(r *http.Request) (*http.Response, error) {
 			trace, counted := httptrace.ContextClientTrace(r.Context()), false
-			for _, hook := range rapid.SliceOfN(rapid.SampledFrom([]string{"GetConn", "GotConn", "GotConn, HTTP/2"}), 0, 5).Draw(rt, "hooks") {
+			for _, hook := range rapid.SliceOfN(
+				rapid.SampledFrom([]string{"GetConn", "GotConn", "GotConn, HTTP/2"}), 0, 5,
+			).Draw(rt, "hooks") {
 				before := counted
 				switch hook {
 				case "GetConn":
@@ -422,7 +433,9 @@ func TestPoolByProtocol(t *testing.T) {
 					resp.Body.Close()
 				})
 			}
-			for hangs := time.Now().Add(patience); arrived.Load() < c.arrive || pool.Stats() != c.want; time.Sleep(time.Millisecond) { // a queue says nothing when it grows
+			// a queue says nothing when it grows
+			for hangs := time.Now().Add(patience); arrived.Load() < c.arrive ||
+				pool.Stats() != c.want; time.Sleep(time.Millisecond) {
 				if time.Now().After(hangs) {
 					t.Fatalf("H22: %d have arrived over %d connections, %+v", arrived.Load(), conns.Load(), pool.Stats())
 				}
@@ -448,7 +461,9 @@ func TestLimitFollowsTheConnections(t *testing.T) {
 			var running sync.WaitGroup
 			defer running.Wait()
 			defer cancel()
-			payments := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Millisecond) }), false)
+			payments := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				time.Sleep(5 * time.Millisecond)
+			}), false)
 			pool, base := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 4, MaxIdleConnsPerHost: 4})
 			w := must(warden.New(warden.Config{Interval: 10 * time.Millisecond, Pools: []monitor.Pool{pool}}))(t)
 			running.Go(func() { _ = w.Run(ctx) })
@@ -458,7 +473,9 @@ func TestLimitFollowsTheConnections(t *testing.T) {
 				client = &http.Client{Transport: must(wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: base}))(t)}
 			} else {
 				behind := client
-				s := startServer(t, must(wardenhttp.New(w, wardenhttp.Config{}))(t).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				s := startServer(t, must(wardenhttp.New(w, wardenhttp.Config{}))(t).Handler(http.HandlerFunc(func(
+					_ http.ResponseWriter, r *http.Request,
+				) {
 					req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, payments.URL, http.NoBody)
 					if err != nil {
 						t.Error(err)
@@ -486,7 +503,8 @@ func TestLimitFollowsTheConnections(t *testing.T) {
 			}
 			for hangs := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // nothing tells when
 				d := w.Latest().Decision
-				if why := fmt.Sprint(d.Reasons); d.TargetConcurrency <= 6 && strings.Contains(why, "pool_full: payments: 4 of 4 in use, ") {
+				if why := fmt.Sprint(d.Reasons); d.TargetConcurrency <= 6 &&
+					strings.Contains(why, "pool_full: payments: 4 of 4 in use, ") {
 					break
 				}
 				if time.Now().After(hangs) {
@@ -507,19 +525,22 @@ func number(b bool) int {
 func TestPoolWithoutBaseOrBound(t *testing.T) {
 	pool, transport := wardenhttp.Pool("payments", nil)
 	var invalid *decision.InvalidError
-	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}}); transport != nil || !errors.As(err, &invalid) || invalid.Field != "monitor.Config.Pools[0].Stats" {
+	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}}); transport != nil || !errors.As(err, &invalid) ||
+		invalid.Field != "monitor.Pools[0].Stats" {
 		t.Errorf("no base: %v, %v", transport, err)
 	}
 	pool, transport = wardenhttp.Pool("payments", &http.Transport{})
 	client := &http.Client{Transport: transport}
 	defer client.CloseIdleConnections()
-	resp := send(t, client, http.MethodGet, startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "body") }), false).URL)
+	resp := send(t, client, http.MethodGet, startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "body")
+	}), false).URL)
 	if got := pool.Stats(); got != (monitor.PoolStats{}) {
 		t.Errorf("no bound: %+v", got)
 	}
 	resp.Body.Close()
 	var argument *warden.InvalidError
-	if _, err := transport.RoundTrip(nil); !errors.As(err, &argument) || argument.Field != "req" {
+	if _, err := transport.RoundTrip(nil); !errors.As(err, &argument) || argument.Field != "wardenhttp.req" {
 		t.Errorf("no request: %v", err)
 	}
 }

@@ -99,18 +99,22 @@ func TestPropertyNeverMoreThanTheTarget(t *testing.T) {
 
 // The model knows four words and whole numbers from -128 to 127, written once; of a stranger it takes the lower one.
 func TestPropertyPriorityByTrust(t *testing.T) {
-	words := map[string]warden.Priority{"background": warden.Background, "normal": 0, "high": warden.High, "critical": warden.Critical}
+	words := map[string]decision.Priority{
+		"background": decision.Background, "normal": 0, "high": decision.High, "critical": decision.Critical,
+	}
 	rapid.Check(t, func(rt *rapid.T) {
-		ours := warden.Priority(rapid.Int8().Draw(rt, "ours"))
+		ours := decision.Priority(rapid.Int8().Draw(rt, "ours"))
 		values := rapid.SliceOfN(rapid.OneOf(
-			rapid.Map(rapid.IntRange(-300, 300), strconv.Itoa), rapid.SampledFrom([]string{"background", "normal", "high", "critical"}),
+			rapid.Map(rapid.IntRange(-300, 300), strconv.Itoa),
+			rapid.SampledFrom([]string{"background", "normal", "high", "critical"}),
 			rapid.StringMatching(`[-+ x.,]?[0-9a-z]{0,4}[ .]?`)), 0, 2).Draw(rt, "values")
 		trusted := rapid.Bool().Draw(rt, "trusted")
 		want := ours
 		if len(values) == 1 {
 			said, known := words[values[0]]
-			if n, err := strconv.Atoi(values[0]); regexp.MustCompile(`^(0|-?[1-9]\d*)$`).MatchString(values[0]) && err == nil && n >= -128 && n <= 127 {
-				said, known = warden.Priority(n), true
+			if n, err := strconv.Atoi(values[0]); regexp.MustCompile(`^(0|-?[1-9]\d*)$`).MatchString(values[0]) && err == nil &&
+				n >= -128 && n <= 127 {
+				said, known = decision.Priority(n), true
 			}
 			if known && (trusted || said < ours) {
 				want = said
@@ -121,7 +125,9 @@ func TestPropertyPriorityByTrust(t *testing.T) {
 		}
 		r := newRequest()
 		r.Header["Warden-Priority"] = values
-		cfg := wardenhttp.Config{Task: func(*http.Request) warden.Task { return warden.Task{Priority: ours} }, Trusted: func(*http.Request) bool { return trusted }}
+		cfg := wardenhttp.Config{Task: func(*http.Request) warden.Task {
+			return warden.Task{Priority: ours}
+		}, Trusted: func(*http.Request) bool { return trusted }}
 		if got := taskOf(t, cfg, r).Priority; got != want {
 			rt.Fatalf("H4: %q, trusted %v, over %d: %d, want %d", values, trusted, ours, got, want)
 		}
@@ -132,7 +138,8 @@ func TestPropertyPriorityByTrust(t *testing.T) {
 func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		of := func(name string) time.Duration {
-			return time.Duration(rapid.SampledFrom([]int{0, 0, 1, 10, 500, 1000, 60_000}).Draw(rt, name)) * time.Millisecond // 0: none
+			// 0: none
+			return time.Duration(rapid.SampledFrom([]int{0, 0, 1, 10, 500, 1000, 60_000}).Draw(rt, name)) * time.Millisecond
 		}
 		task, timeout, header := of("task"), of("timeout"), of("header")
 		garbage := header == 0 && rapid.Bool().Draw(rt, "garbage")
@@ -152,7 +159,9 @@ func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 			} else if garbage {
 				r.Header.Set("Warden-Timeout", "soon")
 			}
-			cfg := wardenhttp.Config{Timeout: timeout, Trusted: func(*http.Request) bool { return trusted }, Task: func(*http.Request) warden.Task {
+			cfg := wardenhttp.Config{Timeout: timeout, Trusted: func(*http.Request) bool {
+				return trusted
+			}, Task: func(*http.Request) warden.Task {
 				if task == 0 {
 					return warden.Task{}
 				}
@@ -166,11 +175,12 @@ func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 	})
 }
 
-// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and Retry-After,
-// whatever else is behind them; and nothing of that is in the answer.
+// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and
+// Retry-After, whatever else is behind them; and nothing of that is in the answer.
 func TestPropertyTheCauseAlone(t *testing.T) {
 	acme := tenant(t)
-	reasons := []decision.RejectionReason{decision.PressureHigh, decision.QueueOverflow, decision.ProbabilisticShedding, decision.PriorityDrop, decision.DeadlineExceeded,
+	reasons := []decision.RejectionReason{decision.PressureHigh, decision.QueueOverflow, decision.ProbabilisticShedding,
+		decision.PriorityDrop, decision.DeadlineExceeded,
 		decision.Canceled, decision.Closed, decision.MaxWaitExceeded}
 	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
 	rapid.Check(t, func(rt *rapid.T) {
@@ -193,17 +203,24 @@ func TestPropertyTheCauseAlone(t *testing.T) {
 		var answers []string
 		for range 2 {
 			inside := decision.Explanation{
-				Reason: why, InFlight: rapid.IntRange(1e6, 9e6).Draw(rt, "in flight"), QueueLen: rapid.IntRange(1e6, 9e6).Draw(rt, "queued"),
+				Reason: why, InFlight: rapid.IntRange(1e6, 9e6).Draw(rt, "in flight"),
+				QueueLen: rapid.IntRange(1e6, 9e6).Draw(rt, "queued"),
 				Waited:   time.Duration(rapid.IntRange(1e6, 9e6).Draw(rt, "waited")) * time.Hour,
 				Decision: &decision.ControlDecision{Seq: seq, TargetConcurrency: rapid.IntRange(1e6, 9e6).Draw(rt, "target")},
-				Task:     warden.Task{Name: rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"), Priority: warden.Priority(rapid.Int8().Draw(rt, "priority"))},
+				Task: warden.Task{
+					Name:     rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"),
+					Priority: decision.Priority(rapid.Int8().Draw(rt, "priority")),
+				},
 			}
 			rec := httptest.NewRecorder()
 			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside, RetryAfter: estimate}) {
 				rt.Fatal("H5: a refusal was not answered")
 			}
 			if got := rec.Header().Get("Retry-After"); rec.Code != status || got != wait {
-				rt.Fatalf("H5: %s of a tenant %v after %v: %d, Retry-After %q; want %d, %q", why, of != nil, estimate, rec.Code, got, status, wait)
+				rt.Fatalf(
+					"H5: %s of a tenant %v after %v: %d, Retry-After %q; want %d, %q",
+					why, of != nil, estimate, rec.Code, got, status, wait,
+				)
 			}
 			var answer bytes.Buffer
 			fmt.Fprintln(&answer, rec.Code)
@@ -211,14 +228,16 @@ func TestPropertyTheCauseAlone(t *testing.T) {
 			answer.Write(rec.Body.Bytes())
 			answers = append(answers, answer.String())
 			for what, secret := range map[string]string{
-				"what is in flight": strconv.Itoa(inside.InFlight), "the queue": strconv.Itoa(inside.QueueLen), "the target": strconv.Itoa(inside.Decision.TargetConcurrency),
-				"the name": inside.Task.Name, "the wait": inside.Waited.String(),
+				"what is in flight": strconv.Itoa(inside.InFlight), "the queue": strconv.Itoa(inside.QueueLen),
+				"the target": strconv.Itoa(inside.Decision.TargetConcurrency),
+				"the name":   inside.Task.Name, "the wait": inside.Waited.String(),
 			} {
 				if strings.Contains(answer.String(), secret) {
 					rt.Fatalf("H6: %s is told: %s", what, answer.String())
 				}
 			}
-			if !strings.Contains(answer.String(), fmt.Sprintf(`"reason":%q`, why)) || !strings.Contains(answer.String(), fmt.Sprintf(`"decision":%d}`, seq)) {
+			if !strings.Contains(answer.String(), fmt.Sprintf(`"reason":%q`, why)) ||
+				!strings.Contains(answer.String(), fmt.Sprintf(`"decision":%d}`, seq)) {
 				rt.Fatalf("H6: reason %s and decision %d are not told: %s", why, seq, answer.String())
 			}
 		}
@@ -268,7 +287,9 @@ func TestPropertyTheWriterKeepsItsAbilities(t *testing.T) {
 		asks := rapid.SliceOfN(rapid.SampledFrom(all), 1, 6).Draw(rt, "asks")
 		timeout := time.Duration(rapid.IntRange(0, 1).Draw(rt, "timeout")) * time.Hour
 		g := newGuard(t, 1, 0)
-		h := newMiddleware(t, g, wardenhttp.Config{Timeout: timeout}).Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		h := newMiddleware(
+			t, g, wardenhttp.Config{Timeout: timeout},
+		).Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			rc := http.NewResponseController(rw)
 			for _, what := range asks {
 				w.asked = nil
@@ -277,7 +298,8 @@ func TestPropertyTheWriterKeepsItsAbilities(t *testing.T) {
 					"read deadline":  func() error { return rc.SetReadDeadline(time.Time{}) },
 					"write deadline": func() error { return rc.SetWriteDeadline(time.Time{}) },
 				}[what]()
-				if can := slices.Contains(w.can, what); can != (err == nil) || !can && !errors.Is(err, http.ErrNotSupported) || !slices.Contains(w.asked, what) {
+				if can := slices.Contains(w.can, what); can != (err == nil) || !can && !errors.Is(err, http.ErrNotSupported) ||
+					!slices.Contains(w.asked, what) {
 					rt.Fatalf("H7: %s of a writer that can do %v: %v, it was asked for %v", what, w.can, err, w.asked)
 				}
 			}
@@ -290,8 +312,8 @@ func TestPropertyTheWriterKeepsItsAbilities(t *testing.T) {
 	})
 }
 
-// Of any number of requests, those count that ended by themselves, and their callers were there; those are abandoned that their context
-// ended without an answer.
+// Of any number of requests, those count that ended by themselves, and their callers were there; those are abandoned that their
+// context ended without an answer.
 func TestPropertyWhoseTimeCounts(t *testing.T) {
 	ways := map[string]auditor{
 		"returns": {counted: 1}, "panics": {counted: 1}, "hijacked": {},
@@ -309,7 +331,9 @@ func TestPropertyWhoseTimeCounts(t *testing.T) {
 		a := new(auditor)
 		synctest.Test(t, func(t *testing.T) {
 			w := must(warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}}))(t)
-			m := must(wardenhttp.New(w, wardenhttp.Config{Trusted: func(r *http.Request) bool { return r.Header.Get("Friend") != "" }}))(t)
+			m := must(wardenhttp.New(w, wardenhttp.Config{Trusted: func(r *http.Request) bool {
+				return r.Header.Get("Friend") != ""
+			}}))(t)
 			for _, way := range endings {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				req := newRequest().WithContext(ctx)
@@ -358,7 +382,8 @@ func TestPropertyWhoseTimeCounts(t *testing.T) {
 func TestPropertyRejectionCostsFourAllocations(t *testing.T) {
 	h := rejecting(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
+		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+
+			rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
 		for i := range rapid.IntRange(0, 5).Draw(rt, "headers") {
 			r.Header.Set(fmt.Sprint("X-", i), rapid.StringMatching(`[a-z]{0,40}`).Draw(rt, "value"))
 		}
@@ -378,7 +403,9 @@ func TestPropertyExemptAsksNobody(t *testing.T) {
 		slots := rapid.IntRange(0, 1).Draw(rt, "slots")
 		paths := rapid.SliceOfN(rapid.SampledFrom([]string{"/healthz", "/other"}), 1, 20).Draw(rt, "paths")
 		g := newGuard(t, slots, 0)
-		h := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }}).Handler(
+		h := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool {
+			return r.URL.Path == "/healthz"
+		}}).Handler(
 			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 		asked := 0
 		for _, path := range paths {
@@ -407,7 +434,8 @@ type patient struct {
 
 func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
 
-// A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its handler is done.
+// A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its
+// handler is done.
 func TestPropertyUnreadBodiesEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rejected := rapid.Bool().Draw(rt, "rejected")
@@ -424,7 +452,9 @@ func TestPropertyUnreadBodiesEnd(t *testing.T) {
 			if rejected {
 				slots = 0
 			}
-			h := newMiddleware(t, newGuard(t, slots, 0), wardenhttp.Config{Grace: grace}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := newMiddleware(
+				t, newGuard(t, slots, 0), wardenhttp.Config{Grace: grace},
+			).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.ReadFull(r.Body, make([]byte, read))
 				time.Sleep(works)
 			}))
@@ -470,8 +500,9 @@ func TestPropertyNamesAreTheirOwn(t *testing.T) {
 			line = "/" + line + "?" + strings.Repeat("q", rapid.SampledFrom([]int{0, 300}).Draw(rt, "query"))
 			r.RequestURI, r.URL.Path = line, line[:to]
 		}
-		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256 // a first line of 256 bytes is kept as it is: what else is in it is no more than the name
-		g := newGuard(t, 0, 0)                                     // what it rejects it remembers
+		// a first line of 256 bytes is kept as it is: what else is in it is no more than the name
+		whole := cfg.Task == nil && len(r.Method)+len(line) <= 256
+		g := newGuard(t, 0, 0) // what it rejects it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
 		name, want := g.Limiter().Recent()[0].Task.Name, line[from:min(to, from+256)]
 		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
@@ -513,7 +544,9 @@ func TestPropertyToldOnce(t *testing.T) {
 				if is {
 					r.Header.Set("Slow", "1")
 				}
-				handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, server)))
+				handler.ServeHTTP(
+					httptest.NewRecorder(), r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, server)),
+				)
 				after = append(after, strings.Count(logged.String(), "http.TimeoutHandler inside the middleware"))
 			}
 			time.Sleep(time.Hour)
@@ -555,8 +588,8 @@ func TestPropertyReadyUntilItDrains(t *testing.T) {
 	})
 }
 
-// Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say. None is ended but by its caller, or
-// as the loser of a hedge; and of two, one answers.
+// Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say.
+// None is ended but by its caller, or as the loser of a hedge; and of two, one answers.
 func TestPropertyWhatHasStartedEndsByItself(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		hedge := time.Duration(rapid.SampledFrom([]int{0, 3, 9}).Draw(rt, "hedge after")) * time.Millisecond
@@ -592,7 +625,9 @@ func TestPropertyWhatHasStartedEndsByItself(t *testing.T) {
 				answered[id] = true
 				return respond(http.StatusOK, http.NoBody), nil
 			})
-			c := newCaller(t, retry.Config{Ratio: ratio, MinRetries: 1, Backoff: time.Millisecond, Rand: func() float64 { return 0 }})
+			c := newCaller(t, retry.Config{Ratio: ratio, MinRetries: 1, Backoff: time.Millisecond, Rand: func() float64 {
+				return 0
+			}})
 			rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: hedge})
 			var all sync.WaitGroup
 			for i := range calls {
@@ -601,8 +636,7 @@ func TestPropertyWhatHasStartedEndsByItself(t *testing.T) {
 					req := newRequest()
 					req.Header.Set("Id", strconv.Itoa(i))
 					resp, err := rt.RoundTrip(req)
-					var throttled *retry.ThrottledError
-					if err != nil && !errors.As(err, &throttled) {
+					if err != nil && !errors.Is(err, retry.ErrThrottled) {
 						mu.Lock()
 						wrong = fmt.Sprintf("R2: %v", err)
 						mu.Unlock()

@@ -28,7 +28,7 @@ func (p *Readiness) Drain() {
 // ServeHTTP answers 200 or 503.
 func (p *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if p == nil {
-		answers{}.write(w, mistake(rpcstatus.Invalid().Reason), notMade("Readiness", "new(wardenhttp.Readiness)"))
+		answers{}.write(w, serverError(rpcstatus.Invalid().Reason), notMade("Readiness", "new(wardenhttp.Readiness)"))
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")

@@ -14,11 +14,12 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met for the
-// second time passes the request on if it is a middleware, and rejects it otherwise. Nothing waits, and nothing is left.
+// Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met
+// for the second time passes the request on if it is a middleware, and rejects it otherwise. Nothing waits, and nothing is left.
 func TestPropertyAnyNesting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{
@@ -55,7 +56,9 @@ func TestPropertyAnyNesting(t *testing.T) {
 			switch {
 			case how == 0:
 				m := must(wardenhttp.New(wd, cfg))(rt)
-				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = onward(r.Context()) })).ServeHTTP(w, r)
+				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_ = onward(r.Context())
+				})).ServeHTTP(w, r)
 				return
 			case how == 1:
 				tcfg.Base = roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -70,18 +73,23 @@ func TestPropertyAnyNesting(t *testing.T) {
 					resp.Body.Close()
 				}
 			case who < 2:
-				_, err = warden.Do(r.Context(), wd, warden.Task{}, func(ctx context.Context) (int, error) { return 0, onward(ctx) })
+				_, err = warden.Do(r.Context(), wd, warden.Task{}, func(ctx context.Context) (int, error) {
+					return 0, onward(ctx)
+				})
 			default:
-				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) { return 0, onward(ctx) })
+				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) {
+					return 0, onward(ctx)
+				})
 			}
-			var reentry *warden.ReentryError
+			var reentry *decision.ReentryError
 			if errors.As(err, &reentry) != again || again && !errors.Is(err, bulkhead.ErrReentry) {
 				rt.Fatalf("H13: %v: %v, again %v", rest, err, again)
 			}
 			if again {
 				rejected = true
 				rec := httptest.NewRecorder()
-				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
+				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError ||
+					!strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
 					rt.Fatalf("H13: told %d %s", rec.Code, rec.Body)
 				}
 			}

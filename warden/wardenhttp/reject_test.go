@@ -126,7 +126,9 @@ func raw(t *testing.T, s *httptest.Server, head string) (net.Conn, *bufio.Reader
 
 // Where the rest of the request is short, the connection is worth more.
 func TestRejectionKeepsTheConnection(t *testing.T) {
-	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("H10: called") }), false)
+	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) {
+		t.Error("H10: called")
+	}), false)
 	c, in := raw(t, s, "")
 	for _, body := range []string{"", "short", strings.Repeat("x", 64<<10)} {
 		must(fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))(t)
@@ -144,7 +146,9 @@ func TestRejectionKeepsTheConnection(t *testing.T) {
 
 // Over HTTP/2 to ask for the connection's end would be to end it for all.
 func TestRejectionKeepsTheHTTP2Connection(t *testing.T) {
-	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) { t.Error("H10: called") }), true)
+	s := startServer(t, newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) {
+		t.Error("H10: called")
+	}), true)
 	for i := range 3 {
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
 			if c.Reused != (i > 0) {

@@ -90,7 +90,9 @@ func newRejecter(t *rapid.T, how string, own string) rejecter {
 	case "warden":
 		initial := decision.ControlDecision{Seq: 7, TargetConcurrency: 1, ShedProbability: 1}
 		var err error
-		if w, err = warden.New(warden.Config{Controller: constant{initial}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: initial, Observer: o}}); err != nil {
+		if w, err = warden.New(warden.Config{
+			Controller: constant{initial}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: initial, Observer: o},
+		}); err != nil {
 			t.Fatal(err)
 		}
 		must(w.TryAcquire(warden.Task{}))(t)
@@ -172,7 +174,8 @@ func TestPropertyOneIDWhereverItIsTold(t *testing.T) {
 		var body struct {
 			ID *string `json:"request_id"`
 		}
-		if err := json.Unmarshal(rec.Body.Bytes(), &body); err != nil || body.ID == nil || strings.Count(rec.Body.String(), "\n") != 1 {
+		if err := json.Unmarshal(rec.Body.Bytes(), &body); err != nil || body.ID == nil ||
+			strings.Count(rec.Body.String(), "\n") != 1 {
 			t.Fatalf("H21: %v in %q", err, rec.Body)
 		}
 		id := *body.ID
@@ -213,7 +216,8 @@ func TestTheTimeIsUp(t *testing.T) {
 		var body map[string]any
 		noError(t, json.NewDecoder(resp.Body).Decode(&body))
 		resp.Body.Close()
-		if id := <-inside; id != "mine" || body["request_id"] != "mine" || resp.Header.Get("X-Request-Id") != "mine" || body["server_instance"] != `a"b` {
+		if id := <-inside; id != "mine" || body["request_id"] != "mine" || resp.Header.Get("X-Request-Id") != "mine" ||
+			body["server_instance"] != `a"b` {
 			t.Errorf("H21: buffered %v: inside %q, %v, %v", buffered, id, body, resp.Header)
 		}
 		g.wantEmpty(t)
@@ -224,7 +228,8 @@ func TestInstanceIsChecked(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	for _, name := range []string{strings.Repeat("x", 129), "\xff"} {
 		var invalid *warden.InvalidError
-		if _, err := wardenhttp.New(g.Warden, wardenhttp.Config{Instance: name}); !errors.As(err, &invalid) || invalid.Field != "wardenhttp.Config.Instance" {
+		if _, err := wardenhttp.New(g.Warden, wardenhttp.Config{Instance: name}); !errors.As(err, &invalid) ||
+			invalid.Field != "wardenhttp.Config.Instance" {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

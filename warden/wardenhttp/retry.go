@@ -12,18 +12,17 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
-// RetryConfig describes a [Retry]. The zero value is ready to use. Its functions must be safe for concurrent use.
+// RetryConfig describes the transport of [NewRetry]. The zero value is ready to use. Its functions must be safe for concurrent
+// use.
 type RetryConfig struct {
-	// Base sends each attempt; nil: [http.DefaultTransport]. With a [Transport], each attempt acquires its own slot.
+	// Base sends each attempt; nil: [http.DefaultTransport]. With that of [NewTransport], each attempt acquires its own slot.
 	Base http.RoundTripper
-	// Priority returns the priority of a request: rejections are counted per priority. nil: that of its context
-	// ([warden.PriorityFrom]).
-	Priority func(*http.Request) warden.Priority
 	// Repeatable reports whether a request may be processed twice. nil: if its method is idempotent (RFC 9110, 9.2.2) or it
 	// has an Idempotency-Key. Other requests are sent again only if they were certainly not processed.
 	Repeatable func(*http.Request) bool
@@ -38,50 +37,60 @@ type RetryConfig struct {
 	HedgeAfter time.Duration
 }
 
-// Retry is an [http.RoundTripper] that retries requests under the budget and throttle of a [retry.Caller]. It is safe for
-// concurrent use and must come from [NewRetry]: the zero Retry sends nothing.
-type Retry struct {
+// retrier retries requests under the budget and throttle of a Caller.
+type retrier struct {
 	caller *retry.Caller
 	cfg    RetryConfig
 	base   http.RoundTripper // sends deadline and priority of contexts
 }
 
-// NewRetry returns a Retry under the rules of c, which counts each host (that of the request's URL) by itself. The error, a
+// NewRetry returns a transport that retries requests under the budget and throttle of c, which counts each host (that of the
+// request's URL) and each priority (that of the request's context, [warden.PriorityFrom]) by itself. The error, a
 // [*warden.InvalidError], names the invalid argument.
-func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
+//
+// It sends a request with its context's remaining time and priority in headers, as the transport of [NewTransport] does, and
+// retries it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is
+// [retry.ErrThrottled]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it; only if
+// the request's context ends during the wait for the next attempt, it returns the context's error.
+//
+// Each attempt's body is closed once. Before a retry, the previous response is read, up to 64 KiB and for 100 ms, and closed, so
+// that its connection can be reused. A body can be sent again if the request has GetBody, which [http.NewRequest] sets for the
+// usual readers. The request is not modified.
+//
+// The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them. No goroutine outlives
+// it except that of a losing hedge, until the base has noticed its cancellation. A request that is sent once costs one small
+// allocation, unless AttemptTimeout or HedgeAfter is set.
+func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	if c == nil {
-		return nil, &warden.InvalidError{Field: "wardenhttp.NewRetry: the caller", Value: "nil", Allowed: "a caller made by retry.New"}
+		return nil, invalidField("NewRetry: the caller", "nil", "a caller made by retry.New")
 	}
 	if allowed := unit.Allowed(cfg.AttemptTimeout, unit.Network, 0, "0 (unlimited)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.AttemptTimeout", Value: cfg.AttemptTimeout, Allowed: allowed}
+		return nil, invalidField("RetryConfig.AttemptTimeout", cfg.AttemptTimeout, allowed)
 	}
 	if allowed := unit.Allowed(cfg.HedgeAfter, unit.Process, 0, "0 (no hedging)"); allowed != "" {
-		return nil, &warden.InvalidError{Field: "wardenhttp.RetryConfig.HedgeAfter", Value: cfg.HedgeAfter, Allowed: allowed}
+		return nil, invalidField("RetryConfig.HedgeAfter", cfg.HedgeAfter, allowed)
 	}
-	if err := noBase("wardenhttp.RetryConfig", cfg.Base); err != nil {
+	if err := checkBase("RetryConfig", cfg.Base); err != nil {
 		return nil, err
 	}
 	if cfg.Base == nil {
 		cfg.Base = http.DefaultTransport
 	}
-	if cfg.Priority == nil {
-		cfg.Priority = func(r *http.Request) warden.Priority { return warden.PriorityFrom(r.Context()) }
-	}
 	if cfg.Repeatable == nil {
 		cfg.Repeatable = idempotent
 	}
-	r := &Retry{caller: c, cfg: cfg, base: cfg.Base}
-	if _, tells := cfg.Base.(*Transport); !tells {
-		r.base = telling{cfg.Base}
+	r := &retrier{caller: c, cfg: cfg, base: cfg.Base}
+	if _, tells := cfg.Base.(*transport); !tells {
+		r.base = headerSender{cfg.Base}
 	}
 	return r, nil
 }
 
-// telling adds the headers for deadline and priority in front of a base that does not.
-type telling struct{ base http.RoundTripper }
+// headerSender adds the headers for deadline and priority in front of a base that does not.
+type headerSender struct{ base http.RoundTripper }
 
-func (t telling) RoundTrip(req *http.Request) (*http.Response, error) {
-	out, err := tell(req.Context(), req)
+func (t headerSender) RoundTrip(req *http.Request) (*http.Response, error) {
+	out, err := withHeaders(req.Context(), req)
 	if err != nil {
 		closeBody(req)
 		return nil, err
@@ -103,19 +112,8 @@ func (e *attemptTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 // Timeout returns true, as for a net.Error.
 func (e *attemptTimeoutError) Timeout() bool { return true }
 
-// RoundTrip sends the request, with its context's remaining time and priority in headers as a [Transport] does, and retries
-// it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is a
-// [*retry.ThrottledError]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it;
-// only if the request's context ends during the wait for the next attempt, it returns the context's error.
-//
-// Each attempt's body is closed once. Before a retry, the previous response is read, up to 64 KiB and for 100 ms, and closed,
-// so that its connection can be reused. A body can be sent again if the request has GetBody, which [http.NewRequest] sets for
-// the usual readers. The request is not modified.
-//
-// RoundTrip blocks for all attempts and the waits between them. No goroutine outlives it except that of a losing hedge, until
-// the base has noticed its cancellation. A request that is sent once costs one small allocation, unless AttemptTimeout or
-// HedgeAfter is set.
-func (t *Retry) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip sends the request, and sends it again where the rules allow it.
+func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, err := t.begin(req)
 	if err != nil {
 		return nil, err
@@ -146,26 +144,23 @@ func (t *Retry) RoundTrip(req *http.Request) (*http.Response, error) {
 // call is one request with all its attempts.
 type call struct {
 	retry.Call
-	priority   warden.Priority
+	priority   decision.Priority
 	rewindable bool // its body can be sent again
 	repeatable bool // rewindable, and may be processed twice
 }
 
 // begin asks for the first attempt. On failure, a panic included, it closes the request's body, as a RoundTripper must.
-func (t *Retry) begin(req *http.Request) (c call, err error) {
+func (t *retrier) begin(req *http.Request) (c call, err error) {
 	begun := false
 	defer func() {
 		if !begun {
 			closeBody(req)
 		}
 	}()
-	switch {
-	case t == nil || t.caller == nil:
-		return c, notMade("Retry", "wardenhttp.NewRetry")
-	case req == nil:
+	if req == nil {
 		return c, noRequest()
 	}
-	c.priority = t.cfg.Priority(req)
+	c.priority = warden.PriorityFrom(req.Context())
 	c.rewindable = req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 	c.repeatable = c.rewindable && t.cfg.Repeatable(req)
 	c.Call, err = t.caller.Begin(target(req, c.priority))
@@ -173,18 +168,11 @@ func (t *Retry) begin(req *http.Request) (c call, err error) {
 	return c, err
 }
 
-// CloseIdleConnections closes the base's idle connections, if it has that method; http.Client calls it.
-func (t *Retry) CloseIdleConnections() {
-	if t == nil {
-		return
-	}
-	if c, ok := t.cfg.Base.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+// CloseIdleConnections closes the base's; http.Client calls it.
+func (t *retrier) CloseIdleConnections() { closeIdle(t.cfg.Base) }
 
 // attempt sends one request, perhaps with a hedge, and reports the results to the Caller.
-func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, result, error) {
+func (t *retrier) attempt(req *http.Request, c *call) (*http.Response, result, error) {
 	if t.cfg.HedgeAfter > 0 && c.repeatable {
 		return t.race(req, c)
 	}
@@ -202,7 +190,7 @@ func (t *Retry) attempt(req *http.Request, c *call) (*http.Response, result, err
 
 // report classifies the result of an attempt sent with priority p, and reports it to the Caller. It closes the response if
 // Outcome panics, because nobody gets it.
-func (t *Retry) report(ctx context.Context, c *call, p warden.Priority, resp *http.Response, err error) result {
+func (t *retrier) report(ctx context.Context, c *call, p decision.Priority, resp *http.Response, err error) result {
 	v := classifyAttempt(ctx, resp, err)
 	outcome := v.outcome
 	if t.cfg.Outcome != nil && err == nil && resp != nil {
@@ -221,7 +209,7 @@ func (t *Retry) report(ctx context.Context, c *call, p warden.Priority, resp *ht
 
 // send sends one attempt, whose context cancel ends: when another attempt has won, after AttemptTimeout, and when nothing
 // more can arrive. In the first two cases the cause is the error.
-func (t *Retry) send(req *http.Request, cancel context.CancelCauseFunc) (*http.Response, error) {
+func (t *retrier) send(req *http.Request, cancel context.CancelCauseFunc) (*http.Response, error) {
 	late := &attemptTimeoutError{t.cfg.AttemptTimeout}
 	inTime := func() bool { return true }
 	if t.cfg.AttemptTimeout > 0 {

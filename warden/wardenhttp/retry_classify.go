@@ -14,21 +14,17 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/retry"
 )
-
-// RejectedHeader is set by a [Middleware] in the response to a rejected request, with the reason. It certifies that no handler
-// has seen the request, so that it can be sent again whatever its method. [WriteError] does not set it, because its handler
-// may have done work before.
-const RejectedHeader = "Warden-Rejected"
 
 // idempotencyKey makes any request repeatable: the server recognizes the repetition
 // (draft-ietf-httpapi-idempotency-key-header).
 const idempotencyKey = "Idempotency-Key"
 
 // target returns where a request goes. Segments of its path that have a digit count as one: most are IDs.
-func target(r *http.Request, p warden.Priority) retry.Target {
+func target(r *http.Request, p decision.Priority) retry.Target {
 	if r.URL == nil { // the base rejects it
 		return retry.Target{Priority: p}
 	}
@@ -65,7 +61,7 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	}
 	v := result{
 		outcome: retry.Rejected, again: true,
-		unprocessed: only(resp.Header, RejectedHeader) != "",
+		unprocessed: only(resp.Header, rpcstatus.RejectedHTTP) != "",
 		after:       retryAfter(resp.Header, time.Now()),
 	}
 	switch scope := only(resp.Header, rpcstatus.ScopeHTTP); {
@@ -99,13 +95,14 @@ func classifyError(ctx context.Context, err error) result {
 	switch {
 	case errors.Is(err, errLost), errors.Is(ctx.Err(), context.Canceled):
 		return result{} // canceled, by the caller or by the other attempt
-	case errors.Is(err, warden.ErrRejected), errors.Is(err, unsent{}), bulkhead.IsExcluded(err):
+	case errors.Is(err, warden.ErrRejected), errors.Is(err, notSentError{}), bulkhead.IsExcluded(err):
 		return result{} // not sent
 	case ctx.Err() != nil:
 		return result{outcome: retry.Failed} // the deadline has passed
 	case errors.As(err, &dialed) && dialed.Op == "dial":
 		return result{outcome: retry.Rejected, again: true, unprocessed: true}
-	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &stream), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, context.DeadlineExceeded):
 		return result{outcome: retry.Failed, again: true}
 	}
 	return result{} // such as an invalid certificate, or an unsupported URL

@@ -10,60 +10,61 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
 // race is one attempt and its hedge.
 type race struct {
-	mu     sync.Mutex
-	over   bool          // the first attempt has ended: no hedge starts, and a running one does not cancel it
-	lost   bool          // the hedge's answer is not needed
-	hedged chan struct{} // closed when the hedge has ended; nil: no hedge
-	cancel context.CancelCauseFunc
-	won    bool
+	mu         sync.Mutex
+	firstEnded bool          // the first attempt has ended: no hedge starts, and a running one does not cancel it
+	hedgeLost  bool          // the hedge's answer is not needed
+	hedged     chan struct{} // closed when the hedge has ended; nil: no hedge
+	cancel     context.CancelCauseFunc
+	hedgeWon   bool
 
-	resp *http.Response // the hedge's result, once hedged is closed
-	v    result
-	err  error
+	resp   *http.Response // the hedge's result, once hedged is closed
+	result result
+	err    error
 }
 
 // race sends the request, and a hedge if there is no answer after HedgeAfter. The first attempt runs on this goroutine. Only
 // an answer ends the other attempt; a rejection does not.
-func (t *Retry) race(req *http.Request, c *call) (*http.Response, result, error) {
+func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, error) {
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(t.cfg.HedgeAfter, func() { t.hedge(r, req, c, cancel) })
 	defer timer.Stop() // even if the base or Outcome panics
-	defer r.abandon()
+	defer r.cancelHedge()
 	resp, err := t.send(req.WithContext(ctx), cancel)
 	v := t.report(req.Context(), c, c.priority, resp, err)
 
 	r.mu.Lock()
-	r.over = true
-	hedged, won := r.hedged, r.won
+	r.firstEnded = true
+	hedged, won := r.hedged, r.hedgeWon
 	if hedged != nil && !won && v.outcome == retry.Accepted {
-		r.lost = true
+		r.hedgeLost = true
 		r.cancel(errLost)
 	}
-	lost := r.lost
+	lost := r.hedgeLost
 	r.mu.Unlock()
 	if hedged == nil || lost {
 		return resp, v, err
 	}
 	<-hedged // at the latest when the request's context ends
-	if won || r.v.outcome == retry.Accepted {
+	if won || r.result.outcome == retry.Accepted {
 		discard(resp)
-		return r.resp, r.v, r.err
+		return r.resp, r.result, r.err
 	}
 	discard(r.resp)
 	return resp, v, err
 }
 
-// abandon ends the hedge if the first attempt panicked.
-func (r *race) abandon() {
+// cancelHedge ends the hedge if the first attempt panicked.
+func (r *race) cancelHedge() {
 	r.mu.Lock()
-	over, hedged, resp := r.over, r.hedged != nil, r.resp
-	r.over, r.lost = true, r.lost || !over
+	over, hedged, resp := r.firstEnded, r.hedged != nil, r.resp
+	r.firstEnded, r.hedgeLost = true, r.hedgeLost || !over
 	r.mu.Unlock()
 	if !over && hedged {
 		r.cancel(errLost)
@@ -72,9 +73,9 @@ func (r *race) abandon() {
 }
 
 // hedge sends the second attempt, if the Caller allows one.
-func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.CancelCauseFunc) {
+func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context.CancelCauseFunc) {
 	r.mu.Lock()
-	if r.over {
+	if r.firstEnded {
 		r.mu.Unlock()
 		return
 	}
@@ -94,12 +95,12 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 	r.mu.Unlock()
 
 	second = second.WithContext(warden.WithPriority(ctx, p))
-	resp, v, err := t.contained(req.Context(), second, c, p, cancel) //nolint:bodyclose // who wins returns it, and discard closes it
+	resp, v, err := t.sendHedge(req.Context(), second, c, p, cancel) //nolint:bodyclose // the winner returns it, or discard closes it
 	r.mu.Lock()
-	r.resp, r.v, r.err = resp, v, err
-	lost := r.lost
-	if !r.over && v.outcome == retry.Accepted {
-		r.won = true
+	r.resp, r.result, r.err = resp, v, err
+	lost := r.hedgeLost
+	if !r.firstEnded && v.outcome == retry.Accepted {
+		r.hedgeWon = true
 		cancelFirst(errLost)
 	}
 	r.mu.Unlock()
@@ -109,10 +110,10 @@ func (t *Retry) hedge(r *race, req *http.Request, c *call, cancelFirst context.C
 	}
 }
 
-// contained sends and reports the hedge req of a request with context ctx, with a panic turned into an error: on this goroutine
+// sendHedge sends and reports the hedge req of a request with context ctx, with a panic turned into an error: on this goroutine
 // it would end the program.
-func (t *Retry) contained(
-	ctx context.Context, req *http.Request, c *call, p warden.Priority, cancel context.CancelCauseFunc,
+func (t *retrier) sendHedge(
+	ctx context.Context, req *http.Request, c *call, p decision.Priority, cancel context.CancelCauseFunc,
 ) (resp *http.Response, v result, err error) {
 	defer func() {
 		if of := recover(); of != nil {

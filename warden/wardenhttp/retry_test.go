@@ -5,6 +5,7 @@ package wardenhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -33,7 +34,7 @@ func newCaller(t fataler, cfg retry.Config) *retry.Caller {
 	return must(retry.New(cfg))(t)
 }
 
-func newRetry(t fataler, c *retry.Caller, cfg wardenhttp.RetryConfig) *wardenhttp.Retry {
+func newRetry(t fataler, c *retry.Caller, cfg wardenhttp.RetryConfig) http.RoundTripper {
 	t.Helper()
 	return must(wardenhttp.NewRetry(c, cfg))(t)
 }
@@ -48,8 +49,10 @@ type outcome struct {
 
 var outcomes = []outcome{
 	{status: 200, sent: true}, {status: 404, sent: true}, {status: 500, sent: true},
-	{status: 503, again: true, sent: true}, {status: 429, again: true, sent: true}, {status: 502, again: true, sent: true}, {status: 504, again: true, sent: true},
-	{status: 503, rejected: true, again: true, unprocessed: true, sent: true}, {status: 504, rejected: true, again: true, unprocessed: true, sent: true},
+	{status: 503, again: true, sent: true}, {status: 429, again: true, sent: true}, {status: 502, again: true, sent: true},
+	{status: 504, again: true, sent: true},
+	{status: 503, rejected: true, again: true, unprocessed: true, sent: true},
+	{status: 504, rejected: true, again: true, unprocessed: true, sent: true},
 	{status: 500, rejected: true, sent: true},
 	{err: &net.OpError{Op: "dial", Err: errors.New("rejected")}, again: true, unprocessed: true},
 	{err: &net.OpError{Op: "read", Err: errors.New("reset")}, again: true, sent: true},
@@ -57,11 +60,13 @@ var outcomes = []outcome{
 	{err: errors.New("x509: unknown authority")}, {err: warden.ErrRejected},
 }
 
-// Whatever the base answers: nothing is processed twice that must not be, every body is closed once, every response that nobody sees is closed before
-// the next attempt, each attempt sends the whole body, and the last answer is what is returned.
+// Whatever the base answers: nothing is processed twice that must not be, every body is closed once, every response that nobody
+// sees is closed before the next attempt, each attempt sends the whole body, and the last answer is what is returned.
 func TestPropertyMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		method := rapid.SampledFrom([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "CONNECT", "get"}).Draw(t, "method")
+		method := rapid.SampledFrom([]string{
+			"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "CONNECT", "get",
+		}).Draw(t, "method")
 		script := rapid.SliceOfN(rapid.SampledFrom(outcomes), 3, 3).Draw(t, "script")
 		key := rapid.Bool().Draw(t, "key")
 		kind := rapid.SampledFrom([]string{"none", "NoBody", "rewindable", "once"}).Draw(t, "body")
@@ -116,7 +121,9 @@ func TestPropertyMachine(t *testing.T) {
 			}
 			return resp, nil
 		})
-		resp, err := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base, AttemptTimeout: timeout}).RoundTrip(req)
+		resp, err := newRetry(
+			t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base, AttemptTimeout: timeout},
+		).RoundTrip(req)
 
 		idempotent := key || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, method)
 		want := 1
@@ -178,7 +185,8 @@ func echo(n int32, reject http.HandlerFunc, arrived *atomic.Int32) http.Handler 
 	})
 }
 
-// Over both protocols, through a Transport: what a middleware rejected is sent again whatever it is, on the same connection, and nothing else that is not safe.
+// Over both protocols, through a Transport: what a middleware rejected is sent again whatever it is, on the same connection, and
+// nothing else that is not safe.
 func TestRealServers(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		closed := newGuard(t, 1, 0)
@@ -213,7 +221,7 @@ func TestRealServers(t *testing.T) {
 				t.Errorf("R3: %s: %d", c.method, status)
 			}
 			g.wantEmpty(t)
-			rt.CloseIdleConnections()
+			(&http.Client{Transport: rt}).CloseIdleConnections()
 		}
 	})
 }
@@ -228,7 +236,9 @@ func (h hasty) WriteHeader(status int) {
 
 func TestRejectedResponsesKeepTheirConnection(t *testing.T) {
 	var arrived, connections atomic.Int32
-	s := httptest.NewUnstartedServer(echo(4, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }, &arrived))
+	s := httptest.NewUnstartedServer(echo(4, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+	}, &arrived))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			connections.Add(1)
@@ -254,7 +264,8 @@ func TestConnectionRejected(t *testing.T) {
 	c := newCaller(t, generous)
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
-	if _, _, err := do(t, newRetry(t, c, wardenhttp.RetryConfig{Base: base}), "POST", "http://"+l.Addr().String(), "hello"); err == nil {
+	if _, _, err := do(t, newRetry(t, c, wardenhttp.RetryConfig{Base: base}), "POST", "http://"+
+		l.Addr().String(), "hello"); err == nil {
 		t.Error("R3: answered")
 	}
 	if s := c.Stats(); s.Calls != 1 || s.Retries != 2 || s.Rejected != 3 {
@@ -276,8 +287,8 @@ func TestThrottledRequestIsNotSent(t *testing.T) {
 		req := httptest.NewRequest(http.MethodPost, "http://host/", b)
 		req.RequestURI = ""
 		resp, err := client.Do(req)
-		var throttled *retry.ThrottledError
-		if i < 10 != (err == nil) || err != nil && (!errors.Is(err, retry.ErrThrottled) || !errors.As(err, &throttled) || throttled.Requests != int64(i) || resp != nil) {
+		if i < 10 != (err == nil) || err != nil && (!errors.Is(err, retry.ErrThrottled) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("of the last %d requests", i)) || resp != nil) {
 			t.Fatalf("R4: request %d: %v, %v", i, resp, err)
 		}
 		if err != nil && b.closes.Load() != 1 {
@@ -289,7 +300,8 @@ func TestThrottledRequestIsNotSent(t *testing.T) {
 	}
 }
 
-// What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the rejection is returned as it was.
+// What the server asks for comes first, then the deadline: a wait that would outlast it is not begun, and the rejection is
+// returned as it was.
 func TestDeadlineBoundsTheWait(t *testing.T) {
 	var sent int
 	c := newCaller(t, generous)
@@ -305,7 +317,8 @@ func TestDeadlineBoundsTheWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(resp.Body); sent != 1 || string(b) != "later" || err != nil || ctx.Err() != nil || c.Stats().NoTime != 1 {
+	if b, err := io.ReadAll(resp.Body); sent != 1 || string(b) != "later" || err != nil || ctx.Err() != nil ||
+		c.Stats().NoTime != 1 {
 		t.Errorf("R5: sent %d times, %q, %v, %+v", sent, b, err, c.Stats())
 	}
 	resp.Body.Close()
@@ -315,7 +328,9 @@ func TestDeadlineBoundsTheWait(t *testing.T) {
 func TestCanceledBetweenAttempts(t *testing.T) {
 	answer, first, second := newPayload("later"), newPayload("body"), newPayload("body")
 	ctx, cancel := context.WithCancel(t.Context())
-	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+	rt := newRetry(t, newCaller(
+		t, retry.Config{},
+	), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 		r.Body.Close()
 		time.AfterFunc(time.Millisecond, cancel)
 		resp := respond(http.StatusServiceUnavailable, answer)
@@ -379,7 +394,9 @@ func TestHedgeWins(t *testing.T) {
 		}))
 		c := newCaller(t, generous)
 		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
-		req := must(http.NewRequestWithContext(warden.WithPriority(t.Context(), warden.High), http.MethodGet, s.URL, http.NoBody))(t)
+		req := must(
+			http.NewRequestWithContext(warden.WithPriority(t.Context(), decision.High), http.MethodGet, s.URL, http.NoBody),
+		)(t)
 		resp, err := rt.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -441,7 +458,10 @@ func TestHedgesThatLose(t *testing.T) {
 
 func TestRetryAllocatesOnce(t *testing.T) {
 	resp := respond(http.StatusOK, http.NoBody)
-	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) { return resp, nil })})
+	rt := newRetry(
+		t, newCaller(t, retry.Config{}),
+		wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) { return resp, nil })},
+	)
 	for path, most := range map[string]float64{"/orders": 1, "/orders/17": 3} {
 		req := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 		if n := testing.AllocsPerRun(1000, func() {
@@ -456,16 +476,18 @@ func TestRetryAllocatesOnce(t *testing.T) {
 
 func TestInvalidRetry(t *testing.T) {
 	c := newCaller(t, retry.Config{})
-	for field, f := range map[string]func() (*wardenhttp.Retry, error){
-		"wardenhttp.NewRetry: the caller": func() (*wardenhttp.Retry, error) { return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{}) },
-		"wardenhttp.RetryConfig.AttemptTimeout": func() (*wardenhttp.Retry, error) {
+	for field, f := range map[string]func() (http.RoundTripper, error){
+		"wardenhttp.NewRetry: the caller": func() (http.RoundTripper, error) {
+			return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{})
+		},
+		"wardenhttp.RetryConfig.AttemptTimeout": func() (http.RoundTripper, error) {
 			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{AttemptTimeout: 500})
 		},
-		"wardenhttp.RetryConfig.HedgeAfter": func() (*wardenhttp.Retry, error) {
+		"wardenhttp.RetryConfig.HedgeAfter": func() (http.RoundTripper, error) {
 			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{HedgeAfter: 50})
 		},
-		"wardenhttp.RetryConfig.Base": func() (*wardenhttp.Retry, error) {
-			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{Base: (*wardenhttp.Transport)(nil)})
+		"wardenhttp.RetryConfig.Base": func() (http.RoundTripper, error) {
+			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{Base: (*http.Transport)(nil)})
 		},
 	} {
 		rt, err := f()
@@ -474,12 +496,6 @@ func TestInvalidRetry(t *testing.T) {
 			t.Errorf("%s: %v, %v", field, rt, err)
 		}
 	}
-	var zero wardenhttp.Retry
-	b := newPayload("")
-	if _, err := zero.RoundTrip(httptest.NewRequest(http.MethodPost, "/", b)); !errors.Is(err, warden.ErrInvalid) || b.closes.Load() != 1 {
-		t.Errorf("%v, closed %d times", err, b.closes.Load())
-	}
-	zero.CloseIdleConnections()
 }
 
 // A nil request, and a nil of everything that has a method, is an error or nothing, and never a panic.
@@ -493,8 +509,8 @@ func TestNilArgumentsAreRejected(t *testing.T) {
 		req   *http.Request
 		field string
 	}{
-		"a Retry, nil":     {newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base}), nil, "req"},
-		"a Transport, nil": {newTransport(t, newGuard(t, 1, 0), base), nil, "req"},
+		"a Retry, nil":     {newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base}), nil, "wardenhttp.req"},
+		"a Transport, nil": {newTransport(t, newGuard(t, 1, 0), base), nil, "wardenhttp.req"},
 	} {
 		resp, err := c.rt.RoundTrip(c.req)
 		var invalid *warden.InvalidError
@@ -518,7 +534,8 @@ func TestNilArgumentsAreRejected(t *testing.T) {
 	if rec.Code != http.StatusInternalServerError {
 		t.Errorf("no Middleware: %d", rec.Code)
 	}
-	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(decision.PressureHigh)) || rec.Code != http.StatusServiceUnavailable {
+	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(decision.PressureHigh)) ||
+		rec.Code != http.StatusServiceUnavailable {
 		t.Errorf("no Middleware: %d", rec.Code)
 	}
 	if wardenhttp.WriteError(nil, nil, rejected(decision.PressureHigh)) {
@@ -548,7 +565,8 @@ func TestNoTimeToSendCountsNothing(t *testing.T) {
 					_, err := rt.RoundTrip(req)
 					cancel()
 					var timeout net.Error
-					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || sent.closes.Load() != 1 {
+					if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() ||
+						sent.closes.Load() != 1 {
 						t.Errorf("R8: %s, %v left: %v, body closed %d times", name, left, err, sent.closes.Load())
 					}
 					if got := c.Stats(); got.Rejected+got.Failed+got.Accepted != 0 {

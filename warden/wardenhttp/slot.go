@@ -24,7 +24,7 @@ type capacity struct {
 func (c capacity) check(by, cfg string) error {
 	switch {
 	case c.warden == nil && c.compartment == nil:
-		return &warden.InvalidError{Field: by + ": the warden", Value: "nil", Allowed: "a warden made by warden.New; nil only with " + cfg + ".Compartment"}
+		return invalidField(by+": the warden", "nil", "a warden made by warden.New; nil only with "+cfg+".Compartment")
 	case c.warden != nil && c.warden.Limiter() == nil:
 		return notMade(by+": the warden", "warden.New")
 	}
@@ -33,11 +33,11 @@ func (c capacity) check(by, cfg string) error {
 
 // claim returns the source of r's slot.
 func (c capacity) claim(r *http.Request) slot.Claim {
-	is := slot.Claim{Warden: c.warden}
+	claim := slot.Claim{Warden: c.warden}
 	if c.compartment != nil {
-		is.Apart, is.Compartment = true, c.compartment(r)
+		claim.FromCompartment, claim.Compartment = true, c.compartment(r)
 	}
-	return is
+	return claim
 }
 
 // held is the slot of a request that is followed to its end.
@@ -47,41 +47,46 @@ type held struct{ slot.Slot }
 var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
 
 // End releases the slot.
-func (h held) End(came inflight.Outcome) {
-	err := came.Err
-	if err == nil && came.Status >= http.StatusInternalServerError {
+func (h held) End(outcome inflight.Outcome) {
+	err := outcome.Err
+	if err == nil && outcome.Status >= http.StatusInternalServerError {
 		err = errStatus
 	}
-	h.Slot.End(err, ending(came, came.Status))
+	h.Slot.End(err, endingOf(outcome, outcome.Status))
 }
 
-// ending is what the time says of a request that was answered with this status, 0 if it was not. If its context ended it before it had
-// an answer, the work would have taken longer; if the client left an answer that had begun, or the connection was upgraded, the time
-// says nothing.
-func ending(came inflight.Outcome, status int) slot.Ending {
-	switch left := errors.Is(came.Err, context.Canceled); {
-	case came.Upgraded:
-		return slot.Silent
-	case (left || errors.Is(came.Err, context.DeadlineExceeded)) && (status == 0 || status >= http.StatusInternalServerError):
+// endingOf classifies a request that was answered with this status; 0: it was not. If its context ended before it had an answer,
+// the work would have taken longer; if the client left while it was answered, or the connection was upgraded, the time says
+// nothing.
+func endingOf(outcome inflight.Outcome, status int) slot.Ending {
+	switch left := errors.Is(outcome.Err, context.Canceled); {
+	case outcome.Upgraded:
+		return slot.Discarded
+	case (left || errors.Is(outcome.Err, context.DeadlineExceeded)) && (status == 0 || status >= http.StatusInternalServerError):
 		return slot.Abandoned
 	case left:
-		return slot.Silent
+		return slot.Discarded
 	}
-	return slot.Whole
+	return slot.Completed
 }
 
-// noBase returns an error for a Base that is a nil pointer or function.
-func noBase(of string, base http.RoundTripper) error {
+// checkBase returns an error for a Base that is a nil pointer or function.
+func checkBase(of string, base http.RoundTripper) error {
 	if typed := nilcheck.Optional(base); typed != "" {
-		return &warden.InvalidError{Field: of + ".Base", Value: typed, Allowed: "nil (http.DefaultTransport) or a transport"}
+		return invalidField(of+".Base", typed, "nil (http.DefaultTransport) or a transport")
 	}
 	return nil
 }
 
 func noRequest() error {
-	return &warden.InvalidError{Field: "req", Value: "nil", Allowed: "a request"}
+	return invalidField("req", "nil", "a request")
 }
 
 func notMade(what, by string) error {
-	return &warden.InvalidError{Field: what, Value: "nil or zero", Allowed: "a value made by " + by}
+	return invalidField(what, "nil or zero", "a value made by "+by)
+}
+
+// invalidField rejects a field of a configuration, or an argument: the field as in Config.Grace.
+func invalidField(field string, value any, allowed string) *warden.InvalidError {
+	return &warden.InvalidError{Field: "wardenhttp." + field, Value: value, Allowed: allowed}
 }

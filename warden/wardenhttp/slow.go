@@ -25,137 +25,138 @@ type pace struct {
 	rate  int // bytes a second
 }
 
-// piece is the size, in bytes, of one write: what fits into the grace at the minimum rate, 4 KiB to 1 MiB.
-func (p pace) piece() int { return int(min(max(p.grace.Seconds()*float64(p.rate), 4<<10), 1<<20)) }
+// chunk is the size, in bytes, of one write: what fits into the grace at the minimum rate, 4 KiB to 1 MiB.
+func (p pace) chunk() int { return int(min(max(p.grace.Seconds()*float64(p.rate), 4<<10), 1<<20)) }
 
-// worth is the time that n bytes earn, up to the grace.
-func (p pace) worth(n int64) time.Duration {
+// earned is the time that n bytes earn, up to the grace.
+func (p pace) earned(n int64) time.Duration {
 	return time.Duration(min(float64(n)/float64(p.rate), p.grace.Seconds()) * float64(time.Second))
 }
 
-// A side is one direction of a request, with a time budget that starts at the grace, its maximum: waiting in Read or Write
-// spends it, and each byte transferred earns some back. When the budget is used up during a wait, a deadline in the past ends
-// the wait. A handler that computes, and an event stream without events, spend nothing.
-type side struct {
+// A direction is the request's body or its answer, with a time budget that starts at the grace, its maximum: waiting in Read or
+// Write spends it, and each byte transferred earns some back. When the budget is used up during a wait, a deadline in the past
+// ends the wait. A handler that computes, and an event stream without events, spend nothing.
+type direction struct {
 	pace  pace
 	w     http.ResponseWriter // carries the deadlines
 	reads bool
 
-	mu     sync.Mutex // guards all below; never held while waiting for the client
-	spare  time.Duration
-	due    time.Time
-	timer  *time.Timer
-	waits  bool  // a Read or Write is waiting for the client
-	own    bool  // the handler sets the deadlines
-	used   bool  // data was read or written
-	status int   // of the answer
-	whole  bool  // the body was read to its end
-	late   error // the error of every later wait
-	over   bool  // the handler is done, and w must not be touched
+	mu              sync.Mutex // guards all below; never held while waiting for the client
+	budget          time.Duration
+	due             time.Time
+	timer           *time.Timer
+	waiting         bool  // a Read or Write is waiting for the client
+	handlerDeadline bool  // the handler sets the deadlines
+	used            bool  // data was read or written
+	status          int   // of the answer
+	eof             bool  // the body was read to its end
+	err             error // the error of every later wait
+	closed          bool  // the handler is done, and w must not be touched
 }
 
-// enter starts a wait for the client.
-func (s *side) enter() (began time.Time, err error) {
+// beginWait starts a wait for the client.
+func (s *direction) beginWait() (began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used = true
-	if s.late != nil || s.own {
-		return began, s.late
+	if s.err != nil || s.handlerDeadline {
+		return began, s.err
 	}
 	began = time.Now()
-	s.waits, s.due = true, began.Add(s.spare)
+	s.waiting, s.due = true, began.Add(s.budget)
 	if s.timer == nil {
-		s.timer = time.AfterFunc(s.spare, s.expire)
+		s.timer = time.AfterFunc(s.budget, s.expire)
 	} else {
-		s.timer.Reset(s.spare)
+		s.timer.Reset(s.budget)
 	}
 	return began, nil
 }
 
-// leave ends a wait in which n bytes were transferred, and returns its error.
-func (s *side) leave(began time.Time, n int64, err error) error {
+// endWait ends a wait in which n bytes were transferred, and returns its error.
+func (s *direction) endWait(began time.Time, n int64, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began.IsZero() {
 		return err
 	}
-	s.waits = false
+	s.waiting = false
 	s.timer.Stop()
-	s.whole = s.whole || errors.Is(err, io.EOF)
-	s.spare = min(s.pace.grace, s.spare-time.Since(began)+s.pace.worth(n))
-	if err != nil && !s.whole && s.late != nil {
-		return s.late
+	s.eof = s.eof || errors.Is(err, io.EOF)
+	s.budget = min(s.pace.grace, s.budget-time.Since(began)+s.pace.earned(n))
+	if err != nil && !s.eof && s.err != nil {
+		return s.err
 	}
 	return err
 }
 
 // expire is the timer's function.
-func (s *side) expire() {
+func (s *direction) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.late != nil || s.own || !s.waits || time.Now().Before(s.due) {
+	if s.err != nil || s.handlerDeadline || !s.waiting || time.Now().Before(s.due) {
 		return
 	}
-	s.late = fmt.Errorf("%w: %w", ErrSlowPeer, os.ErrDeadlineExceeded)
-	_ = s.setDeadline(time.Unix(1, 0))
+	s.err = fmt.Errorf("%w: %w", ErrSlowPeer, os.ErrDeadlineExceeded)
+	_ = s.setDeadlineLocked(time.Unix(1, 0))
 }
 
 // stop ends waiting for the client, now and later. A body that was read to its end is left alone: net/http then reads ahead, and
-// takes a deadline that passes for a client that has left, so that this request and all later ones of the connection are canceled.
-func (s *side) stop(why error) {
+// takes a deadline that passes for a client that has left, so that this request and all later ones of the connection are
+// canceled.
+func (s *direction) stop(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if s.closed {
 		return
 	}
-	if s.late == nil {
-		s.late = why
+	if s.err == nil {
+		s.err = why
 	}
-	if !s.whole {
-		_ = s.setDeadline(time.Unix(1, 0))
+	if !s.eof {
+		_ = s.setDeadlineLocked(time.Unix(1, 0))
 	}
 }
 
-// end is stop for a handler that is done: the ResponseWriter must not be used afterwards. Waits on other goroutines are
+// close is stop for a handler that is done: the ResponseWriter must not be used afterwards. Waits on other goroutines are
 // ended, not awaited. If bounded, net/http's remaining I/O gets a deadline.
-func (s *side) end(bounded bool) {
+func (s *direction) close(bounded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil {
 		s.timer.Stop()
 	}
 	switch {
-	case s.own || s.late != nil || s.whole:
-	case s.waits:
-		_ = s.setDeadline(time.Unix(1, 0))
+	case s.handlerDeadline || s.err != nil || s.eof:
+	case s.waiting:
+		_ = s.setDeadlineLocked(time.Unix(1, 0))
 	case bounded && (s.used || s.reads):
-		_ = s.setDeadline(time.Now().Add(s.spare))
+		_ = s.setDeadlineLocked(time.Now().Add(s.budget))
 	}
-	if s.over = true; s.late == nil {
-		s.late = io.ErrClosedPipe
+	if s.closed = true; s.err == nil {
+		s.err = io.ErrClosedPipe
 	}
 }
 
-// hand lets the handler set the deadlines itself.
-func (s *side) hand(t time.Time) error {
+// setHandlerDeadline lets the handler set the deadlines itself.
+func (s *direction) setHandlerDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
-		return s.late
+	if s.closed {
+		return s.err
 	}
-	s.own = true
-	return s.setDeadline(t)
+	s.handlerDeadline = true
+	return s.setDeadlineLocked(t)
 }
 
-// use records that there is an answer, with this status.
-func (s *side) use(status int) {
+// setAnswered records that there is an answer, with this status.
+func (s *direction) setAnswered(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used, s.status = true, cmp.Or(s.status, status)
 }
 
-// answered returns the status of the answer; 0: there is none.
-func (s *side) answered() int {
+// answerStatus returns the status of the answer; 0: there is none.
+func (s *direction) answerStatus() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.used {
@@ -164,15 +165,15 @@ func (s *side) answered() int {
 	return 0
 }
 
-func (s *side) state() (used bool, late error) {
+func (s *direction) state() (used bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.used, s.late
+	return s.used, s.err
 }
 
-// setDeadline ends a pending Read or Write, over HTTP/1 and HTTP/2. Where deadlines are not supported, the next call fails
+// setDeadlineLocked ends a pending Read or Write, over HTTP/1 and HTTP/2. Where deadlines are not supported, the next call fails
 // instead.
-func (s *side) setDeadline(t time.Time) error {
+func (s *direction) setDeadlineLocked(t time.Time) error {
 	rc := http.NewResponseController(s.w)
 	if s.reads {
 		return rc.SetReadDeadline(t)

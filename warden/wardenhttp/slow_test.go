@@ -83,14 +83,18 @@ func status(t *testing.T, c net.Conn) int {
 // and not before, whatever the pieces are; how long it was waited for is bounded by what it has sent.
 func TestPropertySlowBodies(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		grace := time.Duration(rapid.IntRange(1, 5000).Draw(rt, "grace"))*time.Millisecond + time.Microsecond // no pause is exactly as long
+		// no pause is exactly as long
+		grace := time.Duration(rapid.IntRange(1, 5000).Draw(rt, "grace"))*time.Millisecond + time.Microsecond
 		rate := rapid.IntRange(1, 10000).Draw(rt, "rate")
 		type piece struct {
 			pause time.Duration
 			bytes int
 		}
 		pieces := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) piece {
-			return piece{time.Duration(rapid.IntRange(0, 3000).Draw(rt, "pause")) * time.Millisecond, rapid.IntRange(1, 3000).Draw(rt, "bytes")}
+			return piece{
+				time.Duration(rapid.IntRange(0, 3000).Draw(rt, "pause")) * time.Millisecond,
+				rapid.IntRange(1, 3000).Draw(rt, "bytes"),
+			}
 		}), 1, 20).Draw(rt, "pieces")
 
 		total, cutAt, at, spare := 0, time.Duration(-1), time.Duration(0), grace
@@ -137,7 +141,8 @@ func TestPropertySlowBodies(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(failed, wardenhttp.ErrSlowPeer) || !errors.Is(failed, os.ErrDeadlineExceeded) || got != http.StatusRequestTimeout {
+			if !errors.Is(failed, wardenhttp.ErrSlowPeer) || !errors.Is(failed, os.ErrDeadlineExceeded) ||
+				got != http.StatusRequestTimeout {
 				t.Errorf("H15: %v with %d", failed, got)
 			}
 			if off := took - cutAt; off < -time.Microsecond || off > time.Microsecond {
@@ -155,7 +160,9 @@ func TestOnlyWaitingForTheClientCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(t, 1, 0)
 		const events = 5
-		c := inMemory(t, newMiddleware(t, g, wardenhttp.Config{Grace: time.Second}).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := inMemory(t, newMiddleware(
+			t, g, wardenhttp.Config{Grace: time.Second},
+		).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for range events {
 				time.Sleep(time.Hour)
 				if _, err := io.WriteString(w, "data: x\n\n"); err != nil {
@@ -194,8 +201,9 @@ func TestTheRestOfAnAnswerHasADeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGuard(t, 1, 0)
-				c := pipeTo(t, &http.Server{WriteTimeout: tc.limit, Handler: newMiddleware(t, g, wardenhttp.Config{Grace: time.Second}).Handler(
-					http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))})
+				c := pipeTo(t, &http.Server{WriteTimeout: tc.limit,
+					Handler: newMiddleware(t, g, wardenhttp.Config{Grace: time.Second}).Handler(
+						http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))})
 				say(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 				time.Sleep(tc.after)
 				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -233,7 +241,9 @@ func TestAHandlerThatSetsDeadlinesRulesThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := make(chan string, 1)
-				c := inMemory(t, newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Grace: time.Second}).Handler(http.HandlerFunc(
+				c := inMemory(t, newMiddleware(
+					t, newGuard(t, 1, 0), wardenhttp.Config{Grace: time.Second},
+				).Handler(http.HandlerFunc(
 					func(w http.ResponseWriter, r *http.Request) {
 						word := make([]byte, 4)
 						if _, err := io.ReadFull(open(w, r), word); err != nil {
@@ -261,11 +271,14 @@ func TestTheDeadlineEndsABodyThatTricklesIn(t *testing.T) {
 		g := newGuard(t, 1, 0)
 		began := time.Now()
 		var failed error
-		c := inMemory(t, within(2*time.Second, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		c := inMemory(t, exchangeContext(2*time.Second, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(
+			_ http.ResponseWriter, r *http.Request,
+		) {
 			_, failed = io.Copy(io.Discard, r.Body)
 		}))))
 		say(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nx")
-		if got := status(t, c); got != http.StatusGatewayTimeout || time.Since(began) != 2*time.Second || !errors.Is(failed, context.DeadlineExceeded) {
+		if got := status(t, c); got != http.StatusGatewayTimeout || time.Since(began) != 2*time.Second ||
+			!errors.Is(failed, context.DeadlineExceeded) {
 			t.Errorf("%d after %v: %v", got, time.Since(began), failed)
 		}
 		synctest.Wait()
@@ -274,7 +287,7 @@ func TestTheDeadlineEndsABodyThatTricklesIn(t *testing.T) {
 }
 
 // within gives requests a deadline, as a middleware in front might.
-func within(d time.Duration, next http.Handler) http.Handler {
+func exchangeContext(d time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), d)
 		defer cancel()
@@ -296,7 +309,9 @@ func TestUploadsThatTrickleAreCutOff(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		g := newGuard(t, 1, 0)
 		failed := make(chan error, 1)
-		s := serve(newMiddleware(t, g, wardenhttp.Config{Grace: 100 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		s := serve(newMiddleware(
+			t, g, wardenhttp.Config{Grace: 100 * time.Millisecond},
+		).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, err := io.Copy(io.Discard, r.Body)
 			failed <- err
 		})))
@@ -322,8 +337,12 @@ func TestUploadsThatTrickleAreCutOff(t *testing.T) {
 func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for name, write := range map[string]func(w http.ResponseWriter) error{
-			"Write":       func(w http.ResponseWriter) error { _, err := w.Write(make([]byte, 1<<20)); return err },
-			"WriteString": func(w http.ResponseWriter) error { _, err := io.WriteString(w, strings.Repeat("x", 1<<20)); return err },
+			"Write": func(w http.ResponseWriter) error { _, err := w.Write(make([]byte, 1<<20)); return err },
+			"WriteString": func(w http.ResponseWriter) error {
+				_, err := io.WriteString(w, strings.Repeat("x", 1<<20))
+				return err
+
+			},
 			"ReadFrom": func(w http.ResponseWriter) error {
 				_, err := io.Copy(w, io.LimitReader(strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20))
 				return err
@@ -347,7 +366,9 @@ func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 		} {
 			g := newGuard(t, 1, 0)
 			failed := make(chan error, 1)
-			s := serve(newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			s := serve(newMiddleware(
+				t, g, wardenhttp.Config{Grace: 50 * time.Millisecond},
+			).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				for range 1 << 20 {
 					if err := write(w); err != nil {
 						failed <- err
@@ -379,7 +400,9 @@ func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 func TestSlowClientsLeaveRoomForOthers(t *testing.T) {
 	const slow, slots = 20, 4
 	g := newGuard(t, slots, slots)
-	s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Grace: 30 * time.Millisecond}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := startServer(t, newMiddleware(
+		t, g, wardenhttp.Config{Grace: 30 * time.Millisecond},
+	).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	})), false)
 	over, cancel := context.WithCancel(t.Context())

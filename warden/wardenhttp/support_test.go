@@ -98,7 +98,8 @@ func (g *guard) wantInFlight(t *testing.T, when string, want int) {
 	}
 }
 
-// wantEmpty waits until everything that was started has ended and nothing is in flight, and checks that nothing ended twice. Requests may still come.
+// wantEmpty waits until everything that was started has ended and nothing is in flight, and checks that nothing ended twice.
+// Requests may still come.
 func (g *guard) wantEmpty(t *testing.T) {
 	t.Helper()
 	hangs := time.After(patience)
@@ -144,7 +145,7 @@ func newHandler(t testing.TB, g *guard, next http.HandlerFunc) http.Handler {
 	return newMiddleware(t, g, wardenhttp.Config{}).Handler(next)
 }
 
-func newTransport(t *testing.T, g *guard, base http.RoundTripper) *wardenhttp.Transport {
+func newTransport(t *testing.T, g *guard, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	rt, err := wardenhttp.NewTransport(g.Warden, wardenhttp.TransportConfig{Base: base})
 	if err != nil {

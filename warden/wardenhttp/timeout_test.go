@@ -66,18 +66,20 @@ func (s script) run(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Whatever a handler does, its client is told what it said in time, or 504, and never a 200 that nobody has said; buffered, at the
-// instant at which the time is up. It holds its slot until it returns, and not longer.
+// Whatever a handler does, its client is told what it said in time, or 504, and never a 200 that nobody has said; buffered, at
+// the instant at which the time is up. It holds its slot until it returns, and not longer.
 func TestPropertyTimeIsUp(t *testing.T) {
 	const timeout = time.Second
 	for name, kind := range map[string]func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int){
 		"a compartment": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
 			c := compartment(t, bulkhead.CompartmentConfig{Timeout: timeout})
-			return inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: buffered}, h), func() int { return c.Snapshot().InFlight }
+			return inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: buffered}, h), func() int {
+				return c.Snapshot().InFlight
+			}
 		},
 		"a warden": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
 			g := newGuard(t, 1, 0)
-			return within(timeout, newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)),
+			return exchangeContext(timeout, newMiddleware(t, g, wardenhttp.Config{Buffered: buffered}).Handler(h)),
 				func() int { return g.Limiter().Stats().Running }
 		},
 		"a client's patience": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
@@ -94,7 +96,10 @@ func TestPropertyTimeIsUp(t *testing.T) {
 				half := func(label string, least int) time.Duration { // never the instant at which the time is up
 					return time.Duration(rapid.IntRange(least, 3).Draw(rt, label))*timeout/2 + timeout/4
 				}
-				s := script{half("writes", -1), rapid.SampledFrom([]int{0, 200, 204, 418}).Draw(rt, "status"), half("works", 0), rapid.Bool().Draw(rt, "obeys")}
+				s := script{
+					half("writes", -1), rapid.SampledFrom([]int{0, 200, 204, 418}).Draw(rt, "status"),
+					half("works", 0), rapid.Bool().Draw(rt, "obeys"),
+				}
 				s.works = max(s.works, s.writes)
 				buffered := rapid.Bool().Draw(rt, "buffered")
 
@@ -136,7 +141,8 @@ func TestPropertyTimeIsUp(t *testing.T) {
 					if n := inFlight(); n != 0 {
 						t.Errorf("H16: %d in flight in the end", n)
 					}
-					if wantErr := buffered && s.writes > timeout && !s.obeys; wantErr != errors.Is(wrong, http.ErrHandlerTimeout) {
+					if wantErr := buffered && s.writes > timeout &&
+						!s.obeys; wantErr != errors.Is(wrong, http.ErrHandlerTimeout) {
 						t.Errorf("H16: a late Write: %v", wrong)
 					}
 				})
@@ -151,7 +157,9 @@ func TestBufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{Timeout: 50 * time.Millisecond})
 		free := make(chan struct{})
 		failed := make(chan error, 1)
-		s := serve(inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: true}, func(w http.ResponseWriter, r *http.Request) {
+		s := serve(inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: true}, func(
+			w http.ResponseWriter, r *http.Request,
+		) {
 			_, err := io.Copy(io.Discard, r.Body)
 			<-free
 			failed <- err
@@ -233,7 +241,8 @@ func TestBufferedEndings(t *testing.T) {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, newRequest().WithContext(context.WithValue(t.Context(), http.ServerContextKey, server)))
 		time.Sleep(time.Hour)
-		if rec.Code != http.StatusGatewayTimeout || c.Snapshot().InFlight != 0 || !strings.Contains(logged.String(), "late, on purpose") {
+		if rec.Code != http.StatusGatewayTimeout || c.Snapshot().InFlight != 0 ||
+			!strings.Contains(logged.String(), "late, on purpose") {
 			t.Errorf("%d, %+v, %q", rec.Code, c.Snapshot(), logged.String())
 		}
 	})
@@ -244,7 +253,9 @@ func TestBufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const length = 8 << 20
 		g := newGuard(t, 1, 0)
-		s := serve(newMiddleware(t, g, wardenhttp.Config{Buffered: true, BufferPerAnswer: length}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := serve(newMiddleware(
+			t, g, wardenhttp.Config{Buffered: true, BufferPerAnswer: length},
+		).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = fmt.Fprint(w, strings.Repeat("x", length))
@@ -257,7 +268,8 @@ func TestBufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 		defer resp.Body.Close()
 		g.wantEmpty(t)
 		body, err := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusTeapot || resp.Header.Get("Content-Type") != "text/plain" || len(body) != length || err != nil {
+		if resp.StatusCode != http.StatusTeapot || resp.Header.Get("Content-Type") != "text/plain" || len(body) != length ||
+			err != nil {
 			t.Errorf("H16: %s, %v, %d bytes, %v", resp.Status, resp.Header, len(body), err)
 		}
 	})
@@ -331,7 +343,8 @@ func TestTheConnectionOutlivesATimeout(t *testing.T) {
 				}
 			})))
 			for i, want := range []int{http.StatusGatewayTimeout, http.StatusOK, http.StatusOK} {
-				if status, text, err := do(t, s.Client().Transport, http.MethodPost, s.URL, "body"); status != want || err != nil {
+				if status, text, err := do(t, s.Client().Transport, http.MethodPost, s.URL, "body"); status != want ||
+					err != nil {
 					t.Errorf("H16: buffered %t: request %d: %d %s, %v; want %d", buffered, i, status, text, err, want)
 				}
 			}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
-// TransportConfig describes a [Transport]. The zero value is ready to use.
+// TransportConfig describes the transport of [NewTransport]. The zero value is ready to use.
 type TransportConfig struct {
 	// Base sends the requests; nil: [http.DefaultTransport].
 	Base http.RoundTripper
@@ -22,28 +23,52 @@ type TransportConfig struct {
 	// of the request being served, or that of [warden.WithPriority]. It must be safe for concurrent use and is called before
 	// the request acquires its slot.
 	Task func(*http.Request) warden.Task
-	// Compartment returns the compartment of a request; nil: requests use the warden. See [Config.Compartment]; a request for
+	// Compartment returns the compartment of a request; nil: requests use the warden. See [Config].Compartment; a request for
 	// which it returns nil is not sent.
 	Compartment func(*http.Request) *bulkhead.Compartment
 }
 
-// Transport is an [http.RoundTripper] that sends a request once it has a slot. It is safe for concurrent use and must come
-// from [NewTransport]: the zero Transport sends nothing.
-type Transport struct {
+// transport sends a request once it has a slot.
+type transport struct {
 	capacity capacity
 	base     http.RoundTripper
 	task     func(*http.Request) warden.Task
 }
 
-// NewTransport returns a Transport that acquires slots from w. Give each dependency its own warden, so that a slow one fills
-// only its own slots. Do not use the server's warden: a request that holds one of its slots is denied a second. With
-// cfg.Compartment, w has the role that it has in [New]. The error, a [*warden.InvalidError], names the invalid argument.
-func NewTransport(w *warden.Warden, cfg TransportConfig) (*Transport, error) {
-	t := &Transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
-	if err := t.capacity.check("wardenhttp.NewTransport", "TransportConfig"); err != nil {
+// NewTransport returns a transport that sends a request once it has a slot of w, with its remaining time and its priority in
+// headers. It waits for the slot as [warden.Warden.Acquire] says, and holds it until nothing more can arrive: there is no
+// response, or one without a body, or its body was read to the end, failed or was closed. After 101 (Switching Protocols) the
+// body is an io.ReadWriteCloser with CloseWrite, and only Close ends the request. A body that is neither read to its end nor
+// closed holds its slot forever, as it holds its connection.
+//
+// Give each dependency its own warden, so that a slow one fills only its own slots. Do not use the server's warden: a request
+// that holds one of its slots is denied a second. With cfg.Compartment, w has the role that it has in [New]. The error, a
+// [*warden.InvalidError], names the invalid argument.
+//
+// The elapsed time counts as the dependency's execution time, unless the connection switched protocols, the context was canceled,
+// or its deadline passed before there was an answer. A compartment's breaker gets the error of the base or of a Read, an error
+// for a status of 500 or more, else nil. The context of the sent request ends with the Task's deadline, and with the
+// compartment's Timeout.
+//
+// The header Warden-Timeout has the remaining time of the context in milliseconds; Warden-Priority has the priority unless it is
+// normal, and replaces any such header of the request, which may come from an untrusted client. Other servers may ignore them; a
+// server with this package accepts them as [Config].Trusted says.
+//
+// If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment, most
+// often a [*warden.Rejection]; [warden.ErrReentry] if w is the warden of the request being served; or context.DeadlineExceeded if
+// less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the error, or that of a Read of the
+// body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and [WriteError] find them in the
+// url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
+//
+// The transport is safe for concurrent use and does not modify requests. RoundTrip blocks for the queue wait and as long as the
+// base does. It allocates the context, the copy of the request that is sent, its headers if there is something to add, and one or
+// two small bodies.
+func NewTransport(w *warden.Warden, cfg TransportConfig) (http.RoundTripper, error) {
+	t := &transport{capacity{w, cfg.Compartment}, cfg.Base, cfg.Task}
+	if err := t.capacity.check("NewTransport", "TransportConfig"); err != nil {
 		return nil, err
 	}
-	if err := noBase("wardenhttp.TransportConfig", cfg.Base); err != nil {
+	if err := checkBase("TransportConfig", cfg.Base); err != nil {
 		return nil, err
 	}
 	if t.base == nil {
@@ -62,30 +87,8 @@ func hostTask(r *http.Request) warden.Task {
 	return warden.Task{Name: r.URL.Host}
 }
 
-// RoundTrip sends the request, with its remaining time and its priority in headers, once it has a slot, for which it waits as
-// [warden.Warden.Acquire] says. It holds the slot until nothing more can arrive: there is no response, or one without a body,
-// (http.NoBody, status 204 or 304, or the answer to a HEAD), or its body was read to the end, failed or was closed. After 101
-// (Switching Protocols) the body is an io.ReadWriteCloser with CloseWrite, and only Close ends the request. A body that is
-// neither read to its end nor closed holds its slot forever, as it holds its connection.
-//
-// The elapsed time counts as the dependency's execution time, unless the connection switched protocols or the context was
-// canceled, or its deadline passed before there was an answer. A compartment's breaker gets the error of the base or of a Read, an error for a status of 500 or more, else nil.
-// The context of the sent request ends with the Task's deadline, and with the compartment's Timeout.
-//
-// The header Warden-Timeout has the remaining time of the context in milliseconds; Warden-Priority has the priority unless it
-// is [warden.Normal], and replaces any such header of the request, which may come from an untrusted client. Other servers may
-// ignore them; a server with this package accepts them as [Config.Trusted] says.
-//
-// If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment,
-// most often a [*warden.Rejection]; a [*warden.ReentryError] if w is the warden of the request being served; or
-// context.DeadlineExceeded if less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the
-// error, or that of a Read of the body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and
-// [WriteError] find them in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside
-// the base do not.
-//
-// RoundTrip blocks for the queue wait and as long as the base does. It does not modify the request. It allocates the context,
-// the copy of the request that is sent, its headers if there is something to add, and one or two small bodies.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip sends the request once it has a slot.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	p, out, err := t.prepare(req)
 	if err != nil {
 		return nil, err
@@ -124,40 +127,37 @@ func timeoutOf(ctx context.Context, err error) error {
 
 // prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's
 // body, as a RoundTripper must.
-func (t *Transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, err error) {
+func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, err error) {
 	ready := false
 	defer func() {
 		if !ready {
 			closeBody(req)
 		}
 	}()
-	switch {
-	case t == nil || t.task == nil:
-		return p, nil, notMade("Transport", "wardenhttp.NewTransport")
-	case req == nil:
+	if req == nil {
 		return p, nil, noRequest()
 	}
-	is := t.capacity.claim(req)
-	if is.Task = t.task(req); is.Task.Priority == warden.Normal {
-		is.Task.Priority = warden.PriorityFrom(req.Context())
+	claim := t.capacity.claim(req)
+	if claim.Task = t.task(req); claim.Task.Priority == decision.Normal {
+		claim.Task.Priority = warden.PriorityFrom(req.Context())
 	}
-	if p, err = is.Acquire(req.Context()); err != nil {
+	if p, err = claim.Acquire(req.Context()); err != nil {
 		return p, nil, err
 	}
-	if out, err = tell(p.Ctx, req); err != nil {
-		p.End(context.Canceled, slot.Silent) // nothing was sent: the breaker and the times see nothing
+	if out, err = withHeaders(p.Ctx, req); err != nil {
+		p.End(context.Canceled, slot.Discarded) // nothing was sent: the breaker and the times see nothing
 		return p, nil, err
 	}
 	ready = true
 	return p, out, nil
 }
 
-// CloseIdleConnections closes the base's idle connections, if it has that method; http.Client calls it.
-func (t *Transport) CloseIdleConnections() {
-	if t == nil {
-		return
-	}
-	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+// CloseIdleConnections closes the base's; http.Client calls it.
+func (t *transport) CloseIdleConnections() { closeIdle(t.base) }
+
+// closeIdle closes the idle connections of a base that has that method.
+func closeIdle(base http.RoundTripper) {
+	if c, ok := base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }

@@ -140,7 +140,8 @@ func TestInvalidTransportConfig(t *testing.T) {
 	for _, w := range []*warden.Warden{nil, {}} {
 		rt, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: http.DefaultTransport})
 		var invalid *warden.InvalidError
-		if rt != nil || !errors.Is(err, warden.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.NewTransport: the warden" ||
+		if rt != nil || !errors.Is(err, warden.ErrInvalid) || !errors.As(err, &invalid) ||
+			invalid.Field != "wardenhttp.NewTransport: the warden" ||
 			w == nil && !strings.HasSuffix(err.Error(), "nil only with TransportConfig.Compartment") {
 			t.Errorf("%v, %v", rt, err)
 		}
@@ -148,30 +149,25 @@ func TestInvalidTransportConfig(t *testing.T) {
 }
 
 func TestTransportRefusesNilBase(t *testing.T) {
-	for value, base := range map[string]http.RoundTripper{"a nil *http.Transport": (*http.Transport)(nil), "a nil wardenhttp_test.roundTrip": roundTrip(nil)} {
+	for value, base := range map[string]http.RoundTripper{
+		"a nil *http.Transport": (*http.Transport)(nil), "a nil wardenhttp_test.roundTrip": roundTrip(nil),
+	} {
 		rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{Base: base})
 		var invalid *warden.InvalidError
-		if rt != nil || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.TransportConfig.Base" || invalid.Value != value {
+		if rt != nil || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.TransportConfig.Base" ||
+			invalid.Value != value {
 			t.Errorf("%v, %v", rt, err)
 		}
 	}
-}
-
-func TestZeroTransportRefuses(t *testing.T) {
-	var rt wardenhttp.Transport
-	sent := newPayload("")
-	resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))
-	if resp != nil || !errors.Is(err, warden.ErrInvalid) || sent.closes.Load() != 1 {
-		t.Errorf("%v, %v, body closed %d times", resp, err, sent.closes.Load())
-	}
-	rt.CloseIdleConnections()
 }
 
 // Whose client forgot to close a body reads that a slot is held for long, in the error of the next request.
 func TestABodyThatWasNotClosedShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := newPayload("never closed")
-		rt := newTransport(t, newGuard(t, 1, 4), roundTrip(func(*http.Request) (*http.Response, error) { return respond(http.StatusOK, body), nil }))
+		rt := newTransport(t, newGuard(t, 1, 4), roundTrip(func(*http.Request) (*http.Response, error) {
+			return respond(http.StatusOK, body), nil
+		}))
 		client := &http.Client{Transport: rt, Timeout: 12 * time.Second}
 		first, err := client.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://upstream/", http.NoBody))(t))
 		if err != nil {

@@ -18,12 +18,13 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 // A hop is one service of a chain, and what it is configured to be.
 type hop struct {
-	task             warden.Priority
+	task             decision.Priority
 	timeout          time.Duration
 	trusts           bool
 	busy             time.Duration // its only slot is taken for so long
@@ -33,7 +34,7 @@ type hop struct {
 	late     bool
 	due      time.Time
 	bounded  bool
-	priority warden.Priority
+	priority decision.Priority
 	told     http.Header
 }
 
@@ -92,7 +93,9 @@ func TestPropertyThroughManyHops(t *testing.T) {
 		hops := make([]*hop, rapid.IntRange(1, 4).Draw(rt, "hops"))
 		for i := range hops {
 			hops[i] = &hop{
-				task:   rapid.SampledFrom([]warden.Priority{0, 0, 0, warden.Background, warden.High, warden.Critical, 5, -5}).Draw(rt, "task"),
+				task: rapid.SampledFrom([]decision.Priority{
+					0, 0, 0, decision.Background, decision.High, decision.Critical, 5, -5,
+				}).Draw(rt, "task"),
 				trusts: rapid.Bool().Draw(rt, "trusts"), transit: ms(20, "transit"), working: ms(50, "working"),
 			}
 			if rapid.Bool().Draw(rt, "bounded") {
@@ -103,7 +106,7 @@ func TestPropertyThroughManyHops(t *testing.T) {
 			}
 		}
 		patience := ms(300, "patience")
-		said := rapid.SampledFrom([]warden.Priority{0, warden.Background, warden.Critical, 7}).Draw(rt, "said")
+		said := rapid.SampledFrom([]decision.Priority{0, decision.Background, decision.Critical, 7}).Draw(rt, "said")
 		wrong := ""
 		synctest.Test(t, func(t *testing.T) { wrong = travel(t, hops, patience, said) })
 		if wrong != "" {
@@ -113,7 +116,7 @@ func TestPropertyThroughManyHops(t *testing.T) {
 }
 
 // travel sends a request through the hops, and says what is wrong with what they saw.
-func travel(t *testing.T, hops []*hop, patience time.Duration, said warden.Priority) (wrong string) {
+func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Priority) (wrong string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var due time.Time
@@ -123,7 +126,9 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said warden.Prior
 		due, _ = ctx.Deadline()
 	}
 	now, priority := time.Now(), said
-	resp, err := newTransport(t, newGuard(t, 1, 0), chain(t, hops)).RoundTrip(newRequest().WithContext(warden.WithPriority(ctx, said)))
+	resp, err := newTransport(
+		t, newGuard(t, 1, 0), chain(t, hops),
+	).RoundTrip(newRequest().WithContext(warden.WithPriority(ctx, said)))
 	if err == nil {
 		resp.Body.Close()
 	}
@@ -175,7 +180,9 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said warden.Prior
 			continue
 		}
 		if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(due) || h.priority != priority {
-			return fmt.Sprintf("hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority)
+			return fmt.Sprintf(
+				"hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority,
+			)
 		}
 		now = now.Add(h.working)
 		if !due.IsZero() && !now.Before(due) {
@@ -191,7 +198,7 @@ func TestHeadersThatWereThere(t *testing.T) {
 		name           string
 		header         http.Header
 		left           time.Duration
-		priority       warden.Priority
+		priority       decision.Priority
 		wantTime, rank string
 	}{
 		{"a stranger's priority", http.Header{"Warden-Priority": {"critical"}}, 0, 0, "", ""},
@@ -201,8 +208,8 @@ func TestHeadersThatWereThere(t *testing.T) {
 		{"longer", http.Header{"Warden-Timeout": {"7000"}}, time.Second, 0, "1000", ""},
 		{"not understood", http.Header{"Warden-Timeout": {"-1"}}, time.Second, 0, "1000", ""},
 		{"twice", http.Header{"Warden-Timeout": {"1", "2"}}, time.Second, 0, "1000", ""},
-		{"days", nil, 25 * time.Hour, warden.High, "", "high"},
-		{"no header at all", nil, time.Second, warden.Critical, "1000", "critical"},
+		{"days", nil, 25 * time.Hour, decision.High, "", "high"},
+		{"no header at all", nil, time.Second, decision.Critical, "1000", "critical"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx := warden.WithPriority(t.Context(), c.priority)
@@ -235,7 +242,7 @@ func TestHeadersThatWereThere(t *testing.T) {
 // A task of the transport's own has its own priority and deadline; one that says nothing has the request's.
 func TestTheTasksOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, own := range []warden.Priority{warden.Normal, warden.High} {
+		for _, own := range []decision.Priority{decision.Normal, decision.High} {
 			sent := http.Header(nil)
 			rt := must(wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
 				Task: func(*http.Request) warden.Task {
@@ -249,13 +256,13 @@ func TestTheTasksOwn(t *testing.T) {
 					return respond(http.StatusOK, http.NoBody), nil
 				}),
 			}))(t)
-			resp, err := rt.RoundTrip(newRequest().WithContext(warden.WithPriority(t.Context(), warden.Background)))
+			resp, err := rt.RoundTrip(newRequest().WithContext(warden.WithPriority(t.Context(), decision.Background)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
 			want := "background"
-			if own != warden.Normal {
+			if own != decision.Normal {
 				want = own.String()
 			}
 			if sent.Get("Warden-Priority") != want || sent.Get("Warden-Timeout") != "60000" {
@@ -284,8 +291,12 @@ func TestTimeoutIsTheHandlersDeadline(t *testing.T) {
 				began := time.Now()
 				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					due, bounded := r.Context().Deadline()
-					if <-r.Context().Done(); !bounded || !due.Equal(began.Add(want)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) {
-						t.Errorf("H14: %s, %s: due after %v, ended after %v: %v", name, theirs, due.Sub(began), time.Since(began), r.Context().Err())
+					if <-r.Context().Done(); !bounded || !due.Equal(began.Add(want)) || time.Since(began) != want ||
+						!errors.Is(r.Context().Err(), ends) {
+						t.Errorf(
+							"H14: %s, %s: due after %v, ended after %v: %v",
+							name, theirs, due.Sub(began), time.Since(began), r.Context().Err(),
+						)
 					}
 				})).ServeHTTP(httptest.NewRecorder(), r)
 			}
@@ -302,10 +313,14 @@ func TestImpatienceOpensNoBreaker(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			told := &fuse{}
 			c := compartment(t, bulkhead.CompartmentConfig{Breaker: told})
-			m := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool { return trusted }}))(t)
+			m := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool {
+				return trusted
+			}}))(t)
 			r := newRequest()
 			r.Header.Set("Warden-Timeout", "1")
-			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })).ServeHTTP(httptest.NewRecorder(), r)
+			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+			})).ServeHTTP(httptest.NewRecorder(), r)
 			if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
 				t.Errorf("H14: trusted %v: the breaker was told %v", trusted, told.told)
 			}

@@ -97,7 +97,7 @@ func ExampleEvents_Ledger() {
 // A service exports all its metrics under its name.
 func ExampleExporter() {
 	registry := prometheus.NewRegistry()
-	s, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}})
+	s, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}.Watch})
 	if err != nil {
 		panic(err)
 	}

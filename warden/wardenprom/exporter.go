@@ -10,7 +10,7 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Exporter exports the metrics of services: it is the Metrics of package service.
+// Exporter exports the metrics of services: its Watch is the Metrics of a service.Config.
 type Exporter struct {
 	// Registerer is where the metrics are registered, such as a *prometheus.Registry.
 	Registerer prometheus.Registerer

@@ -21,7 +21,7 @@ func TestExporter(t *testing.T) {
 	for _, divided := range []bool{false, true} {
 		t.Run(fmt.Sprintf("compartments: %v", divided), func(t *testing.T) {
 			registry := prometheus.NewPedanticRegistry()
-			cfg := service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}}
+			cfg := service.Config{Name: "shop", Metrics: wardenprom.Exporter{Registerer: registry}.Watch}
 			if divided {
 				cfg.Bulkhead = bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}}}
 			}
@@ -51,7 +51,7 @@ func TestExporter(t *testing.T) {
 }
 
 func TestExporterBadInput(t *testing.T) {
-	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}}); !errors.Is(err, decision.ErrInvalid) {
+	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}.Watch}); !errors.Is(err, decision.ErrInvalid) {
 		t.Errorf("no registry: %v", err)
 	}
 	registry := prometheus.NewRegistry()
@@ -59,9 +59,9 @@ func TestExporterBadInput(t *testing.T) {
 	if _, _, _, err := metrics.Watch("a\xff"); !errors.Is(err, decision.ErrInvalid) {
 		t.Errorf("a name that is no label: %v", err)
 	}
-	must(service.New(service.Config{Name: "shop", Metrics: metrics}))(t)
+	must(service.New(service.Config{Name: "shop", Metrics: metrics.Watch}))(t)
 	before := len(must(registry.Gather())(t))
-	_, err := service.New(service.Config{Name: "shop", Metrics: metrics})
+	_, err := service.New(service.Config{Name: "shop", Metrics: metrics.Watch})
 	if !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 		t.Errorf("a name twice: %v", err)
 	}

@@ -121,7 +121,7 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 	honest := monitor.Pool{Name: "tokens", Stats: func() monitor.PoolStats { return waits(0) }}
 	var invalid *decision.InvalidError
 	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{honest, honest}}); !errors.As(err, &invalid) ||
-		invalid.Field != "monitor.Config.Pools[1].Name" || invalid.Value != `"tokens"` {
+		invalid.Field != "monitor.Pools[1].Name" || invalid.Value != `"tokens"` {
 		t.Errorf("two pools of one name: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -35,7 +36,7 @@ func compute(w http.ResponseWriter, r *http.Request) {
 func task(r *http.Request) warden.Task {
 	t := warden.Task{Name: r.URL.Path}
 	if r.URL.Path == "/checkout" {
-		t.Priority = warden.Critical
+		t.Priority = decision.Critical
 	}
 	return t
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/service"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 	"github.com/stopbank/stopbank/warden/wardenprom"
@@ -58,9 +58,9 @@ func run(ctx context.Context, addr, operators string, spread time.Duration) erro
 	registry := prometheus.NewRegistry()
 	s, err := service.New(service.Config{
 		Name:    "shop",
-		Metrics: wardenprom.Exporter{Registerer: registry},
+		Metrics: wardenprom.Exporter{Registerer: registry}.Watch,
 		Bulkhead: bulkhead.Config{Total: 16, Compartments: []bulkhead.CompartmentConfig{
-			{Name: "checkout", Guaranteed: 10, Lendable: 4, MaxQueue: 100, Criticality: warden.Critical},
+			{Name: "checkout", Guaranteed: 10, Lendable: 4, MaxQueue: 100, Criticality: decision.Critical},
 			{Name: "search", Guaranteed: 6, Max: 8, MaxQueue: 4, Tenants: bulkhead.TenantsConfig{Max: 4}},
 		}},
 		Compartment:   compartment,

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -93,7 +94,7 @@ func guard(work http.Handler, k *worker, c warden.Config) (http.Handler, error) 
 	m, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
 		t := warden.Task{Patient: k.patient}
 		if isCritical(r) {
-			t.Priority = warden.Critical
+			t.Priority = decision.Critical
 		}
 		return t
 	}})

@@ -53,8 +53,8 @@ func costs() []cost {
 		}},
 
 		{"docs/monitor.md M4", "a start and its end, and a sample, with n running", constant | free, "", func(_ context.Context, n int) func() {
-			r := monitor.NewRecorder()
-			s := must(monitor.New(monitor.Config{Recorder: r}))
+			s := must(monitor.New())
+			r := s.Recorder()
 			for range n {
 				r.Start("")
 			}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// The header that has it: by net/http in its canonical form, in gRPC's metadata in lower case. Traces have theirs (W3C Trace Context).
+// The header that has it: by net/http in its canonical form, in gRPC's metadata in lower case. Traces have theirs (W3C Trace
+// Context).
 const (
 	HTTP      = "X-Request-Id"
 	GRPC      = "x-request-id"
@@ -19,8 +20,8 @@ const (
 // Longest is how many bytes an id has at most.
 const Longest = 128
 
-// Valid is whether s can be an id: 1 to Longest visible ASCII characters, but neither a quote nor a backslash. Such a text is the same
-// bytes in a header, in JSON and in a line of a log, so that a search for it finds it everywhere; and it ends none of them.
+// Valid is whether s can be an id: 1 to Longest visible ASCII characters, but neither a quote nor a backslash. Such a text is the
+// same bytes in a header, in JSON and in a line of a log, so that a search for it finds it everywhere; and it ends none of them.
 func Valid(s string) bool {
 	if s == "" || len(s) > Longest {
 		return false
@@ -33,8 +34,9 @@ func Valid(s string) bool {
 	return true
 }
 
-// Of is the id of a request: the first valid one of those given, each the values of one header; else the trace-id of traceparent; else
-// a new one. A header that is there twice says nothing: the two may be two people's. It allocates the id, and keeps nothing else alive.
+// Of is the id of a request: the first valid one of those given, each the values of one header; else the trace-id of traceparent;
+// else a new one. A header that is there twice says nothing: the two may be two people's. It allocates the id, and keeps nothing
+// else alive.
 func Of(traceparent []string, given ...[]string) string {
 	for _, values := range given {
 		if len(values) == 1 && Valid(values[0]) {
@@ -57,7 +59,8 @@ func traceID(s string) string {
 	}
 	version, trace, parent, flags := s[:2], s[3:35], s[36:52], s[53:55]
 	known := version == "00" && len(s) == whole || version != "00" && version != "ff" && (len(s) == whole || s[whole] == '-')
-	if !known || !isHex(version) || !isHex(trace) || !isHex(parent) || !isHex(flags) || strings.Trim(trace, "0") == "" || strings.Trim(parent, "0") == "" {
+	if !known || !isHex(version) || !isHex(trace) || !isHex(parent) || !isHex(flags) || strings.Trim(trace, "0") == "" ||
+		strings.Trim(parent, "0") == "" {
 		return ""
 	}
 	return trace
@@ -93,7 +96,8 @@ func (n *named) Value(key any) any {
 	return n.Context.Value(key)
 }
 
-// AfterFunc is what package context looks for: a context of somebody else's make is watched in its own way, and not by a goroutine.
+// AfterFunc is what package context looks for: a context of somebody else's make is watched in its own way, and not by a
+// goroutine.
 func (n *named) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(n.Context, f) }
 
 // With returns a context of the request that has this id. It allocates the context.

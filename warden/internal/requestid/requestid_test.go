@@ -14,8 +14,11 @@ func plainValid(s string) bool {
 }
 
 func plainTrace(s string) string {
-	m := regexp.MustCompile(`\A([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*|)\z`).FindStringSubmatch(strings.ReplaceAll(s, "\n", "?"))
-	if len(m) < 5 || m[1] == "ff" || m[1] == "00" && m[4] != "" || m[2] == strings.Repeat("0", 32) || m[3] == strings.Repeat("0", 16) {
+	m := regexp.MustCompile(
+		`\A([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*|)\z`,
+	).FindStringSubmatch(strings.ReplaceAll(s, "\n", "?"))
+	if len(m) < 5 || m[1] == "ff" || m[1] == "00" && m[4] != "" || m[2] == strings.Repeat("0", 32) ||
+		m[3] == strings.Repeat("0", 16) {
 		return ""
 	}
 	return m[2]
@@ -28,7 +31,9 @@ const (
 )
 
 func FuzzValid(f *testing.F) {
-	for _, s := range []string{"", "a", "a b", "a\n", `a"`, `a\`, "\x7f", "ä", "7f9c-1/2+3=4", strings.Repeat("x", 128), strings.Repeat("x", 129)} {
+	for _, s := range []string{
+		"", "a", "a b", "a\n", `a"`, `a\`, "\x7f", "ä", "7f9c-1/2+3=4", strings.Repeat("x", 128), strings.Repeat("x", 129),
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -40,8 +45,10 @@ func FuzzValid(f *testing.F) {
 
 func FuzzTraceparent(f *testing.F) {
 	for _, s := range []string{
-		"", whole, nothing, whole + "-", whole + "x", "01" + whole[2:] + "-more", "01" + whole[2:] + "more", "ff" + whole[2:], "0g" + whole[2:],
-		strings.ToUpper(whole), "00-" + trace + "-0000000000000000-01", whole[:54], whole[:54] + "g", strings.ReplaceAll(whole, "-", "_"), whole + "\n",
+		"", whole, nothing, whole + "-", whole + "x", "01" + whole[2:] + "-more", "01" + whole[2:] + "more", "ff" + whole[2:],
+		"0g" + whole[2:],
+		strings.ToUpper(whole), "00-" + trace + "-0000000000000000-01", whole[:54], whole[:54] +
+			"g", strings.ReplaceAll(whole, "-", "_"), whole + "\n",
 	} {
 		f.Add(s)
 	}

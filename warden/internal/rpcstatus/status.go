@@ -101,11 +101,16 @@ func ofRejection(r *warden.Rejection, err error) Status {
 // Invalid is a mistake in the server.
 func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
 
-// Processed is in the metadata of the ErrorInfo of a call that no handler has seen: "false". It can be made again whatever its method.
+// RejectedHTTP is the header in the answer to a rejected request, with the reason. It certifies that no handler has seen the
+// request, so that it can be sent again whatever its method.
+const RejectedHTTP = "Warden-Rejected"
+
+// Processed is in the metadata of the ErrorInfo of a call that no handler has seen: "false". It can be made again whatever its
+// method.
 const Processed = "processed"
 
-// Scope is the key in an ErrorInfo's metadata, and ScopeHTTP the header, that says Tenant of a rejection that concerns one tenant, and
-// Compartment of one that concerns one compartment.
+// Scope is the key in an ErrorInfo's metadata, and ScopeHTTP the header, that says Tenant of a rejection that concerns one
+// tenant, and Compartment of one that concerns one compartment.
 const (
 	Scope       = "scope"
 	ScopeHTTP   = "Warden-Scope"
@@ -113,8 +118,8 @@ const (
 	Compartment = "compartment"
 )
 
-// ScopeOf returns whom err, which c returned, concerns: Tenant, as OfTenant says; Compartment, if that had all the slots that it may have
-// or its breaker is open; otherwise "".
+// ScopeOf returns whom err, which c returned, concerns: Tenant, as OfTenant says; Compartment, if that had all the slots that it
+// may have or its breaker is open; otherwise "".
 func ScopeOf(c *bulkhead.Compartment, err error) string {
 	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case allocates nothing
 		return scopeOf(c, r)
@@ -144,9 +149,9 @@ func scopeOf(c *bulkhead.Compartment, r *warden.Rejection) string {
 	return ""
 }
 
-// OfTenant reports whether r, which c returned, says only that a tenant has used up its share: it had all the slots that it may have, or its
-// own queue was full. What else rejects a tenant's call, such as shedding or a wait for slots that all tenants share, concerns the others too.
-// c is nil if that is unknown; then only the first of the two shows.
+// OfTenant reports whether r, which c returned, says only that a tenant has used up its share: it had all the slots that it may
+// have, or its own queue was full. What else rejects a tenant's call, such as shedding or a wait for slots that all tenants
+// share, concerns the others too. c is nil if that is unknown; then only the first of the two shows.
 func OfTenant(c *bulkhead.Compartment, r *warden.Rejection) bool {
 	_, tenant := c.TenantKey()
 	return r.Bound == bulkhead.BoundTenant || tenant && r.Reason == decision.QueueOverflow
@@ -170,8 +175,8 @@ func (s Status) Metadata(unseen bool) map[string]string {
 	return m
 }
 
-// Delay is how long a caller is asked to wait before it tries again: what the limiter knows, else otherwise, and up to as much again by draw,
-// which is in [0, 1) and may be nil: callers who are rejected together must not come back together.
+// Delay is how long a caller is asked to wait before it tries again: what the limiter knows, else otherwise, and up to as much
+// again by draw, which is in [0, 1) and may be nil: callers who are rejected together must not come back together.
 func (s Status) Delay(otherwise time.Duration, draw func() float64) time.Duration {
 	d := s.After
 	if d == 0 {

@@ -8,24 +8,25 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 )
 
 // Claim says which slot a request needs, and from where.
 type Claim struct {
-	Warden      *warden.Warden // with compartments, the one whose decisions they follow, or nil
-	Apart       bool           // the slot is the compartment's, not the warden's
-	Compartment *bulkhead.Compartment
+	Warden          *warden.Warden // with compartments, the one whose decisions they follow, or nil
+	FromCompartment bool           // the slot is the compartment's, not the warden's
+	Compartment     *bulkhead.Compartment
 	// Task is the task for the warden. A compartment uses its deadline and ID only; the priority is passed on with requests
 	// that the work sends. The priority is final: Normal does not stand for that of the context.
 	Task warden.Task
-	// Patience is true if an untrusted client chose the task's deadline.
-	Patience bool
+	// Untrusted is true if an untrusted client chose the task's deadline.
+	Untrusted bool
 }
 
 // Holds reports whether the work of ctx holds this slot already.
 func (c *Claim) Holds(ctx context.Context) bool {
-	if c.Apart {
+	if c.FromCompartment {
 		return c.Compartment.Holds(ctx)
 	}
 	return c.Warden.Holds(ctx)
@@ -34,17 +35,17 @@ func (c *Claim) Holds(ctx context.Context) bool {
 // Bound adds a deadline: the earliest applies. The zero time is none. untrusted: an untrusted client chose it.
 func (c *Claim) Bound(due time.Time, untrusted bool) {
 	if t := &c.Task; !due.IsZero() && (t.Deadline.IsZero() || due.Before(t.Deadline)) {
-		t.Deadline, c.Patience = due, untrusted
+		t.Deadline, c.Untrusted = due, untrusted
 	}
 }
 
 // Slot is the slot of one request. The zero Slot is none.
 type Slot struct {
-	Ctx         context.Context // of the work: it ends with the deadline, carries the priority, and marks the slot as held
-	warden      warden.Permit
-	compartment bulkhead.Permit
-	patience    *patience // in Ctx; nil: there is none
-	cancel      func()    // of the deadline in Ctx; nil: there is none
+	Ctx            context.Context // of the work: it ends with the deadline, carries the priority, and marks the slot as held
+	warden         warden.Permit
+	compartment    bulkhead.Permit
+	clientDeadline *clientDeadline // in Ctx; nil: there is none
+	cancel         func()          // of the deadline in Ctx; nil: there is none
 }
 
 // Acquire waits for the slot of work with ctx. With an error, nothing has to be released.
@@ -55,17 +56,18 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 			p.cancel()
 		}
 	}()
-	if said := warden.PriorityFrom(ctx); said != c.Task.Priority && (c.Apart || c.Task.Priority == warden.Normal) {
+	if current := warden.PriorityFrom(ctx); current != c.Task.Priority &&
+		(c.FromCompartment || c.Task.Priority == decision.Normal) {
 		ctx = warden.WithPriority(ctx, c.Task.Priority) // no task of the warden will set it
 	}
-	if c.Apart {
+	if c.FromCompartment {
 		if c.Task.ID != "" {
 			ctx = requestid.With(ctx, c.Task.ID)
 		}
 		if c.Warden != nil {
 			c.Warden.SampleIfDue() // compartments follow its decisions, and no request acquires its slots
 		}
-		ctx, p.patience, p.cancel = c.within(ctx) // a compartment takes deadline and ID from the context
+		ctx, p.clientDeadline, p.cancel = c.bounded(ctx) // a compartment takes deadline and ID from the context
 		if p.Ctx, p.compartment, err = c.Compartment.Acquire(ctx); err != nil {
 			return p, err
 		}
@@ -73,24 +75,24 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 		if ctx, p.warden, err = c.Warden.Acquire(ctx, c.Task); err != nil {
 			return p, err
 		}
-		p.Ctx, p.patience, p.cancel = c.within(ctx)
+		p.Ctx, p.clientDeadline, p.cancel = c.bounded(ctx)
 	}
 	acquired = true
-	if p.patience != nil {
-		p.patience.start()
+	if p.clientDeadline != nil {
+		p.clientDeadline.start()
 	}
 	return p, nil
 }
 
-// within returns ctx with the task's deadline, if that is earlier than its own.
-func (c *Claim) within(ctx context.Context) (context.Context, *patience, func()) {
+// bounded returns ctx with the task's deadline, if that is earlier than its own.
+func (c *Claim) bounded(ctx context.Context) (context.Context, *clientDeadline, func()) {
 	due := c.Task.Deadline
 	at, bounded := ctx.Deadline()
 	switch {
 	case due.IsZero(), bounded && !due.Before(at):
 		return ctx, nil, nil
-	case c.Patience:
-		p := newPatience(ctx, due)
+	case c.Untrusted:
+		p := newClientDeadline(ctx, due)
 		return p, p, p.stop
 	}
 	ctx, cancel := context.WithDeadline(ctx, due)
@@ -102,21 +104,21 @@ type Ending uint8
 
 // How a request ended.
 const (
-	Whole     Ending = iota // how long the work takes
+	Completed Ending = iota // how long the work takes
 	Abandoned               // less than that: its deadline or its client ended it
-	Silent                  // nothing
+	Discarded               // nothing
 )
 
 // End releases the slot. err is the result of the request, for a breaker and for statistics.
-func (p Slot) End(err error, how Ending) {
-	switch how {
-	case Whole:
+func (p Slot) End(err error, ending Ending) {
+	switch ending {
+	case Completed:
 		p.warden.Release()
 		p.compartment.Release(err)
 	case Abandoned:
 		p.warden.Abandon()
 		p.compartment.Release(err)
-	case Silent:
+	case Discarded:
 		p.warden.Discard()
 		p.compartment.Discard(err)
 	}

@@ -1,5 +1,5 @@
-// Package wire is what requests say to the servers that they go to: how much time is left, and how much they matter. HTTP says it
-// in headers, gRPC in metadata, in the same words.
+// Package wire reads and names the headers that tell a server a request's remaining time and its priority: HTTP headers, and the
+// same words as gRPC metadata.
 package wire
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Name is what a header is called: by net/http in its canonical form, in gRPC's metadata in lower case.
+// Name is the name of a header: canonical for net/http, in lower case for gRPC's metadata.
 type Name struct{ HTTP, GRPC string }
 
 // The headers that this project's clients send.
@@ -19,24 +19,24 @@ const (
 	TimeoutHTTP  = "Warden-Timeout" // milliseconds, rounded down
 )
 
-// Longest is the longest time that counts. Whoever has more is in no hurry, and has said nothing.
+// Longest is the longest timeout that counts: a longer one is the same as none.
 const Longest = 24 * time.Hour
 
-// Said is what a request says of itself.
-type Said struct {
-	Left     time.Duration // until nobody waits for the answer any more; 0: it does not say
-	Priority decision.Priority
-	Ranked   bool // it says a priority
+// Headers are what the headers of a request tell a server.
+type Headers struct {
+	Timeout     time.Duration // after which nobody waits for the answer; 0: none
+	Priority    decision.Priority
+	HasPriority bool
 }
 
-// Anything is whether it says something.
-func (s Said) Anything() bool { return s.Ranked || s.Left > 0 }
+// Any reports whether there is a timeout or a priority.
+func (h Headers) Any() bool { return h.HasPriority || h.Timeout > 0 }
 
-// Read is what a request says, in all dialects: values are those of one header. Of several the shortest time and the lowest priority
-// count, since nobody waits for longer than the first of them lasts. A header that is there twice, or is not exactly what it may
-// be, is as if it were not there: two values may be two people's, and a repair would be a guess.
-func Read(values func(Name) []string) Said {
-	var s Said
+// Read reads the headers of a request, in all dialects; values returns those of one header. Of several the shortest timeout and
+// the lowest priority count. A header that occurs twice or is malformed is ignored: two values may come from two parties, and a
+// repair would be a guess.
+func Read(values func(Name) []string) Headers {
+	var s Headers
 	for _, dialect := range [...]struct {
 		name Name
 		read func(string) (time.Duration, bool)
@@ -48,17 +48,19 @@ func Read(values func(Name) []string) Said {
 		{Name{"X-Request-Timeout", "x-request-timeout"}, seconds},
 		{Name{"X-Request-Timeout-Ms", "x-request-timeout-ms"}, milliseconds},
 	} {
-		if left, ok := once(values(dialect.name), dialect.read); ok && left > 0 && left <= Longest && (s.Left == 0 || left < s.Left) {
-			s.Left = left
+		left, ok := once(values(dialect.name), dialect.read)
+		if ok && left > 0 && left <= Longest && (s.Timeout == 0 || left < s.Timeout) {
+			s.Timeout = left
 		}
 	}
-	s.Priority, s.Ranked = once(values(Name{PriorityHTTP, PriorityGRPC}), priority)
-	if p, ok := once(values(Name{"Priority", "priority"}), urgency); ok && (!s.Ranked || p < s.Priority) {
-		s.Priority, s.Ranked = p, true
+	s.Priority, s.HasPriority = once(values(Name{PriorityHTTP, PriorityGRPC}), priority)
+	if p, ok := once(values(Name{"Priority", "priority"}), urgency); ok && (!s.HasPriority || p < s.Priority) {
+		s.Priority, s.HasPriority = p, true
 	}
 	return s
 }
 
+// once parses the value of a header that occurs exactly once.
 func once[T any](values []string, read func(string) (T, bool)) (v T, ok bool) {
 	if len(values) == 1 {
 		v, ok = read(values[0])
@@ -69,7 +71,7 @@ func once[T any](values []string, read func(string) (T, bool)) (v T, ok bool) {
 	return v, true
 }
 
-// digits reads a number of 8 digits at most, and nothing but digits.
+// digits parses a number of 1 to 8 digits.
 func digits(s string) (n int64, ok bool) {
 	if s == "" || len(s) > 8 {
 		return 0, false
@@ -88,7 +90,7 @@ func milliseconds(s string) (time.Duration, bool) {
 	return time.Duration(n) * time.Millisecond, ok
 }
 
-// grpcTimeout reads what gRPC's protocol calls a Timeout: digits and the letter of a unit.
+// grpcTimeout parses a Timeout of gRPC's protocol: digits and the letter of a unit.
 func grpcTimeout(s string) (time.Duration, bool) {
 	if s == "" {
 		return 0, false
@@ -115,8 +117,8 @@ func grpcTimeout(s string) (time.Duration, bool) {
 	return time.Duration(n) * unit, true
 }
 
-// seconds reads a number of seconds, perhaps with a fraction, perhaps with the unit behind it: 30, 2.5, 30s, 500ms. A program that
-// means milliseconds by a bare number says a thousand times as much as it means, which is harmless; the other way it would not be.
+// seconds parses a number of seconds, perhaps with a fraction, perhaps with a unit: 30, 2.5, 30s, 500ms. A client that means
+// milliseconds by a bare number gets a thousand times as much, which is harmless; the other way it would not be.
 func seconds(s string) (time.Duration, bool) {
 	if ms, ok := strings.CutSuffix(s, "ms"); ok {
 		return milliseconds(ms)
@@ -137,7 +139,7 @@ func seconds(s string) (time.Duration, bool) {
 	return d + time.Duration(part)*10*time.Nanosecond, ok
 }
 
-// priority reads a priority. Its longest form is "background".
+// priority parses a priority: a name or a number.
 func priority(s string) (decision.Priority, bool) {
 	switch s {
 	case "background":
@@ -157,9 +159,9 @@ func priority(s string) (decision.Priority, bool) {
 	return decision.Priority(n), ok && len(s) <= len("-128") && -128 <= n && n <= 127
 }
 
-// urgency reads a Priority of RFC 9218: u, 0 to 7, and perhaps i. Only 7, "background tasks such as delivery of software updates",
-// says something here. All others are a browser's opinion of the order in which one page's parts should come, u=0 for every document
-// and u=5 for every picture, and say nothing of one request beside another client's.
+// urgency parses a Priority of RFC 9218: u, 0 to 7, and perhaps i. Only 7, "background tasks such as delivery of software
+// updates", counts. All others order the parts of one page for its browser, u=0 for every document and u=5 for every picture, and
+// say nothing about one request beside another client's.
 func urgency(s string) (decision.Priority, bool) {
 	u := byte(0)
 	for member := range strings.SplitSeq(s, ",") {

@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// C14: a pool with room, one that nobody waits for, and one whose reading is bad never lower the limit: it is no lower than it was, or
-// than it would be without the pool.
+// C14: a pool with room, one that nobody waits for, and one whose reading is bad never lower the limit: it is no lower than it
+// was, or than it would be without the pool.
 func TestPropertySilenceLowersNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
@@ -36,17 +36,23 @@ func TestPropertySilenceLowersNothing(t *testing.T) {
 		case 0:
 			r.PoolStats = monitor.PoolStats{InUse: rapid.IntRange(0, 9).Draw(t, "in use"), Max: 10}
 		case 1:
-			r.PoolStats = monitor.PoolStats{InUse: rapid.IntRange(0, 10).Draw(t, "in use"), Max: 10, Waiting: monitor.Reading{OK: true}}
+			r.PoolStats = monitor.PoolStats{
+				InUse: rapid.IntRange(0, 10).Draw(t, "in use"), Max: 10, Waiting: monitor.Reading{OK: true},
+			}
 		default:
 			r.Problem = "blocked"
 		}
 		s.Pools = []monitor.PoolReading{r}
 		d := with.Step(s)
-		if why := fmt.Sprint(d.Reasons); strings.Contains(why, "pool_unreadable: a: blocked (hold)") != (r.Problem != "") && !strings.Contains(why, "no_information") {
+		if why := fmt.Sprint(d.Reasons); strings.Contains(why, "pool_unreadable: a: blocked (hold)") != (r.Problem != "") &&
+			!strings.Contains(why, "no_information") {
 			t.Fatalf("C14: %+v, and the reasons are %s", r, why)
 		}
 		if d.TargetConcurrency < min(before.TargetConcurrency, alone.TargetConcurrency) {
-			t.Fatalf("C14: a pool that tells no queue lowers the limit from %d to %d; without it: %d; %+v %v", before.TargetConcurrency, d.TargetConcurrency, alone.TargetConcurrency, r, d.Reasons)
+			t.Fatalf(
+				"C14: a pool that tells no queue lowers the limit from %d to %d; without it: %d; %+v %v",
+				before.TargetConcurrency, d.TargetConcurrency, alone.TargetConcurrency, r, d.Reasons,
+			)
 		}
 	})
 }
@@ -66,20 +72,25 @@ func TestPropertyMonotoneInWhatWaits(t *testing.T) {
 		many := few + rapid.Float64Range(0, 1e6).Draw(t, "more")
 		most := rapid.IntRange(0, 20).Draw(t, "max")
 		waiting := func(n float64) []monitor.PoolReading {
-			return []monitor.PoolReading{{Name: "a", PoolStats: monitor.PoolStats{InUse: most, Max: most, Waiting: monitor.Reading{Value: n, OK: true}}}}
+			return []monitor.PoolReading{
+				{Name: "a", PoolStats: monitor.PoolStats{InUse: most, Max: most, Waiting: monitor.Reading{Value: n, OK: true}}},
+			}
 		}
 		s.Pools = waiting(few)
 		better := one.Step(s)
 		s.Pools = waiting(many)
 		worse := other.Step(s)
 		if worse.TargetConcurrency > better.TargetConcurrency || worse.TargetConcurrency < max(cfg.Min, 1) {
-			t.Fatalf("C14: target %d while %v wait, %d while %v wait, Min %d", better.TargetConcurrency, few, worse.TargetConcurrency, many, cfg.Min)
+			t.Fatalf(
+				"C14: target %d while %v wait, %d while %v wait, Min %d",
+				better.TargetConcurrency, few, worse.TargetConcurrency, many, cfg.Min,
+			)
 		}
 	})
 }
 
-// pooled is a service of which every task holds one of ten connections for a part of its time, with samples from a number on, as many as
-// asked; what runs beyond them waits, and the rest is in use.
+// pooled is a service of which every task holds one of ten connections for a part of its time, with samples from a number on, as
+// many as asked; what runs beyond them waits, and the rest is in use.
 func pooled(c *control.Controller, from, samples, running int, each float64, exact bool) (target int, why string) {
 	for i := range samples {
 		need := int(math.Round(each * float64(running)))
@@ -88,7 +99,9 @@ func pooled(c *control.Controller, from, samples, running int, each float64, exa
 			r.Waiting = monitor.Reading{Value: float64(max(need-10, 0)), OK: true}
 		}
 		s := calm(epoch.Add(time.Duration(from+i) * 100 * time.Millisecond))
-		s.Service = monitor.Service{Count: 8, Throughput: 80, Concurrency: float64(running), Running: running, P50: 100 * time.Millisecond}
+		s.Service = monitor.Service{
+			Count: 8, Throughput: 80, Concurrency: float64(running), Running: running, P50: 100 * time.Millisecond,
+		}
 		for k := range 8 {
 			s.Service.Times[k] = 100 * time.Millisecond
 		}
@@ -132,7 +145,9 @@ func TestPoolThatHangs(t *testing.T) {
 		s := calm(epoch.Add(time.Duration(i+1) * 100 * time.Millisecond))
 		s.Service = monitor.Service{Concurrency: 30, Running: 30, Long: 20, Count: 1, Throughput: 10, P50: time.Millisecond}
 		s.Service.Times[0] = time.Millisecond
-		s.Pools = []monitor.PoolReading{{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 10, Max: 10, Waiting: monitor.Reading{Value: 10, OK: true}}}}
+		s.Pools = []monitor.PoolReading{
+			{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 10, Max: 10, Waiting: monitor.Reading{Value: 10, OK: true}}},
+		}
 		d = c.Step(s)
 	}
 	if d.TargetConcurrency < 36 {
