@@ -31,9 +31,7 @@ const unaryCall = "/grpc.testing.TestService/UnaryCall"
 func TestServerRejectsWhatHasNoSlot(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	s := &service{}
-	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: 8 * time.Second, Rand: func() float64 {
-		return .5
-	}}))
+	client := served(t, s, mustNew(t, g.Warden, wardengrpc.WithRand(wardengrpc.Config{RetryAfter: 8 * time.Second}, func() float64 { return .5 })))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	g.Limiter().Apply(decision.ControlDecision{Seq: 9, TargetConcurrency: 0, ShedProbability: 1})
