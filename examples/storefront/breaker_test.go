@@ -13,6 +13,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // counted wraps a breaker to count what it is asked, and forwards nothing but Allow.
@@ -65,7 +66,8 @@ func TestNobodyWaitsBehindAnOpenBreaker(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			began := time.Now()
 			_, err = bulkhead.Do(t.Context(), set.Compartment("reports"), func(context.Context) (int, error) { return 0, nil })
-			if took := time.Since(began); !errors.Is(err, bulkhead.ErrBreakerOpen) || took != 0 {
+			var open *decision.Rejection
+			if took := time.Since(began); !errors.As(err, &open) || open.Reason != bulkhead.BreakerOpen || took != 0 {
 				t.Errorf("B6: %s: after %v: %v", name, took, err)
 			}
 			close(hung)

@@ -57,7 +57,7 @@ func (l *Logger) Observe(e Event) {
 	if panicked := (*PanicError)(nil); errors.As(e.Err, &panicked) {
 		attrs = append(attrs, slog.String("stack", string(panicked.Stack)))
 	}
-	to.LogAttrs(ctx, level, "dispatch: "+e.Kind.String(), attrs...)
+	to.LogAttrs(ctx, level, "dispatch: "+string(e.Kind), attrs...)
 }
 
 // level is how much an event weighs.

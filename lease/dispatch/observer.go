@@ -139,7 +139,7 @@ type Event struct {
 
 // LogValue implements slog.LogValuer: one group with the fields that are set, and always Offset.
 func (e Event) LogValue() slog.Value {
-	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind.String())}, e.attrs()...)...)
+	return slog.GroupValue(append([]slog.Attr{slog.String("kind", string(e.Kind))}, e.attrs()...)...)
 }
 
 // attrs are the fields that are set but for Kind, and Offset.

@@ -104,6 +104,7 @@ type outcome struct {
 	decisionState decision.DecisionState
 	would         decision.RejectionReason // of a grant in a dry run
 	mode          decision.Mode
+	cause         error // of a rejection by the breaker
 }
 
 // A deadline is the earlier of the caller's and the compartment's bound on the wait.
@@ -130,7 +131,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.pool
 	if p.entered(ctx) {
 		p.countEarlyRejection(decision.Reentry)
-		return &ReentryError{Limiter: p.config.Name}
+		return &decision.ReentryError{Limiter: p.config.Name}
 	}
 	_, bounded := ctx.Deadline()
 	yields, ok := 0, false
@@ -219,10 +220,9 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 			p.admit(k)
 		}
 	case open:
+		c.describe(&w.Outcome)
+		w.Outcome.reason, w.Outcome.cause = BreakerOpen, errOpen
 		p.countRejection(BreakerOpen)
-		s.mu.Unlock()
-		s.waiters.Put(w)
-		return d, outcome{}, p.breakerError(ctx, errOpen)
 	case c.queue.Limit == 0:
 		c.reject(&w.Outcome, queue.Full, 0)
 	default:
@@ -316,22 +316,22 @@ func (c *Compartment) reject(o *outcome, why queue.Result, waited time.Duration)
 	c.pool.countRejection(o.reason)
 }
 
-// rejection builds and records the caller's error. A wait beyond MaxWait or Timeout is a TimeoutError; a wait beyond the
-// caller's own deadline is a Rejection.
+// rejection builds the caller's error, and records it unless it is the breaker's.
 func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
 	p := c.pool
 	p.set.review()
-	r := &decision.Rejection{Explanation: c.explain(ctx, d, o)}
+	r := &decision.Rejection{Explanation: c.explain(ctx, d, o), Cause: o.cause}
 	switch o.reason {
+	case BreakerOpen:
+		return r
 	case decision.Canceled:
 		r.Cause = p.set.errOf(ctx)
-	case decision.DeadlineExceeded, TimeoutQueued:
+	case TimeoutQueued:
+		r.Cause = &TimeoutError{p.config.Name, d.most, r.Task.ID}
+	case decision.DeadlineExceeded:
 		r.Cause = context.DeadlineExceeded
 	}
 	p.rejections.Add(r.Explanation)
-	if o.reason == TimeoutQueued {
-		return &TimeoutError{p.config.Name, Queued, d.most, r, r.Task.ID}
-	}
 	return r
 }
 
@@ -389,36 +389,30 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 
 // ask asks the breaker. A call that the breaker rejects gives its slot back, and so does one whose breaker panics; no caller
 // gets the error of that rejection, so ask passes it to the observer.
-func (k *call) ask() error {
+func (k *call) ask() (err error) {
 	p, s := k.pool, k.pool.set
-	why := errNoAnswer
+	o := outcome{reason: BreakerOpen, cause: errNoAnswer}
 	defer func() {
-		if why == nil {
+		if o.cause == nil {
 			return
 		}
 		s.mu.Lock()
 		k.state = ended
+		k.c.describe(&o)
 		p.countRejection(BreakerOpen)
 		k.giveBack()
 		s.mu.Unlock()
-		if why == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
-			k.c.observeRejection(k.Context, p.breakerError(k.Context, why))
+		err = k.c.rejection(k.Context, deadline{}, o)
+		if o.cause == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
+			k.c.observeRejection(k.Context, err)
 		}
 	}()
-	k.done, why = p.config.Breaker.Allow()
-	if why != nil {
-		return p.breakerError(k.Context, why)
-	}
+	k.done, o.cause = p.config.Breaker.Allow()
 	return nil
 }
 
-// breakerError builds the caller's error for a call that the breaker rejected.
-func (p *pool) breakerError(ctx context.Context, why error) error {
-	return &BreakerOpenError{p.config.Name, why, p.set.requestOf(ctx)}
-}
-
 // end reports the function's result to the breaker, and finishes the call even if the breaker panics.
-func (k *call) end(result error, out Outcome, err error) {
+func (k *call) end(result error, out decision.Outcome, err error) {
 	if k.done != nil {
 		defer k.finish(out, err)
 		k.done(result)
@@ -428,8 +422,8 @@ func (k *call) end(result error, out Outcome, err error) {
 }
 
 // finish gives the slot back, counts the outcome and notifies the observer.
-func (k *call) finish(out Outcome, err error) {
-	k.leave(out.cut(), func(n *counts) { n.outcomes[out]++ })
+func (k *call) finish(out decision.Outcome, err error) {
+	k.leave(endedEarly(out), func(n *counts) { n.countAnswer(out) })
 	k.observeAnswer(out, err)
 }
 
@@ -468,29 +462,29 @@ func (k *call) reportToBreaker(result error) {
 // classify sorts err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or
 // a TimeoutError if ctx, the function's context, ended before the caller's did. A TimeoutError in err belongs to an inner
 // compartment and counts as a failure.
-func (k *call) classify(ctx context.Context, err error) (Outcome, error) {
+func (k *call) classify(ctx context.Context, err error) (decision.Outcome, error) {
 	if err == nil {
 		return Succeeded, nil
 	}
 	over := ctx.Err() // read first: when the caller's ends, so does the function's
 	switch caller := k.Err(); {
 	case caller != nil && !(over == context.DeadlineExceeded && caller == context.Canceled): //nolint:errorlint // what contexts say
-		return Canceled, err
+		return decision.OutcomeCanceled, err
 	case over != nil && errors.Is(err, context.DeadlineExceeded): // even if the caller has left since
 		return TimedOut, k.timeout()
 	case caller != nil:
-		return Canceled, err
+		return decision.OutcomeCanceled, err
 	}
 	return Failed, err
 }
 
 // timeout is the error of a call whose Timeout has passed.
 func (k *call) timeout() error {
-	return &TimeoutError{k.pool.config.Name, Running, k.within, nil, k.pool.set.requestOf(k.Context)}
+	return &TimeoutError{k.pool.config.Name, k.within, k.pool.set.requestOf(k.Context)}
 }
 
 // observeAnswer passes the caller's answer to the observer.
-func (k *call) observeAnswer(out Outcome, err error) {
+func (k *call) observeAnswer(out decision.Outcome, err error) {
 	if s := k.pool.set; s.observer != nil {
 		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s), WouldReject: k.would})
 	}

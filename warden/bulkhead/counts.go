@@ -4,7 +4,7 @@
 package bulkhead
 
 import (
-	"errors"
+	"slices"
 
 	"github.com/stopbank/stopbank/warden/decision"
 )
@@ -43,13 +43,16 @@ func left(r decision.RejectionReason) bool {
 
 type counts struct {
 	submitted, admitted, finished                uint64
-	outcomes                                     [Rejected]uint64
+	outcomes                                     [len(answers)]uint64
 	rejectedFor, wouldReject                     map[decision.RejectionReason]uint64 // made with the pool
 	rejected                                     uint64                              // for any reason but Canceled and Reentry
 	abandoned, latePanics                        uint64
 	degraded, fallbacksFailed, fallbacksRejected uint64
 	abandonedNow, fallbacks                      int
 }
+
+// countAnswer counts the outcome of a function that was called. The caller holds Set.mu.
+func (n *counts) countAnswer(out decision.Outcome) { n.outcomes[slices.Index(answers[:], out)]++ }
 
 // countRejection counts the rejection of a submitted call. The caller holds Set.mu.
 func (p *pool) countRejection(why decision.RejectionReason) {
@@ -76,19 +79,4 @@ func (s *Set) arrivals() (n uint64) {
 		n += p.counts.submitted
 	}
 	return n
-}
-
-// reasonFor returns the reason for which Do rejected a call.
-func reasonFor(err error) decision.RejectionReason {
-	var timeout *TimeoutError
-	var r *decision.Rejection
-	switch {
-	case errors.As(err, &timeout):
-		return TimeoutQueued
-	case errors.As(err, &r):
-		return r.Reason
-	case errors.Is(err, ErrBreakerOpen):
-		return BreakerOpen
-	}
-	return decision.Reentry
 }

@@ -102,7 +102,7 @@ func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 				if e := r[0]; e.DeadlineFrom != c.from || !e.Deadline.Equal(due) || e.Waited != c.after || !time.Now().Equal(due) {
 					t.Errorf("%s %s, want %s %s: %v", e.DeadlineFrom, e.Deadline, c.from, due, e)
 				}
-				if timeout := new(TimeoutError); errors.As(err, &timeout) != (c.from != decision.FromContext) {
+				if errors.Is(err, ErrTimeout) != (c.from != decision.FromContext) || !errors.Is(err, decision.ErrRejected) {
 					t.Error(err)
 				}
 			})

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"reflect"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Fallback is a compartment's answer to calls of [Do] that fail. It comes from [FallbackOf].
@@ -92,7 +94,7 @@ func fallBack[T any](
 // a failure of fn.
 func misused(err error) bool {
 	switch err.(type) { //nolint:errorlint // not what a breaker says either
-	case *InvalidError, *ReentryError:
+	case *InvalidError, *decision.ReentryError:
 		return true
 	}
 	return false

@@ -158,7 +158,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 
 // enforce computes the shares under plan and decision, and puts them in force. The caller holds mu.
 func (s *Set) enforce() {
-	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total, Burst: decision.DefaultBurst}
+	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total}.Sanitized()
 	var parts map[string]decision.Part
 	if s.decided != nil {
 		rule := s.decided

@@ -142,8 +142,8 @@ func byCriticality(pools []*pool) []*pool {
 	return pools
 }
 
-// Compartment returns the compartment of that name. For an unknown name it returns one that rejects every call with an
-// [*UnknownCompartmentError]. It does not block, and allocates nothing for a known name.
+// Compartment returns the compartment of that name. For an unknown name it returns one that rejects every call with
+// [ErrUnknownCompartment]. It does not block, and allocates nothing for a known name.
 func (s *Set) Compartment(name string) *Compartment {
 	if !s.made() {
 		return &Compartment{unknown: unknown{name: name}}
@@ -152,18 +152,6 @@ func (s *Set) Compartment(name string) *Compartment {
 		return &p.self
 	}
 	return &Compartment{unknown: unknown{s, name}}
-}
-
-// Compartments returns all compartments, in the order of Config, without tenants. It allocates the slice.
-func (s *Set) Compartments() []*Compartment {
-	if !s.made() {
-		return nil
-	}
-	all := make([]*Compartment, len(s.pools))
-	for i, p := range s.pools {
-		all[i] = &p.self
-	}
-	return all
 }
 
 // Total returns the number of slots of all compartments by the current plan, before any decision; 0 for a nil or zero Set. A
@@ -184,7 +172,7 @@ func (c *Compartment) known() bool { return c != nil && c.pool != nil }
 func (c *Compartment) unknownError() error {
 	switch {
 	case c == nil:
-		return &UnknownCompartmentError{}
+		return &unknownCompartmentError{}
 	case c.unknown.set == nil:
 		return notMade()
 	}
@@ -192,7 +180,7 @@ func (c *Compartment) unknownError() error {
 	s.mu.Lock()
 	s.unknown++
 	s.mu.Unlock()
-	return &UnknownCompartmentError{c.unknown.name, s}
+	return &unknownCompartmentError{c.unknown.name, s}
 }
 
 // Holds reports whether ctx belongs to a call that holds a slot of c now: it is the context from [Do] or

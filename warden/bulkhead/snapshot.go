@@ -40,22 +40,15 @@ type Snapshot struct {
 // The values of Outcomes add up to Finished + Abandoned. While no call is between its grant and its function, Submitted =
 // Admitted + all of Rejected + all of Left + Queued, and Admitted = Finished + InFlight.
 type CompartmentSnapshot struct {
-	Name        string            `json:"name"`
+	// Share is that by the plan, and Effective that under the applied decision.
+	Share
+	Effective Share `json:"effective"`
+
 	Criticality decision.Priority `json:"criticality"`
 	InFlight    int               `json:"in_flight"`
 	WithoutSlot int               `json:"without_slot"` // of these, without a slot: they started while Mode was not Enforce
-	Mode        decision.Mode     `json:"mode"`
 	Queued      int               `json:"queued"`
-	MaxQueue    int               `json:"max_queue"`
 
-	// Shares by the plan.
-	Guaranteed int `json:"guaranteed"`
-	Lendable   int `json:"lendable"`
-	Max        int `json:"max"`
-	// Shares under the applied decision.
-	EffectiveGuaranteed int `json:"effective_guaranteed"`
-	EffectiveLendable   int `json:"effective_lendable"`
-	EffectiveMax        int `json:"effective_max"`
 	// Lent is the number of guaranteed slots that others use, Borrowed the number of slots used beyond the guarantee.
 	Lent     int `json:"lent"`
 	Borrowed int `json:"borrowed"`
@@ -87,7 +80,8 @@ type CompartmentSnapshot struct {
 	FallbacksInFlight int    `json:"fallbacks_in_flight"`
 
 	Tenants *TenantsSnapshot `json:"tenants,omitempty"` // nil: no tenants
-	Health  Health           `json:"health"`
+	// Unhealthy says why a critical compartment is unhealthy; "": it is healthy, or not critical.
+	Unhealthy string `json:"unhealthy,omitempty"`
 }
 
 // Execution describes execution times. All fields are 0 while Count is.
@@ -107,12 +101,6 @@ type TenantsSnapshot struct {
 	Max      int    `json:"max"`        // slots of one tenant
 	Evicted  uint64 `json:"evicted"`    // idle tenants evicted
 	Overflow uint64 `json:"overflowed"` // lookups that returned a shared compartment
-}
-
-// Health is a health status and its reason.
-type Health struct {
-	OK     bool   `json:"ok"`
-	Reason string `json:"reason,omitempty"` // why not
 }
 
 // Snapshot returns a consistent state of the set. It may wait microseconds for a mutex. It allocates.
@@ -152,9 +140,8 @@ func (c *Compartment) Snapshot() CompartmentSnapshot {
 func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
 	c := CompartmentSnapshot{
-		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Mode: p.planned.Mode, Queued: p.self.queue.Len(), MaxQueue: p.planned.MaxQueue,
-		Guaranteed: p.planned.Guaranteed, Lendable: p.planned.Lendable, Max: p.planned.Max,
-		EffectiveGuaranteed: p.share.Guaranteed, EffectiveLendable: p.share.Lendable, EffectiveMax: p.share.Max,
+		Share: p.planned, Effective: p.share, Criticality: p.config.Criticality,
+		InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Queued: p.self.queue.Len(),
 		Lent: l.lent, Borrowed: l.borrowed,
 		Submitted: n.submitted, Admitted: n.admitted, Finished: n.finished,
 		Outcomes: map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{}, WouldReject: map[string]uint64{},
@@ -163,7 +150,7 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	}
 	for out, n := range n.outcomes {
 		if n > 0 {
-			c.Outcomes[Outcome(out).String()] = n
+			c.Outcomes[string(answers[out])] = n
 		}
 	}
 	for r, n := range n.rejectedFor {
@@ -177,7 +164,7 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 		c.WouldReject[string(r)] = n
 	}
 	c.RejectionRate, c.Execution = p.window.read(now, n)
-	c.Health = c.health()
+	c.Unhealthy = c.unhealthy()
 	if ts := p.tenants; ts != nil {
 		c.Tenants = &TenantsSnapshot{
 			Keys: len(ts.byKey), MaxKeys: p.config.Tenants.Keys, Active: ts.active, Max: p.config.Tenants.Max,
@@ -209,9 +196,9 @@ func (s *Set) Recent() []decision.Explanation {
 // tooMany is the rejection rate above which a critical compartment is unhealthy.
 const tooMany = 0.05
 
-func (c *CompartmentSnapshot) health() Health {
-	if c.Criticality == decision.Critical && c.RejectionRate > tooMany {
-		return Health{Reason: fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)}
+func (c *CompartmentSnapshot) unhealthy() string {
+	if c.Criticality < decision.Critical || c.RejectionRate <= tooMany {
+		return ""
 	}
-	return Health{OK: true}
+	return fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)
 }

@@ -99,13 +99,13 @@ func setJSON(s bulkhead.Snapshot) *setNow {
 			Name: clipName(c.Name), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
 			Mode: c.Mode.String(), WithoutSlot: c.WithoutSlot, WouldReject: orEmpty(c.WouldReject),
 			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable, Max: c.Max,
-			EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
+			EffectiveGuaranteed: c.Effective.Guaranteed, EffectiveLendable: c.Effective.Lendable, EffectiveMax: c.Effective.Max,
 			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,
 			RejectedTotal: rejectedTotal(c), Outcomes: orEmpty(c.Outcomes), Rejected: orEmpty(c.Rejected), Left: orEmpty(c.Left),
 			RejectionRate: num(c.RejectionRate), Executions: x.Count, ExecutionMeanMS: msIf(ran, x.Mean), ExecutionP50MS: msIf(ran, x.P50),
 			ExecutionP90MS: msIf(ran, x.P90), ExecutionP99MS: msIf(ran, x.P99), Abandoned: c.Abandoned, AbandonedTotal: c.AbandonedTotal,
 			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed, FallbacksRejected: c.FallbacksRejected,
-			FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants, Healthy: c.Health.OK, Unhealthy: clip(c.Health.Reason, longestName),
+			FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants, Healthy: c.Unhealthy == "", Unhealthy: clip(c.Unhealthy, longestName),
 		})
 	}
 	return out
@@ -141,7 +141,7 @@ func (c compartment) rejections() map[string]uint64 {
 }
 
 // overran returns how many calls have run longer than their Timeout.
-func (c compartment) overran() uint64 { return c.Outcomes[bulkhead.TimedOut.String()] }
+func (c compartment) overran() uint64 { return c.Outcomes[string(bulkhead.TimedOut)] }
 
 func calls(n uint64) string {
 	if n == 1 {

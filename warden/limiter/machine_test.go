@@ -319,7 +319,7 @@ func (x *machine) checkTask(run *taskRun) {
 	case !errors.As(run.err, &r) || !errors.Is(run.err, decision.ErrRejected):
 		x.fatalf("Q7: task %d: %v", t.id, run.err)
 	default:
-		e = r.Explain()
+		e = r.Explanation
 		if errors.Is(r, context.Canceled) != (r.Reason == decision.Canceled) || errors.Is(r, context.DeadlineExceeded) != (r.Reason == decision.DeadlineExceeded) {
 			x.fatalf("Q7: task %d: %v wraps %v", t.id, r, r.Unwrap())
 		}

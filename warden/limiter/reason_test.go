@@ -108,15 +108,15 @@ func TestEveryReason(t *testing.T) {
 					}
 				}
 				recent := l.Recent()
-				if n := len(recent); n == 0 || recent[n-1] != r.Explain() && recent[0] != r.Explain() {
-					t.Errorf("Q7: recorded %v, want %v", recent, r.Explain())
+				if n := len(recent); n == 0 || recent[n-1] != r.Explanation && recent[0] != r.Explanation {
+					t.Errorf("Q7: recorded %v, want %v", recent, r.Explanation)
 				}
 				found := false
 				for _, e := range seen.events {
-					found = found || e.Explanation == r.Explain()
+					found = found || e.Explanation == r.Explanation
 				}
 				if !found {
-					t.Errorf("Q7: observed %v, want %v", seen.events, r.Explain())
+					t.Errorf("Q7: observed %v, want %v", seen.events, r.Explanation)
 				}
 				if s := l.Stats(); s.RejectedFor(c.want) == 0 || s.RejectedFor("other") != 0 {
 					t.Errorf("Q7: %+v", s)

@@ -5,6 +5,7 @@ package wardengrpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ func TestATenantsRejectionSaysSo(t *testing.T) {
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return nil }})
 	for bound, want := range map[decision.Bound]string{bulkhead.BoundTenant: "tenant", bulkhead.BoundSlots: "compartment", bulkhead.BoundTotal: ""} {
 		r := &warden.Rejection{Explanation: decision.Explanation{Reason: bulkhead.TimeoutQueued, Bound: bound}}
-		for _, err := range []error{r, &bulkhead.TimeoutError{Rejection: r}} {
+		for _, err := range []error{r, fmt.Errorf("wrapped: %w", r)} {
 			info, _ := details(t, i.Convert(err))
 			if got := info.GetMetadata()["scope"]; got != want {
 				t.Errorf("R8: %T at the bound %s has the scope %q, want %q", err, bound, got, want)

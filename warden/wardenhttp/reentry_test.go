@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -75,7 +76,7 @@ func TestPropertyAnyNesting(t *testing.T) {
 				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) { return 0, onward(ctx) })
 			}
 			var reentry *warden.ReentryError
-			if errors.As(err, &reentry) != again || again && !errors.Is(err, bulkhead.ErrReentry) {
+			if errors.As(err, &reentry) != again || again && !errors.Is(err, decision.ErrReentry) {
 				rt.Fatalf("H13: %v: %v, again %v", rest, err, again)
 			}
 			if again {

@@ -56,7 +56,7 @@ func (o *told) Observe(e limiter.Event) {
 type toldOfCalls struct{ *told }
 
 func (o toldOfCalls) Observe(e bulkhead.Event) {
-	if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Rejected {
+	if e.Kind == bulkhead.Answered && e.Outcome == decision.Rejected {
 		o.add("event", e.RequestID)
 	}
 }

@@ -266,7 +266,7 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	c := must(wardenotel.NewCompartmentTimes(wardenotel.TimesConfig{Name: "s", MeterProvider: mp}))(t)
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
-		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: bulkhead.Rejected, Waited: 4 * time.Second},
+		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: decision.Rejected, Waited: 4 * time.Second},
 		{Kind: bulkhead.Returned, Compartment: "a\xff", Took: time.Hour},
 	} {
 		c.Observe(e)

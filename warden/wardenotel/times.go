@@ -132,7 +132,7 @@ func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	}
 	c := t.of(e.Compartment)
 	c.wait.record(e.Waited.Seconds())
-	if e.Outcome != bulkhead.Rejected {
+	if e.Outcome != decision.Rejected {
 		c.execution.record(e.Took.Seconds())
 	}
 }

@@ -145,7 +145,7 @@ func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	}
 	c := t.of(e.Compartment)
 	c.wait.Observe(e.Waited.Seconds())
-	if e.Outcome != bulkhead.Rejected {
+	if e.Outcome != decision.Rejected {
 		c.execution.Observe(e.Took.Seconds())
 	}
 }

@@ -28,7 +28,7 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	c := must(wardenprom.NewCompartmentTimes(wardenprom.TimesConfig{Name: "s"}))(t)
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
-		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Rejected, Waited: 4 * time.Second},
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: decision.Rejected, Waited: 4 * time.Second},
 		{Kind: bulkhead.Returned, Compartment: "a", Took: time.Hour},
 		{Kind: bulkhead.Abandoned, Compartment: "b"},
 	} {

@@ -51,7 +51,7 @@ func TestASetsAllocations(t *testing.T) {
 	o := log.Bulkhead()
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded},
-		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Rejected, Reason: decision.QueueOverflow},
+		{Kind: bulkhead.Answered, Compartment: "a", Outcome: decision.Rejected, Reason: decision.QueueOverflow},
 		{Kind: bulkhead.Abandoned, Compartment: "a"},
 		{Kind: bulkhead.Returned, Compartment: "a"},
 	} {

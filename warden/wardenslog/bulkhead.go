@@ -52,8 +52,8 @@ func (o *setLog) Observe(e bulkhead.Event) {
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 	p := o.compartments.of(e.Compartment, func() *episodes { p := o.log.episodes(); return &p })
 	switch {
-	case e.Outcome == bulkhead.Rejected && e.Reason == decision.Canceled: // the caller canceled; nothing was rejected
-	case e.Outcome == bulkhead.Rejected:
+	case e.Outcome == decision.Rejected && e.Reason == decision.Canceled: // the caller canceled; nothing was rejected
+	case e.Outcome == decision.Rejected:
 		level := severity(e.Criticality)
 		switch p.rejected.reject(now, e.Reason, level) {
 		case begins:
@@ -85,9 +85,9 @@ func (o *setLog) sample(e bulkhead.Event, now time.Duration) {
 		o.log.leftOut.Add(1)
 		return
 	}
-	text := "stopbank: " + e.Kind.String()
+	text := "stopbank: " + string(e.Kind)
 	if e.Kind == bulkhead.Answered {
-		text = "stopbank: " + e.Outcome.String()
+		text = "stopbank: " + string(e.Outcome)
 	}
 	o.log.sample(o.sampleLine(text, e))
 }

@@ -106,10 +106,10 @@ func TestASetInAStorm(t *testing.T) {
 		for i := range 10_000 {
 			o.Observe(bulkhead.Event{
 				Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Tenant: strings.Repeat("x\n\xff", 1000) + string(rune(i)),
-				Outcome: bulkhead.Rejected, Reason: "other", Err: errors.New(strings.Repeat("y", 10_000)),
+				Outcome: decision.Rejected, Reason: "other", Err: errors.New(strings.Repeat("y", 10_000)),
 			})
 		}
-		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Rejected, Reason: decision.Canceled})
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: decision.Rejected, Reason: decision.Canceled})
 		synctest.Wait()
 		if got := messages(b.lines(t)); !slices.Equal(got, []string{"rejecting started", "rejected", "rejected", "rejected", "rejected", "rejected"}) {
 			t.Errorf("logged %q", got)

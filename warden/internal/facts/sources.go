@@ -144,12 +144,12 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	level("guaranteed", c.Guaranteed)
 	level("lendable", c.Lendable)
 	level("limit", c.Max)
-	level("effective_guaranteed", c.EffectiveGuaranteed)
-	level("effective_limit", c.EffectiveMax)
+	level("effective_guaranteed", c.Effective.Guaranteed)
+	level("effective_limit", c.Effective.Max)
 	level("lent", c.Lent)
 	level("borrowed", c.Borrowed)
 	level("criticality", int(c.Criticality))
-	show("healthy", truth(c.Health.OK))
+	show("healthy", truth(c.Unhealthy == ""))
 	show("rejection_ratio", c.RejectionRate)
 	if c.Execution.Count > 0 {
 		show("recent_execution_seconds", c.Execution.P50.Seconds(), "50")
@@ -159,8 +159,8 @@ func readCompartment(p Put, set string, c bulkhead.CompartmentSnapshot) {
 	count("submitted_total", c.Submitted)
 	count("admitted_total", c.Admitted)
 	count("finished_total", c.Finished)
-	for o := bulkhead.Succeeded; o < bulkhead.Rejected; o++ {
-		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
+	for _, o := range []decision.Outcome{bulkhead.Succeeded, bulkhead.Failed, bulkhead.TimedOut, decision.OutcomeCanceled, bulkhead.Panicked} {
+		show("answered_total", float64(c.Outcomes[string(o)]), string(o))
 	}
 	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) { // those that have not occurred as well: an increase needs something to begin from
 		reason := string(r)
