@@ -70,8 +70,6 @@ replace github.com/stopbank/stopbank/lease => ../lease
 
 replace github.com/stopbank/stopbank/lease/leasenats => ../lease/leasenats
 
-replace github.com/stopbank/stopbank/lease/leasetest => ../lease/leasetest
-
 replace github.com/stopbank/stopbank/warden/wardenprom => ../warden/wardenprom
 
 replace github.com/stopbank/stopbank/lease/leasepg => ../lease/leasepg

@@ -77,7 +77,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 		return ctx, Permit{}, err
 	}
 	if ctx == nil {
-		return nil, Permit{}, &InvalidError{"ctx", "nil", "a context"}
+		return nil, Permit{}, invalidField("ctx", "nil", "a context")
 	}
 	if w.Holds(ctx) {
 		w.reentries.Add(1)
@@ -120,7 +120,7 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
-		return zero, &InvalidError{"fn", "nil", "a function"}
+		return zero, invalidField("fn", "nil", "a function")
 	}
 	ctx, p, err := w.Acquire(ctx, t)
 	if err != nil {

@@ -64,9 +64,9 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	case !w.made():
 		return notMade()
 	case by == "" || len(by) > longestBy || !utf8.ValidString(by):
-		return &InvalidError{"by", fmt.Sprintf("%.140q", by), "1 to 128 bytes of UTF-8"}
+		return invalidField("by", fmt.Sprintf("%.140q", by), "1 to 128 bytes of UTF-8")
 	case change == nil:
-		return &InvalidError{"change", "nil", "a function"}
+		return invalidField("change", "nil", "a function")
 	}
 	w.adjusting.Lock()
 	defer w.adjusting.Unlock()
@@ -74,10 +74,10 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	after := before
 	change(&after)
 	if after.MaxQueue < 1 {
-		return &InvalidError{"Bounds.MaxQueue", after.MaxQueue, "1 or more"}
+		return invalidField("Bounds.MaxQueue", after.MaxQueue, "1 or more")
 	}
 	if allowed := unit.Allowed(after.Timeout, unit.Network, 0, "0 (each middleware has its own)"); allowed != "" {
-		return &InvalidError{"Bounds.Timeout", after.Timeout, allowed}
+		return invalidField("Bounds.Timeout", after.Timeout, allowed)
 	}
 	if after.Min != before.Min || after.Max != before.Max {
 		if err := w.bound(after); err != nil {
@@ -98,10 +98,10 @@ func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 func (w *Warden) bound(b Bounds) error {
 	c, ok := w.controller.(bounded)
 	if !ok {
-		return &InvalidError{"Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds"}
+		return invalidField("Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds")
 	}
 	if sized, ok := w.also.(interface{ Total() int }); ok && b.Max < sized.Total() {
-		return &InvalidError{"Bounds.Max", b.Max, fmt.Sprintf("the target's total (%d) or more", sized.Total())}
+		return invalidField("Bounds.Max", b.Max, fmt.Sprintf("the target's total (%d) or more", sized.Total()))
 	}
 	return c.SetBounds(b.Min, b.Max)
 }

@@ -118,7 +118,7 @@ func TestAdjustBadInput(t *testing.T) {
 		if c.w != nil {
 			before, _, _ = c.w.Bounds()
 		}
-		if err := c.w.Adjust(c.by, c.change); !errors.Is(err, ErrInvalid) && !errors.Is(err, control.ErrInvalid) {
+		if err := c.w.Adjust(c.by, c.change); !errors.Is(err, ErrInvalid) && !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if after, by, _ := c.w.Bounds(); after != before || by != "" {

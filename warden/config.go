@@ -4,7 +4,6 @@ package warden
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"time"
 
@@ -102,22 +101,15 @@ const (
 )
 
 // ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("warden: invalid argument")
+var ErrInvalid = decision.ErrInvalid
 
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// InvalidError is that of every package below: it names a field or argument, its value and what is allowed.
+type InvalidError = decision.InvalidError
+
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Interval.
+func invalidField(field string, value any, allowed string) *InvalidError {
+	return &InvalidError{Field: field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("warden: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // New returns a warden, ready for use under the initial decision; see [Warden.Run]. It starts no goroutine. The error is an
 // [*InvalidError], or that of the layer whose configuration is invalid.
@@ -126,13 +118,13 @@ func New(cfg Config) (*Warden, error) {
 		cfg.Interval = defaultInterval
 	}
 	if cfg.Interval < shortestInterval || cfg.Interval > longestInterval {
-		return nil, &InvalidError{"Config.Interval", cfg.Interval, "10ms to 10s, or 0 (the default, 100ms)"}
+		return nil, invalidField("Config.Interval", cfg.Interval, "10ms to 10s, or 0 (the default, 100ms)")
 	}
 	if cfg.History == 0 {
 		cfg.History = defaultHistory
 	}
 	if cfg.History < 0 || cfg.History > longestHistory {
-		return nil, &InvalidError{"Config.History", cfg.History, "1 to 100000, or 0 (the default, 600)"}
+		return nil, invalidField("Config.History", cfg.History, "1 to 100000, or 0 (the default, 600)")
 	}
 	for _, part := range []struct{ field, typed, allowed string }{
 		{"Sampler", nilcheck.Optional(cfg.Sampler), "nil (the warden's own) or a sampler"},
@@ -140,11 +132,11 @@ func New(cfg Config) (*Warden, error) {
 		{"ApplyTo", nilcheck.Optional(cfg.ApplyTo), "nil (none) or a target, such as a *bulkhead.Set"},
 	} {
 		if part.typed != "" {
-			return nil, &InvalidError{"Config." + part.field, part.typed, part.allowed}
+			return nil, invalidField("Config."+part.field, part.typed, part.allowed)
 		}
 	}
 	if cfg.Sampler != nil && len(cfg.Pools) > 0 {
-		return nil, &InvalidError{"Config.Pools", fmt.Sprintf("%d pools beside Config.Sampler", len(cfg.Pools)), "none: a sampler of your own reads the pools itself"}
+		return nil, invalidField("Config.Pools", fmt.Sprintf("%d pools beside Config.Sampler", len(cfg.Pools)), "none: a sampler of your own reads the pools itself")
 	}
 	if cfg.Controller != nil {
 		cfg.Control = control.Config{} // which configures nobody
@@ -158,7 +150,7 @@ func New(cfg Config) (*Warden, error) {
 		cfg.Limiter.MaxQueue = DefaultQueue
 	}
 	if cfg.Limiter.MaxQueue < 0 { // the limiter's own text says that 0 is no queue
-		return nil, &InvalidError{"Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", DefaultQueue)}
+		return nil, invalidField("Config.Limiter.MaxQueue", cfg.Limiter.MaxQueue, fmt.Sprintf("1 or more, or 0 (the default, %d)", DefaultQueue))
 	}
 	cfg.Limiter.Name = cmp.Or(cfg.Limiter.Name, "warden")
 	if cfg.Limiter.Initial.Seq == 0 && cfg.Limiter.Initial.TargetConcurrency == 0 {
@@ -201,9 +193,9 @@ func fit(c *control.Config, target Target) error {
 	allowed := fmt.Sprintf("the target's total (%d) or more, or 0 (the default)", total)
 	switch {
 	case c.Initial > 0 && c.Initial < total:
-		return &InvalidError{"Config.Control.Initial", c.Initial, allowed}
+		return invalidField("Config.Control.Initial", c.Initial, allowed)
 	case c.Max > 0 && c.Max < total:
-		return &InvalidError{"Config.Control.Max", c.Max, allowed}
+		return invalidField("Config.Control.Max", c.Max, allowed)
 	case c.Initial == 0 && total > decision.Default().TargetConcurrency:
 		c.Initial = max(total, c.Min, c.Processors)
 		if c.Max > 0 {

@@ -121,5 +121,5 @@ func ExampleWarden_Adjust() {
 	fmt.Println(err)
 	// Output:
 	// {Min:1 Max:64 MaxQueue:1024 Timeout:500ms} by anna, INC-4711, <nil>
-	// control: Max is 64; allowed: Min (100) to 16777216
+	// warden: control.Max is 64; allowed: Min (100) to 16777216
 }

@@ -66,12 +66,12 @@ const forgotten = 10 * time.Second // the age at which a warden that nobody runs
 func (w *Warden) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
-		return &InvalidError{"ctx", "nil", "a context"}
+		return invalidField("ctx", "nil", "a context")
 	case !w.made():
 		return notMade()
 	}
 	if !w.running.CompareAndSwap(false, true) {
-		return &InvalidError{"Run", "called while another one is active", "one at a time"}
+		return invalidField("Run", "called while another one is active", "one at a time")
 	}
 	defer w.running.Store(false)
 	w.ran.Store(true)
@@ -121,7 +121,7 @@ func (w *Warden) missRun() {
 
 func (w *Warden) made() bool { return w != nil && w.limiter != nil }
 
-func notMade() error { return &InvalidError{"Warden", "nil or zero", "a warden made by New"} }
+func notMade() error { return invalidField("Warden", "nil or zero", "a warden made by New") }
 
 func (w *Warden) overdue() bool {
 	due := w.interval

@@ -316,10 +316,10 @@ func TestBadInput(t *testing.T) {
 	if _, err := New(Config{Limiter: limiter.Config{MaxQueue: -1}}); err == nil || err.Error() != "warden: Config.Limiter.MaxQueue is -1; allowed: 1 or more, or 0 (the default, 1024)" {
 		t.Errorf("MaxQueue -1: %v", err)
 	}
-	if _, err := New(Config{Limiter: limiter.Config{Recent: -1}}); !errors.Is(err, limiter.ErrInvalid) {
+	if _, err := New(Config{Limiter: limiter.Config{Recent: -1}}); !errors.Is(err, decision.ErrInvalid) {
 		t.Errorf("Recent -1: %v", err)
 	}
-	if _, err := New(Config{Control: control.Config{Min: -1}}); !errors.Is(err, control.ErrInvalid) {
+	if _, err := New(Config{Control: control.Config{Min: -1}}); !errors.Is(err, decision.ErrInvalid) {
 		t.Errorf("Min -1: %v", err)
 	}
 	w, fn := mustNew(t, Config{}), func(context.Context) (int, error) { return 1, nil }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
@@ -318,7 +319,7 @@ func TestBrowser(t *testing.T) {
 		worker.until(`document.title.startsWith("watch") && document.querySelectorAll("#letter-list li").length === 100`)
 		worker.clean(server.URL + "/")
 		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{}) // no target is configured
-		if !errors.Is(err, deadletter.ErrInvalid) || report.Failed != 1 {
+		if !errors.Is(err, lease.ErrInvalid) || report.Failed != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
 		p.clean(base)

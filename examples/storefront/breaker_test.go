@@ -49,7 +49,7 @@ func TestNobodyWaitsBehindAnOpenBreaker(t *testing.T) {
 				})),
 			}}})
 			if name == "silent" {
-				if !errors.Is(err, bulkhead.ErrInvalid) {
+				if !errors.Is(err, decision.ErrInvalid) {
 					t.Errorf("B6: New says nothing about calls that would wait behind it: %v", err)
 				}
 				return

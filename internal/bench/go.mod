@@ -87,8 +87,6 @@ replace github.com/stopbank/stopbank/warden => ../../warden
 
 replace github.com/stopbank/stopbank/lease/leasepg => ../../lease/leasepg
 
-replace github.com/stopbank/stopbank/lease/leasetest => ../../lease/leasetest
-
 replace github.com/stopbank/stopbank/lease/leasenats => ../../lease/leasenats
 
 replace github.com/stopbank/stopbank/lease/leasekafka => ../../lease/leasekafka

@@ -27,7 +27,7 @@ var anything = []string{"..."}
 var xsync = []string{"golang.org/x/sync"}
 
 // testOnly are the third-party modules that tests of every layer may use.
-var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak"}
+var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/anishathalye/porcupine"}
 
 // flow are the four layers of the pipeline and what crosses it; an adapter imports warden or what it adapts.
 var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decision", "warden/limiter", "warden/bulkhead", "warden/internal/nilcheck", "warden/internal/requestid", "warden/internal/unit"}
@@ -43,19 +43,19 @@ var rules = []rule{
 	{layer: "lease/durable", arrows: []string{"lease"}},
 	{layer: "lease/dispatch", arrows: []string{"lease"}, others: xsync},
 	{layer: "lease/deadletter", arrows: []string{"lease", "lease/dispatch"}},
-	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable", "lease/leasetest/internal/witness"}, others: anything},
-	{layer: "lease/leasetest/lettertest", arrows: []string{"lease/deadletter", "lease/dispatch", "lease/leasetest/internal/witness"}, others: []string{"pgregory.net/rapid"}},
-	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasetest/lettertest"}, others: anything},
-	{layer: "lease/leasetest/ownertest", arrows: []string{"lease", "lease/dispatch", "lease/durable", "lease/leasetest/faults", "lease/leasetest/internal/witness"}},
-	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/leasetest/ownertest", "lease/leasetest/lettertest"}, others: anything},
-	{layer: "lease/leasetest/internal/witness"},
-	{layer: "lease/leasetest/faults", arrows: []string{"lease", "lease/durable"}},
-	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/leasetest/faults", "lease/leasetest/ownertest", "lease/leasetest/lettertest", "lease/leasepg/pgtest"}, others: anything},
+	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable", "lease/internal/testkit/witness"}, others: anything},
+	{layer: "lease/internal/testkit/lettertest", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/internal/testkit/witness"}, others: []string{"pgregory.net/rapid"}},
+	{layer: "lease/leasenats", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"}, others: anything},
+	{layer: "lease/internal/testkit/ownertest", arrows: []string{"lease", "lease/dispatch", "lease/durable", "lease/internal/testkit/faults", "lease/internal/testkit/witness"}},
+	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"}, others: anything},
+	{layer: "lease/internal/testkit/witness"},
+	{layer: "lease/internal/testkit/faults", arrows: []string{"lease", "lease/durable"}},
+	{layer: "lease/leasepg", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest", "lease/leasepg/pgtest"}, others: anything},
 	{layer: "lease/leasepg/pgtest", others: anything},
 	{layer: "lease/leasectl", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "lease/leasepg/pgtest"}, others: anything},
 
-	{layer: "warden/monitor"},
-	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden"}},
+	{layer: "warden/monitor", arrows: []string{"warden/decision"}}, // for its InvalidError
+	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden", "warden/decision"}},
 	{layer: "warden/decision"},
 	{layer: "warden/control", arrows: []string{"warden/monitor", "warden/decision"}},
 	{layer: "warden/internal/queue", arrows: []string{"warden/decision"}},

@@ -150,7 +150,7 @@ func decode[T any](t *testing.T, stream string) (all []T) {
 	}
 }
 
-// workModules are the directories that go.work uses, relative to the root: "admission", "lease/leasetest".
+// workModules are the directories that go.work uses, relative to the root: "admission", "lease/leasepg".
 func workModules(t *testing.T) (dirs []string) {
 	t.Helper()
 	work := decode[struct{ Use []struct{ DiskPath string } }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))

@@ -33,7 +33,7 @@ func TestPropertyIDs(t *testing.T) {
 		}
 	})
 	for _, text := range []string{"", "orders/3", "orders/3@", "@", "orders/3@x", "orders/3@01", "orders/3@+1", "orders/3@9223372036854775808"} {
-		if id, err := deadletter.ParseID(text); !errors.Is(err, deadletter.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
+		if id, err := deadletter.ParseID(text); !errors.Is(err, lease.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
 			t.Errorf("%q: %+v, %v", text, id, err)
 		}
 	}
@@ -169,14 +169,14 @@ func TestKeep(t *testing.T) {
 // What cannot be kept is refused, and not taken for a letter of another dispatcher.
 func TestKeepRefuses(t *testing.T) {
 	var desk deadletter.Memory
-	var invalid *deadletter.InvalidError
-	if err := deadletter.Keep(&desk)(t.Context(), dispatch.DeadLetter{Record: dispatch.Record{Domain: "ann"}}); !errors.As(err, &invalid) || invalid.Field != "DeadLetter.Partition" {
+	var invalid *lease.InvalidError
+	if err := deadletter.Keep(&desk)(t.Context(), dispatch.DeadLetter{Record: dispatch.Record{Domain: "ann"}}); !errors.As(err, &invalid) || invalid.Field != "deadletter.DeadLetter.Partition" {
 		t.Errorf("a letter of no partition: %v", err)
 	}
-	if _, err := deadletter.ReplayAll(t.Context(), nil, deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "store" {
+	if _, err := deadletter.ReplayAll(t.Context(), nil, deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "deadletter.store" {
 		t.Errorf("no store: %v", err)
 	}
-	if _, err := deadletter.ReplayAll(t.Context(), (*deadletter.Memory)(nil), deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "store" {
+	if _, err := deadletter.ReplayAll(t.Context(), (*deadletter.Memory)(nil), deadletter.Filter{}); !errors.As(err, &invalid) || invalid.Field != "deadletter.store" {
 		t.Errorf("a nil *Memory: %v", err)
 	}
 	if deadletter.Keep(nil) != nil || deadletter.Keep((*deadletter.Memory)(nil)) != nil {
@@ -316,7 +316,7 @@ func TestReplayAllEnds(t *testing.T) {
 	if len(dead) != 3 {
 		t.Errorf("%d appended", len(dead))
 	}
-	if _, err := deadletter.ReplayAll(t.Context(), m, deadletter.Filter{Limit: math.MinInt}); !errors.Is(err, deadletter.ErrInvalid) {
+	if _, err := deadletter.ReplayAll(t.Context(), m, deadletter.Filter{Limit: math.MinInt}); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("a negative limit: %v", err)
 	}
 }

@@ -10,5 +10,5 @@
 // the header [HeaderReplayOf] with the letter's ID. Then the letter is gone. A Store remembers letters that are gone, so that a dispatcher that
 // reports one again after a crash does not bring it back (L15).
 //
-// docs/dead-letters.md has the commands of leasectl. lease/leasetest/lettertest tests a Store against the contract.
+// docs/dead-letters.md has the commands of leasectl. lease/internal/testkit/lettertest tests a Store against the contract.
 package deadletter

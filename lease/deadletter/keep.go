@@ -21,7 +21,7 @@ func Keep(store Store) func(ctx context.Context, letter dispatch.DeadLetter) err
 	}
 	return func(ctx context.Context, dead dispatch.DeadLetter) error {
 		if dead.Partition == "" {
-			return &InvalidError{Field: "DeadLetter.Partition", Value: strconv.Quote(""), Allowed: "a name; set dispatch.Config.Name"}
+			return invalidField("DeadLetter.Partition", strconv.Quote(""), "a name; set dispatch.Config.Name")
 		}
 		letter := Letter{Partition: dead.Partition, Record: dead.Record, Size: len(dead.Record.Payload), At: time.Now()}
 		if dead.Lease.Token != 0 {

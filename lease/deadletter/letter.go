@@ -61,7 +61,7 @@ func ParseID(text string) (ID, error) {
 	if id := (ID{text[:max(at, 0)], offset}); at >= 0 && err == nil && id.String() == text {
 		return id, nil
 	}
-	return ID{}, &InvalidError{Field: "ID", Value: strconv.Quote(text), Allowed: "a partition, an @ and an offset, such as orders/3@1207"}
+	return ID{}, invalidField("ID", strconv.Quote(text), "a partition, an @ and an offset, such as orders/3@1207")
 }
 
 // maxText is how much of a failure or a note is kept.

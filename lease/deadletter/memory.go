@@ -140,7 +140,7 @@ func (m *Memory) Replay(ctx context.Context, id ID) error {
 		return err
 	}
 	if m.Append == nil {
-		return &InvalidError{Field: "Memory.Append", Value: "nil", Allowed: "a function that takes the replayed records"}
+		return invalidField("Memory.Append", "nil", "a function that takes the replayed records")
 	}
 	if err := m.Append(ctx, letter.Partition, letter.Replay()); err != nil {
 		return err

@@ -27,7 +27,7 @@ type Report struct {
 func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) {
 	var report Report
 	if missing := nilcheck.Required(store); missing != "" {
-		return report, &InvalidError{Field: "store", Value: missing, Allowed: "a store"}
+		return report, invalidField("store", missing, "a store")
 	}
 	type key struct{ partition, domain string }
 	type waiting struct {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 // Store keeps the letters of any number of partitions. It is safe for concurrent use by any number of goroutines and
@@ -48,7 +50,7 @@ func (f Filter) Matches(l Letter) bool {
 // Check rejects a negative Limit. Error: *InvalidError.
 func (f Filter) Check() error {
 	if f.Limit < 0 {
-		return &InvalidError{Field: "Filter.Limit", Value: f.Limit, Allowed: "0 (unlimited) or more"}
+		return invalidField("Filter.Limit", f.Limit, "0 (unlimited) or more")
 	}
 	return nil
 }
@@ -66,8 +68,6 @@ const (
 var (
 	// ErrNotDead marks a *NotDeadError.
 	ErrNotDead = errors.New("deadletter: no such letter")
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("deadletter: invalid value")
 )
 
 // NotDeadError says that there is no such letter, and why.
@@ -83,19 +83,10 @@ func (e *NotDeadError) Error() string {
 // Unwrap returns ErrNotDead.
 func (e *NotDeadError) Unwrap() error { return ErrNotDead }
 
-// InvalidError rejects an argument.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *lease.InvalidError {
+	return &lease.InvalidError{Field: "deadletter." + field, Value: value, Allowed: allowed}
 }
-
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("deadletter: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Unwrap returns ErrInvalid.
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 // CorruptError says that stored bytes are not a letter that this version can read.
 type CorruptError struct {

@@ -131,7 +131,7 @@ func (cfg Config) complete() (Config, error) {
 		{"Observer", nilcheck.Optional(cfg.Observer), "nil (no observer) or an observer"},
 	} {
 		if part.wrong != "" {
-			return cfg, &InvalidError{Field: "Config." + part.field, Value: part.wrong, Allowed: part.allowed}
+			return cfg, invalidField("Config."+part.field, part.wrong, part.allowed)
 		}
 	}
 
@@ -147,7 +147,7 @@ func (cfg Config) complete() (Config, error) {
 	owned := max(1, cfg.MaxBuffered/8)
 	if cfg.Owner == nil {
 		if cfg.MaxPerOwner != 0 {
-			return cfg, &InvalidError{Field: "Config.MaxPerOwner", Value: cfg.MaxPerOwner, Allowed: "0, or more with an Owner"}
+			return cfg, invalidField("Config.MaxPerOwner", cfg.MaxPerOwner, "0, or more with an Owner")
 		}
 		owned = cfg.MaxBuffered
 	}
@@ -161,7 +161,7 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
-		return cfg, &InvalidError{Field: "Config.MaxBackoff", Value: cfg.MaxBackoff, Allowed: "Backoff (" + cfg.Backoff.String() + ") or more"}
+		return cfg, invalidField("Config.MaxBackoff", cfg.MaxBackoff, "Backoff ("+cfg.Backoff.String()+") or more")
 	}
 	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
 		return cfg, err
@@ -176,7 +176,7 @@ func (cfg Config) complete() (Config, error) {
 		return cfg, err
 	}
 	if !(cfg.Jitter >= 0 && cfg.Jitter <= 1) { // NaN is none of both
-		return cfg, &InvalidError{Field: "Config.Jitter", Value: cfg.Jitter, Allowed: "above 0 to 1, or 0 (the default, 0.5)"}
+		return cfg, invalidField("Config.Jitter", cfg.Jitter, "above 0 to 1, or 0 (the default, 0.5)")
 	}
 	if cfg.Jitter == 0 {
 		cfg.Jitter = 0.5
@@ -199,7 +199,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, most T) erro
 		*value = zero
 	}
 	if *value < 0 || *value > most {
-		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: allowed(zero, most)}
+		return invalidField("Config."+field, *value, allowed(zero, most))
 	}
 	return nil
 }

@@ -49,8 +49,8 @@ func TestNewRefuses(t *testing.T) {
 		cfg := dispatch.Config{Ledger: memory(t, 0), Source: fill(), Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard}
 		c.change(&cfg)
 		d, err := dispatch.New(cfg)
-		var invalid *dispatch.InvalidError
-		if d != nil || !errors.As(err, &invalid) || !errors.Is(err, dispatch.ErrInvalid) || invalid.Field != c.field {
+		var invalid *lease.InvalidError
+		if d != nil || !errors.As(err, &invalid) || !errors.Is(err, lease.ErrInvalid) || invalid.Field != "dispatch."+c.field {
 			t.Errorf("%s: %v", c.field, err)
 		}
 	}
@@ -62,8 +62,8 @@ func TestRunRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var invalid *dispatch.InvalidError
-	if err := d.Run(nil); !errors.As(err, &invalid) || invalid.Field != "ctx" { //nolint:staticcheck // refused, not a panic
+	var invalid *lease.InvalidError
+	if err := d.Run(nil); !errors.As(err, &invalid) || invalid.Field != "dispatch.ctx" { //nolint:staticcheck // refused, not a panic
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -36,14 +36,14 @@ type Consumer struct {
 // than all could still fetch, and may always have one. Error: *InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if missing := nilcheck.Required(ownership); missing != "" {
-		return nil, &InvalidError{Field: "ownership", Value: missing, Allowed: "an Ownership"}
+		return nil, invalidField("ownership", missing, "an Ownership")
 	}
 	for _, own := range []struct {
 		field string
 		zero  bool
 	}{{"Name", cfg.Name == ""}, {"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}} {
 		if !own.zero {
-			return nil, &InvalidError{Field: "Config." + own.field, Value: "set", Allowed: "nothing: each Partition of the Ownership has its own"}
+			return nil, invalidField("Config."+own.field, "set", "nothing: each Partition of the Ownership has its own")
 		}
 	}
 	cfg.Ledger, cfg.Source = struct{ lease.Ledger }{}, new(Log) // so that there are some; no Dispatcher sees them
@@ -66,17 +66,17 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 func (c *Consumer) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
-		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+		return invalidField("ctx", "nil", "a context")
 	case c == nil || c.ownership == nil:
-		return &InvalidError{Field: "Consumer", Value: "nil or zero", Allowed: "a consumer made by NewConsumer"}
+		return invalidField("Consumer", "nil or zero", "a consumer made by NewConsumer")
 	}
 	if c.used.Swap(true) {
-		return &InvalidError{Field: "Consumer", Value: "one that has run", Allowed: "a new one for each Run"}
+		return invalidField("Consumer", "one that has run", "a new one for each Run")
 	}
 	member, reject := context.WithCancelCause(ctx)
 	defer reject(nil)
 	err := c.ownership.Hold(member, func(ctx context.Context, partition Partition) {
-		if err := c.work(ctx, partition); errors.Is(err, ErrInvalid) {
+		if err := c.work(ctx, partition); errors.Is(err, lease.ErrInvalid) {
 			reject(err)
 		} else if err != nil && member.Err() != nil && !errors.Is(err, ErrLost) {
 			c.mu.Lock()
@@ -84,7 +84,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 			c.mu.Unlock()
 		}
 	})
-	if invalid := context.Cause(member); errors.Is(invalid, ErrInvalid) {
+	if invalid := context.Cause(member); errors.Is(invalid, lease.ErrInvalid) {
 		err = invalid
 	}
 	return errors.Join(append(c.undone, err)...)
@@ -99,12 +99,12 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 			return err
 		}
 	} else if p.Source != nil || p.Ledger != nil {
-		return &InvalidError{Field: "Partition.Open", Value: fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name), Allowed: "nil beside those"}
+		return invalidField("Partition.Open", fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name), "nil beside those")
 	}
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
 		c.mu.Unlock()
-		return &InvalidError{Field: "Partition.Name", Value: p.Name, Allowed: "a partition that this consumer does not hold already"}
+		return invalidField("Partition.Name", p.Name, "a partition that this consumer does not hold already")
 	}
 	d := sharing(cfg, c.slots, c.records, c.trials)
 	d.open = p.Open
@@ -120,10 +120,10 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 // complete reports what the partition lacks.
 func (p Partition) complete() error {
 	if missing := nilcheck.Required(p.Ledger); missing != "" {
-		return &InvalidError{Field: "Partition.Ledger", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a ledger"}
+		return invalidField("Partition.Ledger", fmt.Sprintf("%s, of %q", missing, p.Name), "a ledger")
 	}
 	if missing := nilcheck.Required(p.Source); missing != "" {
-		return &InvalidError{Field: "Partition.Source", Value: fmt.Sprintf("%s, of %q", missing, p.Name), Allowed: "a source"}
+		return invalidField("Partition.Source", fmt.Sprintf("%s, of %q", missing, p.Name), "a source")
 	}
 	return nil
 }

@@ -348,7 +348,7 @@ func TestConsumerRefuses(t *testing.T) {
 	if err := c.Run(ctx); err != nil {
 		t.Errorf("Run after those that were refused: %v", err)
 	}
-	if err := c.Run(ctx); !errors.Is(err, dispatch.ErrInvalid) {
+	if err := c.Run(ctx); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("a second Run: %v", err)
 	}
 
@@ -369,8 +369,8 @@ func TestConsumerRefuses(t *testing.T) {
 
 func refused(t testing.TB, field string, err error) {
 	t.Helper()
-	var invalid *dispatch.InvalidError
-	if !errors.As(err, &invalid) || invalid.Field != field {
+	var invalid *lease.InvalidError
+	if !errors.As(err, &invalid) || invalid.Field != "dispatch."+field {
 		t.Errorf("%s: %v", field, err)
 	}
 }

@@ -92,12 +92,12 @@ func sharing(cfg Config, slots *slots, records, trials *bound) *Dispatcher {
 func (d *Dispatcher) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
-		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+		return invalidField("ctx", "nil", "a context")
 	case !d.made():
-		return &InvalidError{Field: "Dispatcher", Value: "nil or zero", Allowed: "a dispatcher made by New"}
+		return invalidField("Dispatcher", "nil or zero", "a dispatcher made by New")
 	}
 	if d.used.Swap(true) {
-		return &InvalidError{Field: "Dispatcher", Value: "one that has run", Allowed: "a new one for each Run"}
+		return invalidField("Dispatcher", "one that has run", "a new one for each Run")
 	}
 	lasting := context.WithoutCancel(ctx)
 	hard, release := context.WithCancel(lasting)

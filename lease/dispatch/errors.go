@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 var (
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("dispatch: invalid value")
 	// ErrDrain marks a *DrainError.
 	ErrDrain = errors.New("dispatch: drain incomplete")
 	// ErrLost marks a *LostError.
@@ -28,19 +28,10 @@ var (
 	errNothing = errors.New("dispatch: Fetch returned neither records nor an error")
 )
 
-// InvalidError rejects a Config field, an argument or a call.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *lease.InvalidError {
+	return &lease.InvalidError{Field: "dispatch." + field, Value: value, Allowed: allowed}
 }
-
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("dispatch: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Unwrap returns ErrInvalid.
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 func allowed[T any](zero, most T) string {
 	return fmt.Sprintf("above 0 to %v, or 0 (the default, %v)", most, zero)

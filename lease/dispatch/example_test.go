@@ -17,7 +17,7 @@ import (
 func ExampleNew() {
 	_, err := dispatch.New(dispatch.Config{})
 	fmt.Println(err)
-	// Output: dispatch: Config.Ledger is nil; allowed: a ledger
+	// Output: lease: dispatch.Config.Ledger is nil; allowed: a ledger
 }
 
 func ExampleDispatcher_Run() {

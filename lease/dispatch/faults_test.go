@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -285,7 +286,7 @@ func TestObserverPanics(t *testing.T) {
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 1)
 		equal(t, "panics", r.Stats().ObserverPanics, uint64(len(seen.all)))
-		if err := r.Run(context.Background()); !errors.Is(err, dispatch.ErrInvalid) {
+		if err := r.Run(context.Background()); !errors.Is(err, lease.ErrInvalid) {
 			t.Errorf("second Run: %v", err)
 		}
 	})

@@ -121,14 +121,14 @@ func TestOpenReturnsNothing(t *testing.T) {
 		}})
 		time.Sleep(time.Minute)
 		failed := seen.of(dispatch.TakeFailed)
-		if len(failed) != 1 || !errors.Is(failed[0].Err, dispatch.ErrInvalid) {
+		if len(failed) != 1 || !errors.Is(failed[0].Err, lease.ErrInvalid) {
 			t.Errorf("told of nothing: %v", failed)
 		}
 		equal(t, "D12: done", c.Stats()[0].Succeeded, 1)
 		whole.Open = func(context.Context) (dispatch.Source, lease.Ledger, error) { return nil, nil, nil }
 		c.give(whole)
-		var invalid *dispatch.InvalidError
-		if err := <-c.result; !errors.As(err, &invalid) || invalid.Field != "Partition.Open" {
+		var invalid *lease.InvalidError
+		if err := <-c.result; !errors.As(err, &invalid) || invalid.Field != "dispatch.Partition.Open" {
 			t.Errorf("Run: %v", err)
 		}
 	})

@@ -39,5 +39,4 @@ replace (
 	github.com/stopbank/stopbank/lease/leasekafka => ../leasekafka
 	github.com/stopbank/stopbank/lease/leasenats => ../leasenats
 	github.com/stopbank/stopbank/lease/leasepg => ../leasepg
-	github.com/stopbank/stopbank/lease/leasetest => ../leasetest
 )

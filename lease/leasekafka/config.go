@@ -90,10 +90,10 @@ func (cfg Config) complete() (Config, error) {
 		values []string
 	}{{"Brokers", cfg.Brokers}, {"Group", []string{cfg.Group}}, {"Topics", cfg.Topics}} {
 		if slices.Contains(needed.values, "") {
-			return cfg, &InvalidError{Field: "Config." + needed.field, Value: `""`, Allowed: "not empty"}
+			return cfg, invalidField("Config."+needed.field, `""`, "not empty")
 		}
 		if len(needed.values) == 0 {
-			return cfg, &InvalidError{Field: "Config." + needed.field, Value: "empty", Allowed: "at least one"}
+			return cfg, invalidField("Config."+needed.field, "empty", "at least one")
 		}
 	}
 	if err := orDefault("Window", &cfg.Window, 2<<20, 1, math.MaxInt); err != nil {
@@ -114,7 +114,7 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if cfg.Ledger == nil {
 		if _, err := lease.NewMemory(cfg.Memory); err != nil {
-			return cfg, &InvalidError{Field: "Config.Memory", Value: err.Error(), Allowed: "a configuration that lease.NewMemory accepts"}
+			return cfg, invalidField("Config.Memory", err.Error(), "a configuration that lease.NewMemory accepts")
 		}
 	}
 	if cfg.Domain == nil {
@@ -132,7 +132,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, least, most 
 		*value = zero
 	}
 	if *value < least || *value > most {
-		return &InvalidError{Field: "Config." + field, Value: *value, Allowed: fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, zero)}
+		return invalidField("Config."+field, *value, fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, zero))
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func orDefault[T int | time.Duration](field string, value *T, zero, least, most 
 // checkOptions rejects options that this package sets itself. The clients made here never connect.
 func (cfg Config) checkOptions() error {
 	invalid := func(value any, allowed string) error {
-		return &InvalidError{Field: "Config.Options", Value: value, Allowed: allowed}
+		return invalidField("Config.Options", value, allowed)
 	}
 	theirs, err := kgo.NewClient(cfg.Options...)
 	if err != nil {

@@ -53,8 +53,8 @@ func TestConfig(t *testing.T) {
 		cfg := valid()
 		c.spoil(&cfg)
 		g, err := leasekafka.New(cfg)
-		var invalid *leasekafka.InvalidError
-		if g != nil || !errors.As(err, &invalid) || invalid.Field != "Config."+c.field || !errors.Is(err, leasekafka.ErrInvalid) {
+		var invalid *lease.InvalidError
+		if g != nil || !errors.As(err, &invalid) || invalid.Field != "leasekafka.Config."+c.field || !errors.Is(err, lease.ErrInvalid) {
 			t.Errorf("%s: %v, %v", name, g, err)
 		}
 	}
@@ -69,8 +69,8 @@ func TestConfig(t *testing.T) {
 		"work":  g.Hold(t.Context(), nil),
 		"Group": new(leasekafka.Group).Hold(t.Context(), work),
 	} {
-		var invalid *leasekafka.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != field {
+		var invalid *lease.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "leasekafka."+field {
 			t.Errorf("Hold with a bad %s: %v", field, err)
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 var (
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("leasekafka: invalid value")
 	// errNoMember is what a member reports that was not in the group when a session had passed.
 	errNoMember = errors.New("leasekafka: this member is not in the group: no broker coordinates it, or other members hold the rebalance up")
 	// errRevoked is the cause of losing a partition that was given back in a rebalance.
@@ -21,19 +21,10 @@ var (
 	errForgotten = errors.New("leasekafka: taken away by the group")
 )
 
-// InvalidError rejects a Config field or an argument.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *lease.InvalidError {
+	return &lease.InvalidError{Field: "leasekafka." + field, Value: value, Allowed: allowed}
 }
-
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("leasekafka: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Unwrap returns ErrInvalid.
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 // GroupError says why the membership cannot go on: the brokers reject it, and would reject it again.
 type GroupError struct {

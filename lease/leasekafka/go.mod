@@ -5,7 +5,6 @@ go 1.25.0
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/lease/leasetest v0.0.0
 	github.com/twmb/franz-go v1.21.7
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
 	github.com/twmb/franz-go/pkg/kmsg v1.14.0
@@ -20,7 +19,4 @@ require (
 	golang.org/x/crypto v0.51.0 // indirect
 )
 
-replace (
-	github.com/stopbank/stopbank/lease => ../
-	github.com/stopbank/stopbank/lease/leasetest => ../leasetest
-)
+replace github.com/stopbank/stopbank/lease => ../

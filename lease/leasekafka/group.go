@@ -44,11 +44,11 @@ func New(cfg Config) (*Group, error) {
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case g == nil || g.cfg.Group == "":
-		return &InvalidError{Field: "Group", Value: "nil or zero", Allowed: "a group made by New"}
+		return invalidField("Group", "nil or zero", "a group made by New")
 	case ctx == nil:
-		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+		return invalidField("ctx", "nil", "a context")
 	case work == nil:
-		return &InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
+		return invalidField("work", "nil", "a function")
 	}
 	m := &member{
 		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
@@ -61,7 +61,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive), kgo.WithHooks(&m.complaints),
 		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
-		return &InvalidError{Field: "Config.Options", Value: err.Error(), Allowed: "options that kgo.NewClient accepts"}
+		return invalidField("Config.Options", err.Error(), "options that kgo.NewClient accepts")
 	}
 	m.client = client
 	close(m.ready)

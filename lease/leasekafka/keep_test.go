@@ -18,8 +18,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasekafka"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // inMemory is a member's config with ledgers in memory.

@@ -74,11 +74,11 @@ const (
 func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	switch {
 	case ctx == nil:
-		return nil, &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+		return nil, invalidField("ctx", "nil", "a context")
 	case len(cfg.Brokers) == 0 || slices.Contains(cfg.Brokers, ""):
-		return nil, &InvalidError{Field: "LettersConfig.Brokers", Value: fmt.Sprintf("%q", cfg.Brokers), Allowed: "the address of at least one broker"}
+		return nil, invalidField("LettersConfig.Brokers", fmt.Sprintf("%q", cfg.Brokers), "the address of at least one broker")
 	case cfg.Topic == "":
-		return nil, &InvalidError{Field: "LettersConfig.Topic", Value: `""`, Allowed: "the name of a topic"}
+		return nil, invalidField("LettersConfig.Topic", `""`, "the name of a topic")
 	}
 	if cfg.Key == nil {
 		cfg.Key = keyOf
@@ -88,7 +88,7 @@ func NewLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 	// A call that its caller gives up must end: at least once is all that is promised.
 	if s.client, err = kgo.NewClient(s.options(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation())...); err != nil {
-		return nil, &InvalidError{Field: "LettersConfig.Options", Value: err.Error(), Allowed: "options that kgo.NewClient accepts"}
+		return nil, invalidField("LettersConfig.Options", err.Error(), "options that kgo.NewClient accepts")
 	}
 	if err := s.prepare(ctx); err != nil {
 		s.client.Close()
@@ -145,7 +145,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 		return s.failed(err)
 	}
 	if n := len(parts.Topics[0].Partitions); n != 1 {
-		return &InvalidError{Field: "LettersConfig.Topic", Value: fmt.Sprintf("%s with %d partitions", s.cfg.Topic, n), Allowed: "a topic with one partition"}
+		return invalidField("LettersConfig.Topic", fmt.Sprintf("%s with %d partitions", s.cfg.Topic, n), "a topic with one partition")
 	}
 	describe := kmsg.NewPtrDescribeConfigsRequest()
 	describe.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: s.cfg.Topic, ConfigNames: []string{"cleanup.policy"}}}
@@ -161,7 +161,7 @@ func (s *Letters) prepare(ctx context.Context) error {
 	}
 	for _, c := range settings.Resources[0].Configs {
 		if c.Name == "cleanup.policy" && c.Value != nil && *c.Value != policy {
-			return &InvalidError{Field: "LettersConfig.Topic", Value: s.cfg.Topic + " with cleanup.policy=" + *c.Value, Allowed: "cleanup.policy=compact; any other policy deletes letters by age"}
+			return invalidField("LettersConfig.Topic", s.cfg.Topic+" with cleanup.policy="+*c.Value, "cleanup.policy=compact; any other policy deletes letters by age")
 		}
 	}
 	return nil
@@ -183,7 +183,7 @@ func letterKey(kind string, id deadletter.ID) []byte { return []byte(kind + " " 
 // current takes the turn, reads what is new in the topic, and calls use.
 func (s *Letters) current(ctx context.Context, use func() error) error {
 	if s == nil || s.client == nil {
-		return &InvalidError{Field: "Letters", Value: "nil or zero", Allowed: "letters made by NewLetters"}
+		return invalidField("Letters", "nil or zero", "letters made by NewLetters")
 	}
 	select {
 	case s.turn <- struct{}{}:
@@ -448,7 +448,7 @@ func (s *Letters) Replay(ctx context.Context, id deadletter.ID) error {
 		topic, number, _ := cutLast(id.Partition, "/")
 		partition, err := strconv.ParseInt(number, 10, 32)
 		if err != nil || partition < 0 || topic == "" {
-			return &InvalidError{Field: "Letter.Partition", Value: strconv.Quote(id.Partition), Allowed: "topic/number, such as orders/3, so that it can be replayed"}
+			return invalidField("Letter.Partition", strconv.Quote(id.Partition), "topic/number, such as orders/3, so that it can be replayed")
 		}
 		record := letter.Replay()
 		again := &kgo.Record{Topic: topic, Partition: int32(partition), Value: record.Payload}

@@ -14,10 +14,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/testkit/lettertest"
 	"github.com/stopbank/stopbank/lease/leasekafka"
-	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
 )
 
 // records returns what a partition holds.
@@ -191,8 +192,8 @@ func TestLettersRefuse(t *testing.T) {
 			{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
 			{"Letters", zero.Put(ctx, strange)}, {"Letters", none.Put(ctx, strange)}, {"Letter.Partition", s.Replay(ctx, strange.ID())},
 		} {
-			var invalid *leasekafka.InvalidError
-			if !errors.As(c.err, &invalid) || invalid.Field != c.field {
+			var invalid *lease.InvalidError
+			if !errors.As(c.err, &invalid) || invalid.Field != "leasekafka."+c.field {
 				t.Errorf("%d: %v, want one about %s", i, c.err, c.field)
 			}
 		}

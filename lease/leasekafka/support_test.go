@@ -23,8 +23,8 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasekafka"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

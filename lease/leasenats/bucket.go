@@ -28,7 +28,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {
-		return nil, &InvalidError{Field: "Config.Conn", Value: err.Error(), Allowed: "a connection to a server with JetStream"}
+		return nil, invalidField("Config.Conn", err.Error(), "a connection to a server with JetStream")
 	}
 	s := (&Store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, timeout: cfg.Timeout, listAgain: listBatch}).named(cfg.Ledger)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
@@ -65,19 +65,19 @@ func token(s string) bool {
 func validate(ctx context.Context, of string, cfg Config) error {
 	switch {
 	case ctx == nil:
-		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+		return invalidField("ctx", "nil", "a context")
 	case cfg.Conn == nil:
-		return &InvalidError{Field: of + "Conn", Value: "nil", Allowed: "a connection"}
+		return invalidField(of+"Conn", "nil", "a connection")
 	case !token(cfg.Bucket):
-		return &InvalidError{Field: of + "Bucket", Value: strconv.Quote(cfg.Bucket), Allowed: tokens}
+		return invalidField(of+"Bucket", strconv.Quote(cfg.Bucket), tokens)
 	case !token(cfg.Ledger), strings.HasPrefix(cfg.Ledger, positions):
-		return &InvalidError{Field: of + "Ledger", Value: strconv.Quote(cfg.Ledger), Allowed: tokens + ", not beginning with " + positions}
+		return invalidField(of+"Ledger", strconv.Quote(cfg.Ledger), tokens+", not beginning with "+positions)
 	case cfg.Replicas < 0 || cfg.Replicas > 5:
-		return &InvalidError{Field: of + "Replicas", Value: cfg.Replicas, Allowed: "0 to 5"}
+		return invalidField(of+"Replicas", cfg.Replicas, "0 to 5")
 	case cfg.Storage != jetstream.FileStorage && cfg.Storage != jetstream.MemoryStorage:
-		return &InvalidError{Field: of + "Storage", Value: int(cfg.Storage), Allowed: "FileStorage or MemoryStorage"}
+		return invalidField(of+"Storage", int(cfg.Storage), "FileStorage or MemoryStorage")
 	case cfg.Timeout < 0:
-		return &InvalidError{Field: of + "Timeout", Value: cfg.Timeout, Allowed: "0 (the default, 5s) or more"}
+		return invalidField(of+"Timeout", cfg.Timeout, "0 (the default, 5s) or more")
 	}
 	return nil
 }

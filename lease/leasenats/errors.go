@@ -3,12 +3,10 @@ package leasenats
 // This file holds the errors, each a type with the data.
 
 import (
-	"errors"
 	"fmt"
-)
 
-// ErrInvalid marks an *InvalidError.
-var ErrInvalid = errors.New("leasenats: invalid value")
+	"github.com/stopbank/stopbank/lease"
+)
 
 // BucketError rejects an existing bucket that would not keep a ledger's records.
 type BucketError struct {
@@ -47,16 +45,7 @@ func (e *UnreachableError) Error() string {
 // Unwrap returns the client's error.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// InvalidError rejects a field of a Config, or an argument.
-type InvalidError struct {
-	Field   string // as in Config.Bucket or GroupConfig.Stream; or the parameter's name
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *lease.InvalidError {
+	return &lease.InvalidError{Field: "leasenats." + field, Value: value, Allowed: allowed}
 }
-
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("leasenats: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Unwrap returns ErrInvalid.
-func (e *InvalidError) Unwrap() error { return ErrInvalid }

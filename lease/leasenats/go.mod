@@ -7,7 +7,6 @@ require (
 	github.com/nats-io/nats-server/v2 v2.14.5
 	github.com/nats-io/nats.go v1.53.1
 	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/lease/leasetest v0.0.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -25,7 +24,4 @@ require (
 	golang.org/x/time v0.15.0 // indirect
 )
 
-replace (
-	github.com/stopbank/stopbank/lease => ../
-	github.com/stopbank/stopbank/lease/leasetest => ../leasetest
-)
+replace github.com/stopbank/stopbank/lease => ../

@@ -113,7 +113,7 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	defer cancel()
 	stream, err := g.js.Stream(ctx, cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, &InvalidError{Field: "GroupConfig.Stream", Value: strconv.Quote(cfg.Stream), Allowed: "the name of an existing stream"}
+		return nil, invalidField("GroupConfig.Stream", strconv.Quote(cfg.Stream), "the name of an existing stream")
 	}
 	if err == nil {
 		g.kv, err = g.js.KeyValue(ctx, cfg.Bucket)
@@ -133,17 +133,17 @@ func (cfg *GroupConfig) check(ctx context.Context) error {
 	}
 	switch {
 	case cfg.Stream == "":
-		return &InvalidError{Field: of + "Stream", Value: strconv.Quote(cfg.Stream), Allowed: "the name of a stream"}
+		return invalidField(of+"Stream", strconv.Quote(cfg.Stream), "the name of a stream")
 	case !slices.Contains(strings.Split(cfg.Subject, "."), "*"):
-		return &InvalidError{Field: of + "Subject", Value: strconv.Quote(cfg.Subject), Allowed: `a subject with a token * for the partition's number, such as "orders.*.>"`}
+		return invalidField(of+"Subject", strconv.Quote(cfg.Subject), `a subject with a token * for the partition's number, such as "orders.*.>"`)
 	case cfg.Partitions < 1 || cfg.Partitions > mostPartitions:
-		return &InvalidError{Field: of + "Partitions", Value: cfg.Partitions, Allowed: fmt.Sprint("1 to ", mostPartitions)}
+		return invalidField(of+"Partitions", cfg.Partitions, fmt.Sprint("1 to ", mostPartitions))
 	case !token(cfg.Group) || len(cfg.Group) > mostGroupName:
-		return &InvalidError{Field: of + "Group", Value: strconv.Quote(cfg.Group), Allowed: fmt.Sprintf("1 to %d letters, digits, - and _", mostGroupName)}
+		return invalidField(of+"Group", strconv.Quote(cfg.Group), fmt.Sprintf("1 to %d letters, digits, - and _", mostGroupName))
 	case cfg.Session < leastSession || cfg.Session > mostSession:
-		return &InvalidError{Field: of + "Session", Value: cfg.Session, Allowed: fmt.Sprintf("%v to %v, or 0 (the default, 10s)", leastSession, mostSession)}
+		return invalidField(of+"Session", cfg.Session, fmt.Sprintf("%v to %v, or 0 (the default, 10s)", leastSession, mostSession))
 	case cfg.Ledger.Store != nil:
-		return &InvalidError{Field: of + "Ledger.Store", Value: "set", Allowed: "nil; the group makes a store for each partition"}
+		return invalidField(of+"Ledger.Store", "set", "nil; the group makes a store for each partition")
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
 	}
 	for _, m := range partitionFunction.FindAllStringSubmatch(stream.SubjectTransform.Destination, 1) {
 		if m[1] != strconv.Itoa(cfg.Partitions) {
-			return &InvalidError{Field: "GroupConfig.Partitions", Value: cfg.Partitions, Allowed: m[1] + ", the number in the stream's subject transform"}
+			return invalidField("GroupConfig.Partitions", cfg.Partitions, m[1]+", the number in the stream's subject transform")
 		}
 	}
 	return nil

@@ -65,11 +65,11 @@ type heartbeat struct {
 func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partition dispatch.Partition)) error {
 	switch {
 	case ctx == nil:
-		return &InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+		return invalidField("ctx", "nil", "a context")
 	case work == nil:
-		return &InvalidError{Field: "work", Value: "nil", Allowed: "a function"}
+		return invalidField("work", "nil", "a function")
 	case g == nil || g.kv == nil:
-		return &InvalidError{Field: "Group", Value: "nil or zero", Allowed: "a group made by OpenGroup"}
+		return invalidField("Group", "nil or zero", "a group made by OpenGroup")
 	}
 	m := &member{
 		Group: g, ctx: ctx, work: work, name: rand.Text(),

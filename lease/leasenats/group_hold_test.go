@@ -20,6 +20,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -409,8 +410,8 @@ func TestGroupCannotGoOn(t *testing.T) {
 	}{
 		"rubbish":    {"rubbish", is[*KeyError]},
 		"newer":      {`{"format":2}`, is[*KeyError]},
-		"other":      {`{"format":1,"stream":"S","subject":"s.*","partitions":9,"members":{}}`, is[*InvalidError]},
-		"other name": {`{"format":1,"stream":"T","subject":"s.*","partitions":8,"members":{}}`, is[*InvalidError]},
+		"other":      {`{"format":1,"stream":"S","subject":"s.*","partitions":9,"members":{}}`, is[*lease.InvalidError]},
+		"other name": {`{"format":1,"stream":"T","subject":"s.*","partitions":8,"members":{}}`, is[*lease.InvalidError]},
 	} {
 		bubble(t, func(w *world) {
 			a := w.join("a", time.Second)
@@ -436,14 +437,14 @@ func TestGroupCannotGoOn(t *testing.T) {
 		w.expect("after", 5*time.Second, "a")
 		w.stop(a)
 	})
-	var invalid *InvalidError
+	var invalid *lease.InvalidError
 	g := &Group{}
 	for field, err := range map[string]error{
 		"Group": g.Hold(context.Background(), func(context.Context, dispatch.Partition) {}),
 		"ctx":   g.Hold(nil, func(context.Context, dispatch.Partition) {}), //nolint:staticcheck // refused, not a panic
 		"work":  g.Hold(context.Background(), nil),
 	} {
-		if !errors.As(err, &invalid) || invalid.Field != field {
+		if !errors.As(err, &invalid) || invalid.Field != "leasenats."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/proxy"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 func TestOwnership(t *testing.T) {

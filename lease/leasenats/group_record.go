@@ -97,7 +97,7 @@ func (r groupRecord) agrees(cfg *GroupConfig) error {
 		ours, its any
 	}{{"Stream", cfg.Stream, r.Stream}, {"Subject", cfg.Subject, r.Subject}, {"Partitions", cfg.Partitions, r.Partitions}} {
 		if c.ours != c.its {
-			return &InvalidError{Field: "GroupConfig." + c.field, Value: c.ours, Allowed: fmt.Sprint(c.its, ", as the other members of the group have it")}
+			return invalidField("GroupConfig."+c.field, c.ours, fmt.Sprint(c.its, ", as the other members of the group have it"))
 		}
 	}
 	return nil

@@ -197,9 +197,9 @@ func TestOpenGroupRefuses(t *testing.T) {
 		cfg := groupConfig(nc)
 		change(&cfg)
 		_, err := leasenats.OpenGroup(ctx, cfg)
-		var ours *leasenats.InvalidError
+		var ours *lease.InvalidError
 		var ledgers *lease.InvalidError
-		if !(errors.As(err, &ours) && ours.Field == "GroupConfig."+strings.TrimSpace(field)) && !(errors.As(err, &ledgers) && "Ledger."+strings.TrimPrefix(ledgers.Field, "durable.Config.") == field) {
+		if !(errors.As(err, &ours) && ours.Field == "leasenats.GroupConfig."+strings.TrimSpace(field)) && !(errors.As(err, &ledgers) && "Ledger."+strings.TrimPrefix(ledgers.Field, "durable.Config.") == field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

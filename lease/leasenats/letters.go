@@ -90,7 +90,7 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (*Letters, error) {
 
 func (s *Letters) made() error {
 	if s == nil || s.js == nil {
-		return &InvalidError{Field: "Letters", Value: "nil or zero", Allowed: "letters made by OpenLetters"}
+		return invalidField("Letters", "nil or zero", "letters made by OpenLetters")
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (s *Letters) Put(ctx context.Context, l deadletter.Letter) error {
 		return err
 	}
 	if s.cfg.Stream == "" {
-		return &InvalidError{Field: "LettersConfig.Stream", Value: `""`, Allowed: "the name of the stream that the records came from"}
+		return invalidField("LettersConfig.Stream", `""`, "the name of the stream that the records came from")
 	}
 	l.Route = s.cfg.Stream + " " + s.cfg.Subject(l.Record)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)

@@ -14,10 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/testkit/lettertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
-	"github.com/stopbank/stopbank/lease/leasetest/lettertest"
 )
 
 // dialer is a lettertest.Dial as the client takes it.
@@ -105,8 +106,8 @@ func TestLettersRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, unmade := range []*leasenats.Letters{nil, {}} {
-		var invalid *leasenats.InvalidError
-		if err := unmade.Discard(ctx, deadletter.ID{}); !errors.As(err, &invalid) || invalid.Field != "Letters" {
+		var invalid *lease.InvalidError
+		if err := unmade.Discard(ctx, deadletter.ID{}); !errors.As(err, &invalid) || invalid.Field != "leasenats.Letters" {
 			t.Errorf("letters that nobody made: %v", err)
 		}
 	}
@@ -115,8 +116,8 @@ func TestLettersRefuse(t *testing.T) {
 		"LettersConfig.Bucket": noBucket,
 		"LettersConfig.Stream": reader.Put(ctx, deadletter.Letter{}),
 	} {
-		var invalid *leasenats.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != want {
+		var invalid *lease.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "leasenats."+want {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // joining is what a member is made from.

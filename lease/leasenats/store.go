@@ -171,7 +171,7 @@ func (s *Store) last(ctx context.Context, subject string) (*message, error) {
 // would know.
 func (s *Store) connected(ctx context.Context) error {
 	if s.conn == nil {
-		return &InvalidError{Field: "Store", Value: "nil or zero", Allowed: "a store made by Open"}
+		return invalidField("Store", "nil or zero", "a store made by Open")
 	}
 	for !s.conn.IsConnected() {
 		if s.conn.IsClosed() {

@@ -29,23 +29,23 @@ func TestConfig(t *testing.T) {
 		"Timeout":  {Conn: nc, Bucket: "b", Timeout: -1},
 	} {
 		s, err := leasenats.Open(ctx, cfg)
-		var invalid *leasenats.InvalidError
-		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, leasenats.ErrInvalid) || invalid.Field != "Config."+field {
+		var invalid *lease.InvalidError
+		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, lease.ErrInvalid) || invalid.Field != "leasenats.Config."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for want, cfg := range map[string]leasenats.Config{
-		"leasenats: Config.Conn is nil; allowed: a connection":                                                          {Bucket: "b"},
-		`leasenats: Config.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`:                                     {Conn: nc},
-		`leasenats: Config.Ledger is "source-S"; allowed: 1 to 64 letters, digits, - and _, not beginning with source-`: {Conn: nc, Bucket: "b", Ledger: "source-S"}, // a Source's position is there
-		"leasenats: Config.Timeout is -1ms; allowed: 0 (the default, 5s) or more":                                       {Conn: nc, Bucket: "b", Timeout: -time.Millisecond},
+		"lease: leasenats.Config.Conn is nil; allowed: a connection":                                                          {Bucket: "b"},
+		`lease: leasenats.Config.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`:                                     {Conn: nc},
+		`lease: leasenats.Config.Ledger is "source-S"; allowed: 1 to 64 letters, digits, - and _, not beginning with source-`: {Conn: nc, Bucket: "b", Ledger: "source-S"}, // a Source's position is there
+		"lease: leasenats.Config.Timeout is -1ms; allowed: 0 (the default, 5s) or more":                                       {Conn: nc, Bucket: "b", Timeout: -time.Millisecond},
 	} {
 		if _, err := leasenats.Open(ctx, cfg); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	var invalid *leasenats.InvalidError
-	if _, err := leasenats.Open(nil, leasenats.Config{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) || invalid.Field != "ctx" { //nolint:staticcheck // refused, not a panic
+	var invalid *lease.InvalidError
+	if _, err := leasenats.Open(nil, leasenats.Config{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) || invalid.Field != "leasenats.ctx" { //nolint:staticcheck // refused, not a panic
 		t.Errorf("a nil context: %v", err)
 	}
 
@@ -56,7 +56,7 @@ func TestConfig(t *testing.T) {
 	for _, list = range zero.List(ctx, durable.Held) {
 	}
 	for _, err := range []error{load, swap, list} {
-		if !errors.As(err, &invalid) || invalid.Field != "Store" {
+		if !errors.As(err, &invalid) || invalid.Field != "leasenats.Store" {
 			t.Errorf("a zero Store: %v", err)
 		}
 	}

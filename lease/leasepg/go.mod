@@ -6,7 +6,6 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/lease/leasetest v0.0.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -20,5 +19,3 @@ require (
 )
 
 replace github.com/stopbank/stopbank/lease => ../
-
-replace github.com/stopbank/stopbank/lease/leasetest => ../leasetest

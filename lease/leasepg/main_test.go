@@ -14,10 +14,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
-	"github.com/stopbank/stopbank/lease/leasetest/faults"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // server is nil where there is no PostgreSQL; TestMain sets it before any test runs.

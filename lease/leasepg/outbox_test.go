@@ -20,8 +20,8 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasetest/faults"
 )
 
 // outbox opens a new one.

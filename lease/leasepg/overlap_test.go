@@ -9,8 +9,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 func TestOwnersOverlap(t *testing.T) {

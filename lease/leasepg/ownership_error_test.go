@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 // nowhere is a server that cannot be reached, each time in other words, as a connection that is reset names its own port.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasetest/ownertest"
 )
 
 func TestOwnership(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
 	"github.com/stopbank/stopbank/lease/leasepg"
-	"github.com/stopbank/stopbank/lease/leasetest/faults"
 )
 
 // register compares tokens in the statement that writes.

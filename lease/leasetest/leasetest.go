@@ -9,9 +9,6 @@
 // call concurrently, and ask porcupine (after Wing and Gong, "Testing and verifying concurrent objects", 1993, and Lowe, "Testing
 // for linearizability", 2017) whether some order of the calls, in which no call comes before one that had ended when it began,
 // explains every answer. Each domain is checked separately, because the contract promises atomicity per domain.
-//
-// It is a module of its own so that its dependencies do not become dependencies of lease's users. Use both modules at the same
-// version: the suite compares with a model that lives in lease/internal/model.
 package leasetest
 
 import (

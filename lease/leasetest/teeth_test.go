@@ -16,7 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
-	"github.com/stopbank/stopbank/lease/leasetest/internal/witness"
+	"github.com/stopbank/stopbank/lease/internal/testkit/witness"
 )
 
 // broken is a way to be wrong: with another configuration, in a call, or in a walk.

@@ -19,8 +19,8 @@ import (
 
 func wantInvalid(t *testing.T, err error, field string) {
 	t.Helper()
-	var invalid *InvalidError
-	if !errors.As(err, &invalid) || !errors.Is(err, ErrInvalid) || invalid.Field != field || invalid.Allowed == "" || !strings.Contains(err.Error(), field) {
+	var invalid *decision.InvalidError
+	if !errors.As(err, &invalid) || !errors.Is(err, decision.ErrInvalid) || invalid.Field != "bulkhead."+field || invalid.Allowed == "" || !strings.Contains(err.Error(), field) {
 		t.Errorf("%v, want an InvalidError of %s", err, field)
 	}
 }
@@ -45,7 +45,7 @@ func TestBadConfig(t *testing.T) {
 		{"Config.Observer", Config{Total: 1, Observer: (*recording)(nil), Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Compartments[0].Name", Config{Total: 1, Compartments: []CompartmentConfig{{Max: 1}}}},
 		{"Config.Compartments[1].Name", Config{Total: 2, Compartments: []CompartmentConfig{{Name: "a", Max: 1}, {Name: "a", Max: 1}}}},
-		{"the sum of Config.Compartments[].Guaranteed", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
+		{"Config.Compartments: the sum of Guaranteed", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: 11})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: -1})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: math.MaxInt})},
@@ -118,7 +118,7 @@ func TestBadPlan(t *testing.T) {
 	} {
 		p := s.Plan()
 		change(&p)
-		if _, err := s.Resize(p); !errors.Is(err, ErrInvalid) {
+		if _, err := s.Resize(p); !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

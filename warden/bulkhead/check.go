@@ -23,10 +23,10 @@ const (
 func (cfg *Config) check() (Plan, error) {
 	plan := Plan{Revision: 1, Total: cfg.Total}
 	if len(cfg.Compartments) == 0 {
-		return plan, &InvalidError{"Config.Compartments", "empty", "one compartment or more"}
+		return plan, invalidField("Config.Compartments", "empty", "one compartment or more")
 	}
 	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
-		return plan, &InvalidError{"Config.Observer", typed, "nil (no observer) or an observer"}
+		return plan, invalidField("Config.Observer", typed, "nil (no observer) or an observer")
 	}
 	for i, c := range cfg.Compartments {
 		if err := c.check(fieldOf("Config", i, c.Name)); err != nil {
@@ -51,19 +51,19 @@ func (c *CompartmentConfig) check(field string) error {
 	t, noBreaker, noFallback := c.Tenants, nilcheck.Optional(c.Breaker), nilcheck.Optional(c.Fallback)
 	switch {
 	case c.Name == "":
-		return &InvalidError{field + "Name", `""`, "a name"}
+		return invalidField(field+"Name", `""`, "a name")
 	case c.MaxFallback < 0:
-		return &InvalidError{field + "MaxFallback", c.MaxFallback, "0 (the default, as Max) or more"}
+		return invalidField(field+"MaxFallback", c.MaxFallback, "0 (the default, as Max) or more")
 	case noFallback != "":
-		return &InvalidError{field + "Fallback", noFallback, "nil (no fallback) or FallbackOf a function"}
+		return invalidField(field+"Fallback", noFallback, "nil (no fallback) or FallbackOf a function")
 	case noBreaker != "":
-		return &InvalidError{field + "Breaker", noBreaker, "nil (no breaker) or a breaker"}
+		return invalidField(field+"Breaker", noBreaker, "nil (no breaker) or a breaker")
 	case t.Max < 0 || t.Max > maxSlots:
-		return &InvalidError{field + "Tenants.Max", t.Max, "0 (no tenants) to 1000000"}
+		return invalidField(field+"Tenants.Max", t.Max, "0 (no tenants) to 1000000")
 	case t.Keys < 0 || t.Keys > maxKeys:
-		return &InvalidError{field + "Tenants.Keys", t.Keys, "1 to 1000000, or 0 (the default, 10000)"}
+		return invalidField(field+"Tenants.Keys", t.Keys, "1 to 1000000, or 0 (the default, 10000)")
 	case (t.Keys > 0 || t.Weight != nil) && t.Max == 0:
-		return &InvalidError{field + "Tenants.Max", 0, "1 or more, because Tenants.Keys or Tenants.Weight is set"}
+		return invalidField(field+"Tenants.Max", 0, "1 or more, because Tenants.Keys or Tenants.Weight is set")
 	}
 	return nil
 }
@@ -83,16 +83,16 @@ func (c *CompartmentConfig) defaults() CompartmentConfig {
 // check validates the plan and fills in each Max that is 0. config returns that of the i-th compartment.
 func (p *Plan) check(field string, config func(int) *CompartmentConfig) error {
 	if len(p.By) > longestBy || !utf8.ValidString(p.By) {
-		return &InvalidError{field + ".By", fmt.Sprintf("%.140q", p.By), "at most 128 bytes of UTF-8"}
+		return invalidField(field+".By", fmt.Sprintf("%.140q", p.By), "at most 128 bytes of UTF-8")
 	}
 	if p.Total < 1 || p.Total > maxSlots {
-		return &InvalidError{field + ".Total", p.Total, "1 to 1000000"}
+		return invalidField(field+".Total", p.Total, "1 to 1000000")
 	}
 	sum := 0
 	for i := range p.Compartments {
 		sh := &p.Compartments[i]
 		if slices.ContainsFunc(p.Compartments[:i], func(s Share) bool { return s.Name == sh.Name }) {
-			return &InvalidError{fmt.Sprintf("%s.Compartments[%d].Name", field, i), fmt.Sprintf("%q", sh.Name), "a name that no other compartment has"}
+			return invalidField(fmt.Sprintf("%s.Compartments[%d].Name", field, i), fmt.Sprintf("%q", sh.Name), "a name that no other compartment has")
 		}
 		if err := sh.check(fieldOf(field, i, sh.Name), p.Total, config(i)); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (p *Plan) check(field string, config func(int) *CompartmentConfig) error {
 		sum += sh.Guaranteed
 	}
 	if sum > p.Total {
-		return &InvalidError{"the sum of " + field + ".Compartments[].Guaranteed", sum, fmt.Sprintf("at most Total (%d)", p.Total)}
+		return invalidField(field+".Compartments: the sum of Guaranteed", sum, fmt.Sprintf("at most Total (%d)", p.Total))
 	}
 	return nil
 }
@@ -111,35 +111,35 @@ func (sh *Share) check(field string, total int, c *CompartmentConfig) error {
 		value      time.Duration
 	}{{"MaxWait", "as Timeout", sh.MaxWait}, {"Timeout", "none", sh.Timeout}} {
 		if allowed := unit.Allowed(f.value, unit.Process, 0, "0 ("+f.zero+")"); allowed != "" {
-			return &InvalidError{field + f.name, f.value, allowed}
+			return invalidField(field+f.name, f.value, allowed)
 		}
 	}
 	switch {
 	case sh.MaxQueue < 0:
-		return &InvalidError{field + "MaxQueue", sh.MaxQueue, "0 (nobody waits) or more"}
+		return invalidField(field+"MaxQueue", sh.MaxQueue, "0 (nobody waits) or more")
 	case sh.MaxWait > 0 && sh.MaxQueue == 0:
-		return &InvalidError{field + "MaxWait", sh.MaxWait, "0 without MaxQueue: no call waits"}
+		return invalidField(field+"MaxWait", sh.MaxWait, "0 without MaxQueue: no call waits")
 	case c.Breaker != nil && sh.MaxQueue > 0 && breakerOpen(c.Breaker) == nil:
-		return &InvalidError{field + "Breaker", fmt.Sprintf("a %T, which cannot say that it is open", c.Breaker),
-			"with a MaxQueue, one with IsOpen() bool or gobreaker's State(): calls would queue behind an open breaker"}
+		return invalidField(field+"Breaker", fmt.Sprintf("a %T, which cannot say that it is open", c.Breaker),
+			"with a MaxQueue, one with IsOpen() bool or gobreaker's State(): calls would queue behind an open breaker")
 	case c.Tenants.Max > 0 && sh.MaxQueue == 0:
-		return &InvalidError{field + "MaxQueue", 0, "1 or more, because Tenants is set and a tenant below its fair share waits for it"}
+		return invalidField(field+"MaxQueue", 0, "1 or more, because Tenants is set and a tenant below its fair share waits for it")
 	case sh.Guaranteed < 0 || sh.Guaranteed > total:
-		return &InvalidError{field + "Guaranteed", sh.Guaranteed, fmt.Sprintf("0 to Total (%d)", total)}
+		return invalidField(field+"Guaranteed", sh.Guaranteed, fmt.Sprintf("0 to Total (%d)", total))
 	case sh.Lendable < 0 || sh.Lendable > sh.Guaranteed:
-		return &InvalidError{field + "Lendable", sh.Lendable, fmt.Sprintf("0 to Guaranteed (%d)", sh.Guaranteed)}
+		return invalidField(field+"Lendable", sh.Lendable, fmt.Sprintf("0 to Guaranteed (%d)", sh.Guaranteed))
 	case sh.Lendable > 0 && sh.MaxQueue == 0:
-		return &InvalidError{field + "Lendable", sh.Lendable, "0, or more with a MaxQueue: a caller whose slot is lent waits for it in the queue"}
+		return invalidField(field+"Lendable", sh.Lendable, "0, or more with a MaxQueue: a caller whose slot is lent waits for it in the queue")
 	case sh.Mode > decision.Bypass:
-		return &InvalidError{field + "Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass"}
+		return invalidField(field+"Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass")
 	case sh.Max == 0:
 		sh.Max = sh.Guaranteed
 	}
 	if sh.Max == 0 {
-		return &InvalidError{field + "Max", 0, fmt.Sprintf("1 to Total (%d), or 0 with a Guaranteed above 0: a compartment needs a slot", total)}
+		return invalidField(field+"Max", 0, fmt.Sprintf("1 to Total (%d), or 0 with a Guaranteed above 0: a compartment needs a slot", total))
 	}
 	if sh.Max < max(1, sh.Guaranteed) || sh.Max > total {
-		return &InvalidError{field + "Max", sh.Max, fmt.Sprintf("%d to Total (%d)", max(1, sh.Guaranteed), total)}
+		return invalidField(field+"Max", sh.Max, fmt.Sprintf("%d to Total (%d)", max(1, sh.Guaranteed), total))
 	}
 	return nil
 }

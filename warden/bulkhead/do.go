@@ -36,9 +36,9 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 	case !c.known():
 		return v, false, c.unknownError()
 	case ctx == nil:
-		return v, false, &InvalidError{"ctx", "nil", "a context"}
+		return v, false, invalidField("ctx", "nil", "a context")
 	case fn == nil:
-		return v, false, &InvalidError{"fn", "nil", "a function"}
+		return v, false, invalidField("fn", "nil", "a function")
 	}
 	var k call
 	if err := c.begin(ctx, &k); err != nil {

@@ -22,8 +22,6 @@ var (
 	// ErrConflict means that a plan was made from an outdated revision, and changed nothing: start again from [Set.Plan]. The
 	// text of an error that matches it names both revisions.
 	ErrConflict = errors.New("bulkhead: the plan's revision is outdated")
-	// ErrInvalid matches every [*InvalidError] with errors.Is.
-	ErrInvalid = errors.New("bulkhead: invalid argument")
 )
 
 // TimeoutError reports that a call's Timeout has passed while its function ran, and the function may still run. As the Cause of a
@@ -106,20 +104,10 @@ func (e *conflictError) Error() string {
 // Is reports whether target is ErrConflict.
 func (e *conflictError) Is(target error) bool { return target == ErrConflict }
 
-// InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
-type InvalidError struct {
-	Field   string // such as `Config.Compartments["reports"].Max`
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "bulkhead." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("bulkhead: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // IsExcluded reports whether err says nothing about the health of the dependency: the call was rejected before its function
 // started, in this or an inner compartment, or its caller canceled it. Use it as Settings.IsExcluded of gobreaker, so that an
@@ -130,5 +118,5 @@ func IsExcluded(err error) bool {
 }
 
 func notMade() error {
-	return &InvalidError{"Compartment", "zero", "a compartment of a set made by New"}
+	return invalidField("Compartment", "zero", "a compartment of a set made by New")
 }

@@ -28,10 +28,10 @@ func FallbackOf[T any](f func(ctx context.Context, cause error) (T, error)) Fall
 func doOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, err error) {
 	fallback, ok := c.pool.config.Fallback.(fallbackOf[T])
 	if !ok {
-		return v, &InvalidError{
-			fmt.Sprintf("the result of fn in %q", c.pool.config.Name), reflect.TypeFor[T](),
+		return v, invalidField(
+			fmt.Sprintf("Do: the result of fn in %q", c.pool.config.Name), reflect.TypeFor[T](),
 			fmt.Sprintf("%v, as of the compartment's Fallback; or call DoOr", c.pool.config.Fallback.ofType()),
-		}
+		)
 	}
 	return DoOr(ctx, c, fn, fallback)
 }
@@ -49,7 +49,7 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 ) (T, error) {
 	if fallback == nil {
 		var zero T
-		return zero, &InvalidError{"fallback", "nil", "a function"}
+		return zero, invalidField("fallback", "nil", "a function")
 	}
 	v, called, err := attempt(ctx, c, fn)
 	if err == nil || !c.known() || !called && misused(err) {
@@ -65,9 +65,9 @@ func (c *Compartment) RunFallback(ctx context.Context, cause error, fallback fun
 	case !c.known() || cause == nil || misused(cause):
 		return cause
 	case ctx == nil:
-		return &InvalidError{"ctx", "nil", "a context"}
+		return invalidField("ctx", "nil", "a context")
 	case fallback == nil:
-		return &InvalidError{"fallback", "nil", "a function"}
+		return invalidField("fallback", "nil", "a function")
 	}
 	_, err := fallBack(ctx, c, struct{}{}, cause, func(ctx context.Context, cause error) (struct{}, error) {
 		return struct{}{}, fallback(ctx, cause)
@@ -94,7 +94,7 @@ func fallBack[T any](
 // a failure of fn.
 func misused(err error) bool {
 	switch err.(type) { //nolint:errorlint // not what a breaker says either
-	case *InvalidError, *decision.ReentryError:
+	case *decision.InvalidError, *decision.ReentryError:
 		return true
 	}
 	return false

@@ -89,7 +89,7 @@ func TestFallbackRules(t *testing.T) {
 func TestAnInnerErrorIsAFailure(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		for _, inner := range []error{
-			&decision.ReentryError{Limiter: "a"}, &decision.ReentryError{Limiter: "b"}, &InvalidError{"fn", "nil", "a function"}, ErrUnknownCompartment,
+			&decision.ReentryError{Limiter: "a"}, &decision.ReentryError{Limiter: "b"}, invalidField("fn", "nil", "a function"), ErrUnknownCompartment,
 			&TimeoutError{Compartment: "a"}, context.DeadlineExceeded,
 			&decision.Rejection{Explanation: decision.Explanation{Limiter: "a", Reason: BreakerOpen}}, context.Canceled,
 		} {
@@ -135,8 +135,8 @@ func TestAFallbackThatPanics(t *testing.T) {
 func TestAFallbackOfAnotherType(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, Fallback: FallbackOf(func(context.Context, error) (string, error) { return "some", nil })})
 	_, err := Do(t.Context(), a, func(context.Context) (int, error) { t.Error("B9: called"); return 0, nil })
-	var invalid *InvalidError
-	if !errors.As(err, &invalid) || err.Error() != `bulkhead: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
+	var invalid *decision.InvalidError
+	if !errors.As(err, &invalid) || err.Error() != `warden: bulkhead.Do: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
 		t.Errorf("B9: %v", err)
 	}
 	fails := func(context.Context) (int, error) { return 0, errors.New("broken") }
@@ -197,7 +197,7 @@ func TestRunFallback(t *testing.T) {
 		}
 		held.Release(nil)
 		for _, err := range []error{a.RunFallback(t.Context(), broken, nil), a.RunFallback(nil, broken, func(context.Context, error) error { return nil })} { //nolint:staticcheck // on purpose
-			if !errors.Is(err, ErrInvalid) {
+			if !errors.Is(err, decision.ErrInvalid) {
 				t.Errorf("B9: %v", err)
 			}
 		}

@@ -214,8 +214,8 @@ func TestBoundsWhileRunning(t *testing.T) {
 		} {
 			p := s.Plan()
 			bad(&p)
-			var invalid *InvalidError
-			if _, err := s.Resize(p); !errors.As(err, &invalid) || invalid.Field != field || s.Plan().Revision != 2 {
+			var invalid *decision.InvalidError
+			if _, err := s.Resize(p); !errors.As(err, &invalid) || invalid.Field != "bulkhead."+field || s.Plan().Revision != 2 {
 				t.Errorf("B7: %s: %v", field, err)
 			}
 		}

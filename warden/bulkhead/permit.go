@@ -21,7 +21,7 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	case !c.known():
 		return ctx, Permit{}, c.unknownError()
 	case ctx == nil:
-		return ctx, Permit{}, &InvalidError{"ctx", "nil", "a context"}
+		return ctx, Permit{}, invalidField("ctx", "nil", "a context")
 	}
 	one := new(struct { // allocated as one: a permit is kept anyway
 		call

@@ -66,7 +66,7 @@ func (s *Set) Plan() Plan {
 // then. Resize does not block.
 func (s *Set) Resize(p Plan) (revision uint64, err error) {
 	if !s.made() {
-		return 0, &InvalidError{"Set", "nil or zero", "a set made by New"}
+		return 0, invalidField("Set", "nil or zero", "a set made by New")
 	}
 	p.Compartments = slices.Clone(p.Compartments)
 	valves, err := s.resize(p)
@@ -88,12 +88,12 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	for _, pool := range s.pools {
 		i := slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == pool.config.Name })
 		if i < 0 {
-			return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("without %q", pool.config.Name), "every compartment of the set, once"}
+			return nil, invalidField("Plan.Compartments", fmt.Sprintf("without %q", pool.config.Name), "every compartment of the set, once")
 		}
 		next.Compartments = append(next.Compartments, p.Compartments[i])
 	}
 	if len(p.Compartments) != len(s.pools) {
-		return nil, &InvalidError{"Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "every compartment of the set, once"}
+		return nil, invalidField("Plan.Compartments", fmt.Sprintf("%d long", len(p.Compartments)), "every compartment of the set, once")
 	}
 	if err := next.check("Plan", func(i int) *CompartmentConfig { return &s.pools[i].config }); err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
@@ -72,23 +72,10 @@ type Console struct {
 	past    past
 }
 
-// ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("console: invalid argument")
-
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "console." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("console: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // New returns a console. It starts and registers nothing. The error is an [*InvalidError].
 func New(cfg Config) (*Console, error) {
@@ -96,24 +83,24 @@ func New(cfg Config) (*Console, error) {
 		cfg.Title = "Stopbank"
 	}
 	if cfg.Warden == nil && cfg.Set == nil && len(cfg.Limiters) == 0 && cfg.DeadLetters == nil {
-		return nil, &InvalidError{"Config", "empty", "at least one of Warden, Set, Limiters and DeadLetters"}
+		return nil, invalidField("Config", "empty", "at least one of Warden, Set, Limiters and DeadLetters")
 	}
 	if cfg.Warden != nil && cfg.Warden.Limiter() == nil {
-		return nil, &InvalidError{"Config.Warden", "zero", "nil or a warden made by warden.New"}
+		return nil, invalidField("Config.Warden", "zero", "nil or a warden made by warden.New")
 	}
 	cfg.Limiters, cfg.Hosts = slices.Clone(cfg.Limiters), slices.Clone(cfg.Hosts)
 	for i, host := range cfg.Hosts {
 		if host == "" || strings.ContainsAny(host, ":/") {
-			return nil, &InvalidError{fmt.Sprintf("Config.Hosts[%d]", i), fmt.Sprintf("%q", host), "a host name without a port, or * for any"}
+			return nil, invalidField(fmt.Sprintf("Config.Hosts[%d]", i), fmt.Sprintf("%q", host), "a host name without a port, or * for any")
 		}
 	}
 	names := map[string]bool{}
 	for i, l := range cfg.Limiters {
 		switch field := fmt.Sprintf("Config.Limiters[%d]", i); {
 		case l.Limiter == nil:
-			return nil, &InvalidError{field + ".Limiter", "nil", "a limiter"}
+			return nil, invalidField(field+".Limiter", "nil", "a limiter")
 		case l.Name == "" || names[l.Name]:
-			return nil, &InvalidError{field + ".Name", fmt.Sprintf("%q", l.Name), "a name that no other limiter has"}
+			return nil, invalidField(field+".Name", fmt.Sprintf("%q", l.Name), "a name that no other limiter has")
 		}
 		names[l.Name] = true
 	}
@@ -136,7 +123,7 @@ func orDefault[T int | time.Duration](field string, v, preset, least, most T, er
 		v = preset
 	}
 	if err == nil && (v < least || v > most) {
-		err = &InvalidError{field, v, fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, preset)}
+		err = invalidField(field, v, fmt.Sprintf("%v to %v, or 0 (the default, %v)", least, most, preset))
 	}
 	return v, err
 }

@@ -39,8 +39,8 @@ func TestBadConfig(t *testing.T) {
 		"Config.WriteTimeout is 1m1s": {Warden: w, WriteTimeout: 61 * time.Second},
 	} {
 		c, err := New(cfg)
-		var invalid *InvalidError
-		if c != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" || !strings.Contains(err.Error(), want) {
+		var invalid *decision.InvalidError
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, %v; want an error that says %q", c, err, want)
 		}
 	}

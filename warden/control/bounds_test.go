@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -38,7 +38,7 @@ func TestPropertyBoundsChange(t *testing.T) {
 			case 1:
 				const most = 1 << 24
 				bad := rapid.SampledFrom([][2]int{{0, high}, {-1, high}, {low, low - 1}, {low, most + 1}, {most + 1, most + 1}}).Draw(t, "bad")
-				if err := c.SetBounds(bad[0], bad[1]); !errors.Is(err, control.ErrInvalid) {
+				if err := c.SetBounds(bad[0], bad[1]); !errors.Is(err, decision.ErrInvalid) {
 					t.Fatalf("C18: %v is accepted: %v", bad, err)
 				}
 			}

@@ -41,49 +41,49 @@ func (cfg Config) complete() (Config, error) {
 		cfg.Processors = runtime.GOMAXPROCS(0)
 	}
 	if cfg.Processors < 0 || cfg.Processors > most {
-		return cfg, &InvalidError{"Config.Processors", cfg.Processors, fmt.Sprintf("1 to %d, or 0 (GOMAXPROCS, the default)", most)}
+		return cfg, invalidField("Config.Processors", cfg.Processors, fmt.Sprintf("1 to %d, or 0 (GOMAXPROCS, the default)", most))
 	}
 	if cfg.Min == 0 {
 		cfg.Min = 1
 	}
 	if cfg.Min < 0 || cfg.Min > most {
-		return cfg, &InvalidError{"Config.Min", cfg.Min, fmt.Sprintf("1 to %d, or 0 (the default, 1)", most)}
+		return cfg, invalidField("Config.Min", cfg.Min, fmt.Sprintf("1 to %d, or 0 (the default, 1)", most))
 	}
 	if cfg.Max == 0 {
 		cfg.Max = max(1<<16, cfg.Min, min(cfg.Initial, most), min(8*cfg.Processors, most))
 	}
 	if cfg.Max < cfg.Min || cfg.Max > most {
-		return cfg, &InvalidError{"Config.Max", cfg.Max, fmt.Sprintf("Min (%d) to %d, or 0 (the default)", cfg.Min, most)}
+		return cfg, invalidField("Config.Max", cfg.Max, fmt.Sprintf("Min (%d) to %d, or 0 (the default)", cfg.Min, most))
 	}
 	if cfg.Initial == 0 {
 		cfg.Initial = min(max(cfg.Min, 16, min(cfg.Processors, most)), cfg.Max)
 	}
 	if cfg.Initial < cfg.Min || cfg.Initial > cfg.Max {
-		return cfg, &InvalidError{"Config.Initial", cfg.Initial, fmt.Sprintf("Min (%d) to Max (%d), or 0 (the default)", cfg.Min, cfg.Max)}
+		return cfg, invalidField("Config.Initial", cfg.Initial, fmt.Sprintf("Min (%d) to Max (%d), or 0 (the default)", cfg.Min, cfg.Max))
 	}
 	if cfg.MaxShed == 0 {
 		cfg.MaxShed = 0.95
 	}
 	if !(cfg.MaxShed > 0 && cfg.MaxShed < 1) {
-		return cfg, &InvalidError{"Config.MaxShed", cfg.MaxShed, "above 0 and below 1, or 0 (the default, 0.95)"}
+		return cfg, invalidField("Config.MaxShed", cfg.MaxShed, "above 0 and below 1, or 0 (the default, 0.95)")
 	}
 	if cfg.Lag == 0 {
 		cfg.Lag = 10 * time.Millisecond
 	}
 	if cfg.Lag < 0 || cfg.Lag > time.Minute {
-		return cfg, &InvalidError{"Config.Lag", cfg.Lag, "above 0 to 1m, or 0 (the default, 10ms)"}
+		return cfg, invalidField("Config.Lag", cfg.Lag, "above 0 to 1m, or 0 (the default, 10ms)")
 	}
 	if cfg.Runnable == 0 {
 		cfg.Runnable = 8
 	}
 	if !(cfg.Runnable > 0) || math.IsInf(cfg.Runnable, 0) {
-		return cfg, &InvalidError{"Config.Runnable", cfg.Runnable, "above 0 and finite, or 0 (the default, 8)"}
+		return cfg, invalidField("Config.Runnable", cfg.Runnable, "above 0 and finite, or 0 (the default, 8)")
 	}
 	if cfg.ValidFor == 0 {
 		cfg.ValidFor = time.Second
 	}
 	if cfg.ValidFor < 0 || cfg.ValidFor > time.Minute {
-		return cfg, &InvalidError{"Config.ValidFor", cfg.ValidFor, "above 0 to 1m, or 0 (the default, 1s)"}
+		return cfg, invalidField("Config.ValidFor", cfg.ValidFor, "above 0 to 1m, or 0 (the default, 1s)")
 	}
 	return cfg, nil
 }

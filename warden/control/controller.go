@@ -72,10 +72,10 @@ func (c *Controller) SetBounds(low, high int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if low < 1 || low > most {
-		return &InvalidError{"Min", low, fmt.Sprintf("1 to %d", most)}
+		return invalidField("Min", low, fmt.Sprintf("1 to %d", most))
 	}
 	if high < low || high > most {
-		return &InvalidError{"Max", high, fmt.Sprintf("Min (%d) to %d", low, most)}
+		return invalidField("Max", high, fmt.Sprintf("Min (%d) to %d", low, most))
 	}
 	c.cfg.Min, c.cfg.Max = low, high
 	c.cfg.Initial = min(max(c.initial, low), high)

@@ -253,8 +253,8 @@ func TestConfig(t *testing.T) {
 		"Config.ValidFor is -1s":        {ValidFor: -time.Second},
 	} {
 		c, err := control.New(cfg)
-		var invalid *control.InvalidError
-		if c != nil || !errors.Is(err, control.ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want+"; allowed: ") {
+		var invalid *decision.InvalidError
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want+"; allowed: ") {
 			t.Errorf("%+v: %v, want %q", cfg, err, want)
 		}
 	}

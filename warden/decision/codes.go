@@ -121,7 +121,7 @@ func (m Mode) String() string {
 // MarshalText returns the mode's code. The error is an [*InvalidError].
 func (m Mode) MarshalText() ([]byte, error) {
 	if m > Bypass {
-		return nil, &InvalidError{"Mode", uint8(m), "Enforce, DryRun or Bypass"}
+		return nil, &InvalidError{"decision.Mode", uint8(m), "Enforce, DryRun or Bypass"}
 	}
 	return []byte(m.String()), nil
 }
@@ -134,5 +134,5 @@ func (m *Mode) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return &InvalidError{"Mode", fmt.Sprintf("%.40q", text), "enforce, dry_run or bypass"}
+	return &InvalidError{"decision.Mode", fmt.Sprintf("%.40q", text), "enforce, dry_run or bypass"}
 }

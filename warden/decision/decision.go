@@ -89,17 +89,17 @@ func Default() ControlDecision {
 
 // Validate returns nil, or an [*InvalidError] for the first field out of range, in the decision or in its Stale decision.
 func (d ControlDecision) Validate() error {
-	if err := d.validate(""); err != nil {
+	if err := d.validate("decision."); err != nil {
 		return err
 	}
 	if d.Stale == nil {
 		return nil
 	}
-	if err := d.Stale.validate("Stale."); err != nil {
+	if err := d.Stale.validate("decision.Stale."); err != nil {
 		return err
 	}
 	if d.Stale.TargetConcurrency > d.TargetConcurrency {
-		return &InvalidError{"Stale.TargetConcurrency", d.Stale.TargetConcurrency, fmt.Sprintf("at most TargetConcurrency (%d)", d.TargetConcurrency)}
+		return &InvalidError{"decision.Stale.TargetConcurrency", d.Stale.TargetConcurrency, fmt.Sprintf("at most TargetConcurrency (%d)", d.TargetConcurrency)}
 	}
 	return nil
 }

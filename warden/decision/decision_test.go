@@ -149,6 +149,6 @@ func ExampleControlDecision_Validate() {
 	fmt.Println(d.Validate())
 	fmt.Println(d.Sanitized().ShedProbability)
 	// Output:
-	// decision: ShedProbability is NaN; allowed: 0 to 1
+	// warden: decision.ShedProbability is NaN; allowed: 0 to 1
 	// 0
 }

@@ -1,4 +1,4 @@
-// The errors of an invalid decision, and of a reentrant task.
+// The errors of bad input, for every package of this module and its adapters, and of a reentrant task.
 
 package decision
 
@@ -9,18 +9,19 @@ import (
 )
 
 // ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("decision: invalid")
+var ErrInvalid = errors.New("warden: invalid argument")
 
-// InvalidError names a field of a decision that is out of range, its value and the allowed values.
+// InvalidError rejects bad input: a field of a configuration, or an argument. The call that returned it had no effect. Every
+// package of this module returns this type, and so do the adapters beside it.
 type InvalidError struct {
-	Field   string // such as "Stale.TargetConcurrency"
-	Value   any
-	Allowed string
+	Field   string // with its package: "limiter.Config.MaxQueue"; without one it is of package warden
+	Value   any    // what it was
+	Allowed string // what it may be, in words
 }
 
 // Error names the field, its value and the allowed values.
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("decision: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
+	return fmt.Sprintf("warden: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
 
 // Is reports whether target is ErrInvalid.

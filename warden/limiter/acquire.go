@@ -21,7 +21,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	case !l.made():
 		return Permit{}, notMade()
 	case ctx == nil:
-		return Permit{}, &InvalidError{"ctx", "nil", "a context"}
+		return Permit{}, invalidField("ctx", "nil", "a context")
 	}
 	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && l.prompt == nil && t.Deadline.IsZero() && ctx.Err() == nil {
 		if p, o, ok := l.startAtOnce(t); ok {
@@ -80,7 +80,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
-		return zero, &InvalidError{"fn", "nil", "a function"}
+		return zero, invalidField("fn", "nil", "a function")
 	}
 	p, err := l.Acquire(ctx, t)
 	if err != nil {

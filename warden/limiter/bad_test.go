@@ -29,8 +29,8 @@ func TestBadConfig(t *testing.T) {
 		"Config.Initial.Seq is 0; allowed: 1 or more; 0 only in": {Initial: decision.ControlDecision{TargetConcurrency: 5}},
 	} {
 		l, err := New(cfg)
-		var invalid *InvalidError
-		if l != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+		var invalid *decision.InvalidError
+		if l != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want it to say %q", cfg, err, want)
 		}
 	}
@@ -53,8 +53,8 @@ func TestBadArguments(t *testing.T) {
 		"nil ctx":    func() error { _, err := l.Acquire(nil, Task{}); return err }, //nolint:staticcheck // on purpose
 		"nil ctx Do": func() error { _, err := Do(nil, l, Task{}, fn); return err }, //nolint:staticcheck // on purpose
 	} {
-		var invalid *InvalidError
-		if err := call(); !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" {
+		var invalid *decision.InvalidError
+		if err := call(); !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Allowed == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

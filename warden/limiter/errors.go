@@ -3,24 +3,10 @@
 package limiter
 
 import (
-	"errors"
-	"fmt"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("limiter: invalid argument")
-
-// InvalidError names an invalid field or argument, its value and the allowed values. The call had no effect.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "limiter." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("limiter: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

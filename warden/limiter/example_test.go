@@ -40,7 +40,7 @@ func ExampleNew() {
 func ExampleNew_invalid() {
 	_, err := limiter.New(limiter.Config{MaxQueue: -1})
 	fmt.Println(err)
-	// Output: limiter: Config.MaxQueue is -1; allowed: 0 (nobody waits) or more
+	// Output: warden: limiter.Config.MaxQueue is -1; allowed: 0 (nobody waits) or more
 }
 
 func ExampleDo() {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -117,36 +118,36 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	const orMore = "0 or more"
 	switch {
 	case cfg.MaxQueue < 0:
-		return cfg.Initial, &InvalidError{"Config.MaxQueue", cfg.MaxQueue, "0 (nobody waits) or more"}
+		return cfg.Initial, invalidField("Config.MaxQueue", cfg.MaxQueue, "0 (nobody waits) or more")
 	case cfg.Mode > decision.Bypass:
-		return cfg.Initial, &InvalidError{"Config.Mode", uint8(cfg.Mode), validModes}
+		return cfg.Initial, invalidField("Config.Mode", uint8(cfg.Mode), validModes)
 	case cfg.StarvationEvery < 0:
-		return cfg.Initial, &InvalidError{"Config.StarvationEvery", cfg.StarvationEvery, orMore}
+		return cfg.Initial, invalidField("Config.StarvationEvery", cfg.StarvationEvery, orMore)
 	case cfg.Recent < 0:
-		return cfg.Initial, &InvalidError{"Config.Recent", cfg.Recent, orMore}
+		return cfg.Initial, invalidField("Config.Recent", cfg.Recent, orMore)
 	case cfg.RecentStarts < 0:
-		return cfg.Initial, &InvalidError{"Config.RecentStarts", cfg.RecentStarts, orMore}
+		return cfg.Initial, invalidField("Config.RecentStarts", cfg.RecentStarts, orMore)
 	}
 	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
-		return cfg.Initial, &InvalidError{"Config.Observer", typed, "nil (no observer) or an observer"}
+		return cfg.Initial, invalidField("Config.Observer", typed, "nil (no observer) or an observer")
 	}
 	var invalid *decision.InvalidError
 	if errors.As(cfg.Initial.Validate(), &invalid) {
-		return cfg.Initial, &InvalidError{"Config.Initial." + invalid.Field, invalid.Value, invalid.Allowed}
+		return cfg.Initial, invalidField("Config.Initial"+strings.TrimPrefix(invalid.Field, "decision"), invalid.Value, invalid.Allowed)
 	}
 	if cfg.Initial.Seq != 0 {
 		return cfg.Initial, nil
 	}
 	initial := decision.Default()
 	if !reflect.DeepEqual(cfg.Initial, decision.ControlDecision{}) && !reflect.DeepEqual(cfg.Initial, initial) {
-		return cfg.Initial, &InvalidError{"Config.Initial.Seq", 0, "1 or more; 0 only in a zero decision or decision.Default()"}
+		return cfg.Initial, invalidField("Config.Initial.Seq", 0, "1 or more; 0 only in a zero decision or decision.Default()")
 	}
 	return initial, nil
 }
 
 func (l *Limiter) made() bool { return l != nil && l.draw != nil }
 
-func notMade() error { return &InvalidError{"Limiter", "nil or zero", "a limiter made by New"} }
+func notMade() error { return invalidField("Limiter", "nil or zero", "a limiter made by New") }
 
 // clock returns the limiter's age by the monotonic clock; all internal times are such ages.
 func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
@@ -243,7 +244,7 @@ func (l *Limiter) SetMaxQueue(n int) error {
 	case !l.made():
 		return notMade()
 	case n < 0:
-		return &InvalidError{"MaxQueue", n, "0 (nobody waits) or more"}
+		return invalidField("MaxQueue", n, "0 (nobody waits) or more")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

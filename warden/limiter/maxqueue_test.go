@@ -89,7 +89,7 @@ func TestMaxQueueBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{l.SetMaxQueue(-1), (*limiter.Limiter)(nil).SetMaxQueue(1), new(limiter.Limiter).SetMaxQueue(1)} {
-		if !errors.Is(err, limiter.ErrInvalid) {
+		if !errors.Is(err, decision.ErrInvalid) {
 			t.Error(err)
 		}
 	}

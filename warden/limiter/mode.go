@@ -20,7 +20,7 @@ func (l *Limiter) SetMode(m decision.Mode) error {
 	case !l.made():
 		return notMade()
 	case m > decision.Bypass:
-		return &InvalidError{"mode", uint8(m), validModes}
+		return invalidField("mode", uint8(m), validModes)
 	}
 	if l.change(m) {
 		l.observeMode()

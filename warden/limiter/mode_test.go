@@ -253,7 +253,7 @@ func TestModeIsValid(t *testing.T) {
 	const unknown = decision.Bypass + 1
 	_, err := New(Config{Mode: unknown})
 	for _, err := range []error{err, mustNew(t, Config{}).SetMode(unknown), (*Limiter)(nil).SetMode(decision.Bypass)} {
-		if !errors.Is(err, ErrInvalid) {
+		if !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	}

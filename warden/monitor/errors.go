@@ -1,26 +1,12 @@
-// The error of this package.
+// Bad input is rejected with the one error type of the module.
 
 package monitor
 
 import (
-	"errors"
-	"fmt"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("monitor: invalid argument")
-
-// InvalidError names an invalid field, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "monitor." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("monitor: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

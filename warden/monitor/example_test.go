@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -36,11 +37,11 @@ func Example() {
 
 func ExampleNew() {
 	_, err := monitor.New(monitor.Config{Recorder: new(monitor.Recorder)})
-	fmt.Println(errors.Is(err, monitor.ErrInvalid))
+	fmt.Println(errors.Is(err, decision.ErrInvalid))
 	fmt.Println(err)
 	// Output:
 	// true
-	// monitor: Config.Recorder is a zero Recorder; allowed: nil or a recorder made by NewRecorder
+	// warden: monitor.Config.Recorder is a zero Recorder; allowed: nil or a recorder made by NewRecorder
 }
 
 // An execution that says nothing about the work is discarded.

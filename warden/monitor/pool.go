@@ -55,7 +55,7 @@ type poolReader struct {
 // poolReaders checks a configuration of pools.
 func poolReaders(pools []Pool) ([]*poolReader, error) {
 	if len(pools) > maxPools {
-		return nil, &InvalidError{Field: "Config.Pools", Value: len(pools), Allowed: fmt.Sprintf("at most %d pools", maxPools)}
+		return nil, invalidField("Config.Pools", len(pools), fmt.Sprintf("at most %d pools", maxPools))
 	}
 	var all []*poolReader
 	names := map[string]bool{}
@@ -63,11 +63,11 @@ func poolReaders(pools []Pool) ([]*poolReader, error) {
 		field := fmt.Sprintf("Config.Pools[%d].", i)
 		switch {
 		case p.Name == "" || len(p.Name) > 64:
-			return nil, &InvalidError{Field: field + "Name", Value: fmt.Sprintf("%.70q", p.Name), Allowed: "1 to 64 bytes"}
+			return nil, invalidField(field+"Name", fmt.Sprintf("%.70q", p.Name), "1 to 64 bytes")
 		case names[p.Name]:
-			return nil, &InvalidError{Field: field + "Name", Value: fmt.Sprintf("%q", p.Name), Allowed: "a name that no other pool has"}
+			return nil, invalidField(field+"Name", fmt.Sprintf("%q", p.Name), "a name that no other pool has")
 		case p.Stats == nil:
-			return nil, &InvalidError{Field: field + "Stats", Value: "nil", Allowed: "a function"}
+			return nil, invalidField(field+"Stats", "nil", "a function")
 		}
 		names[p.Name] = true
 		all = append(all, &poolReader{Pool: p, answer: make(chan PoolReading, 1)})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 func TestPoolsInASample(t *testing.T) {
@@ -71,8 +73,8 @@ func TestPoolsThatAreRefused(t *testing.T) {
 		"Config.Pools[1].Name":  {{Name: "db", Stats: tells}, {Name: "db", Stats: tells}},
 		"Config.Pools[0].Stats": {{Name: "db", Stats: nil}},
 	} {
-		var invalid *InvalidError
-		if _, err := New(Config{Pools: pools}); !errors.As(err, &invalid) || invalid.Field != field {
+		var invalid *decision.InvalidError
+		if _, err := New(Config{Pools: pools}); !errors.As(err, &invalid) || invalid.Field != "monitor."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

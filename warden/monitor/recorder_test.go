@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // TestRanges: every duration lies in the range that it is counted in, and ranges are no wider than promised.
@@ -265,8 +267,8 @@ func TestNewRejects(t *testing.T) {
 	must(New(Config{Recorder: used}))(t)
 	for name, r := range map[string]*Recorder{"zero": {}, "used": used} {
 		s, err := New(Config{Recorder: r})
-		var invalid *InvalidError
-		if s != nil || !errors.Is(err, ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "Config.Recorder" {
+		var invalid *decision.InvalidError
+		if s != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "monitor.Config.Recorder" {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
 	}

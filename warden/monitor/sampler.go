@@ -64,10 +64,10 @@ func New(cfg Config) (*Sampler, error) {
 	}
 	if r := cfg.Recorder; r != nil {
 		if r.kinds == nil {
-			return nil, &InvalidError{Field: "Config.Recorder", Value: "a zero Recorder", Allowed: "nil or a recorder made by NewRecorder"}
+			return nil, invalidField("Config.Recorder", "a zero Recorder", "nil or a recorder made by NewRecorder")
 		}
 		if !r.owned.CompareAndSwap(false, true) {
-			return nil, &InvalidError{Field: "Config.Recorder", Value: "the recorder of another Sampler", Allowed: "nil or a recorder of its own"}
+			return nil, invalidField("Config.Recorder", "the recorder of another Sampler", "nil or a recorder of its own")
 		}
 	}
 	s := &Sampler{recorder: cfg.Recorder, pools: pools}

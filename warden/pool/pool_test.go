@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/pool"
 )
@@ -66,8 +67,8 @@ func TestPgxAndGauge(t *testing.T) {
 func TestNoPoolIsAnError(t *testing.T) {
 	var g *pool.Gauge
 	for what, p := range map[string]monitor.Pool{"SQL": pool.SQL("a", nil), "Pgx": pool.Pgx[*stat]("a", nil), "Gauge": g.Pool("a")} {
-		var invalid *monitor.InvalidError
-		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) || invalid.Field != "Config.Pools[0].Stats" {
+		var invalid *decision.InvalidError
+		if _, err := warden.New(warden.Config{Pools: []monitor.Pool{p}}); !errors.As(err, &invalid) || invalid.Field != "monitor.Config.Pools[0].Stats" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

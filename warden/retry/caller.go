@@ -87,7 +87,7 @@ type Call struct {
 // 1.3 kB each, at most 1,257 times).
 func (c *Caller) Begin(t Target) (Call, error) {
 	if c == nil || c.windows == nil {
-		return Call{}, &InvalidError{"Caller", "nil or zero", "a caller made by retry.New"}
+		return Call{}, invalidField("Caller", "nil or zero", "a caller made by retry.New")
 	}
 	t.Dependency = t.Dependency[:min(len(t.Dependency), maxDependency)]
 	c.mu.Lock()

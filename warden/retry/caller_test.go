@@ -468,14 +468,14 @@ func TestInvalid(t *testing.T) {
 		"Backoff": {Backoff: -1}, "MaxWait": {MaxWait: 10},
 	} {
 		c, err := retry.New(cfg)
-		var invalid *retry.InvalidError
-		if c != nil || !errors.Is(err, retry.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
+		var invalid *decision.InvalidError
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "retry.Config."+field || !strings.Contains(err.Error(), invalid.Allowed) {
 			t.Errorf("%s: %v, %v", field, c, err)
 		}
 	}
 	var none *retry.Caller
 	for _, c := range []*retry.Caller{none, {}} {
-		if _, err := c.Begin(retry.Target{Priority: decision.Normal}); !errors.Is(err, retry.ErrInvalid) {
+		if _, err := c.Begin(retry.Target{Priority: decision.Normal}); !errors.Is(err, decision.ErrInvalid) {
 			t.Error(err)
 		}
 		if s := c.Stats(); s != (retry.Stats{}) {

@@ -57,7 +57,7 @@ func New(cfg Config) (*Caller, error) {
 		{"MaxWait", wrong != "", cfg.MaxWait, wrong},
 	} {
 		if f.wrong {
-			return nil, &InvalidError{"Config." + f.field, f.value, f.allowed}
+			return nil, invalidField("Config."+f.field, f.value, f.allowed)
 		}
 	}
 	cfg.Attempts = or(cfg.Attempts, 3)
@@ -82,8 +82,6 @@ func or[T comparable](v, otherwise T) T {
 var (
 	// ErrThrottled matches every [*ThrottledError] with errors.Is.
 	ErrThrottled = errors.New("retry: throttled")
-	// ErrInvalid matches every [*InvalidError] with errors.Is.
-	ErrInvalid = errors.New("retry: invalid argument")
 )
 
 // ThrottledError reports that the Caller rejected a call and sent nothing, because the dependency accepts too few. It has the
@@ -112,17 +110,7 @@ func (e *ThrottledError) Error() string {
 // Is reports whether target is ErrThrottled.
 func (e *ThrottledError) Is(target error) bool { return target == ErrThrottled }
 
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "retry." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("retry: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

@@ -387,7 +387,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	divided.Total = -1
-	if _, err := service.New(service.Config{Name: "shop", Bulkhead: divided}); !errors.Is(err, bulkhead.ErrInvalid) {
+	if _, err := service.New(service.Config{Name: "shop", Bulkhead: divided}); !errors.Is(err, decision.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 }

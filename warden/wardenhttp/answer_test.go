@@ -18,7 +18,6 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -86,8 +85,7 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{&retry.ThrottledError{Requests: 100, Probability: 0.8}, nil, 503, full, "throttled", "1", false},
 		{bulkhead.ErrUnknownCompartment, nil, 500, "Internal Server Error", "unknown_compartment", "", false},
 		{&decision.ReentryError{Limiter: "secret"}, nil, 500, "Internal Server Error", "reentry", "", false},
-		{&bulkhead.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
-		{&limiter.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
+		{&decision.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
 		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
 	} {
 		t.Run(fmt.Sprintf("%T %s %d", c.err, c.reason, c.status), func(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -505,8 +506,8 @@ func number(b bool) int {
 
 func TestPoolWithoutBaseOrBound(t *testing.T) {
 	pool, transport := wardenhttp.Pool("payments", nil)
-	var invalid *monitor.InvalidError
-	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}}); transport != nil || !errors.As(err, &invalid) || invalid.Field != "Config.Pools[0].Stats" {
+	var invalid *decision.InvalidError
+	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}}); transport != nil || !errors.As(err, &invalid) || invalid.Field != "monitor.Config.Pools[0].Stats" {
 		t.Errorf("no base: %v, %v", transport, err)
 	}
 	pool, transport = wardenhttp.Pool("payments", &http.Transport{})

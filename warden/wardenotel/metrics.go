@@ -4,8 +4,6 @@ package wardenotel
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/unit"
@@ -42,23 +41,10 @@ type Config struct {
 
 const defaultTimeout = 2 * time.Second
 
-// ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("wardenotel: invalid argument")
-
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "wardenotel." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("wardenotel: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // Metrics are registered instruments.
 type Metrics struct {
@@ -75,7 +61,7 @@ type instrument struct {
 // Metrics per provider: values that two of them export are added up. The error is an [*InvalidError], or the provider's.
 func New(cfg Config) (*Metrics, error) {
 	if allowed := unit.Allowed(cfg.Timeout, unit.Network, 0, "0 (the default, 2s)"); allowed != "" {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, allowed}
+		return nil, invalidField("Config.Timeout", cfg.Timeout, allowed)
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -85,7 +71,7 @@ func New(cfg Config) (*Metrics, error) {
 		Gates: facts.Gates(cfg.Gates), Ledgers: facts.Ledgers(cfg.Ledgers), Dispatchers: facts.Dispatchers(cfg.Dispatchers),
 	})
 	if wrong != nil {
-		return nil, &InvalidError{wrong.Field, wrong.Value, wrong.Allowed}
+		return nil, invalidField(wrong.Field, wrong.Value, wrong.Allowed)
 	}
 	meter, err := meterOf("Config", cfg.MeterProvider)
 	if err != nil {
@@ -137,7 +123,7 @@ func meterOf(of string, p metric.MeterProvider) (metric.Meter, error) {
 		p = otel.GetMeterProvider()
 	}
 	if typed := nilcheck.Optional(p); typed != "" {
-		return nil, &InvalidError{of + ".MeterProvider", typed, "nil (the global one) or a provider"}
+		return nil, invalidField(of+".MeterProvider", typed, "nil (the global one) or a provider")
 	}
 	return p.Meter(scope), nil
 }

@@ -306,15 +306,15 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		`Config.Wardens["a"]`:     {Wardens: map[string]*warden.Warden{"a": nil}},
 	} {
 		m, err := wardenotel.New(cfg)
-		var invalid *wardenotel.InvalidError
-		if m != nil || !errors.Is(err, wardenotel.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != field {
+		var invalid *decision.InvalidError
+		if m != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "wardenotel."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for _, cfg := range []wardenotel.TimesConfig{{}, {Name: "\xff"}, {Name: "a", MeterProvider: nobody}} {
 		_, one := wardenotel.NewLimiterTimes(cfg)
 		_, two := wardenotel.NewCompartmentTimes(cfg)
-		if !errors.Is(one, wardenotel.ErrInvalid) || !errors.Is(two, wardenotel.ErrInvalid) {
+		if !errors.Is(one, decision.ErrInvalid) || !errors.Is(two, decision.ErrInvalid) {
 			t.Errorf("%+v: %v, %v", cfg, one, two)
 		}
 	}

@@ -29,7 +29,7 @@ type TimesConfig struct {
 // durations returns two histograms. Their bounds suit seconds; a view of the SDK can make them exponential.
 func durations(cfg TimesConfig, of string) (wait, execution metric.Float64Histogram, err error) {
 	if !facts.Valid(cfg.Name) {
-		return nil, nil, &InvalidError{"TimesConfig.Name", fmt.Sprintf("%.140q", cfg.Name), facts.ValidNames}
+		return nil, nil, invalidField("TimesConfig.Name", fmt.Sprintf("%.140q", cfg.Name), facts.ValidNames)
 	}
 	meter, err := meterOf("TimesConfig", cfg.MeterProvider)
 	if err != nil {

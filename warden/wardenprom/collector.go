@@ -3,7 +3,6 @@
 package wardenprom
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/facts"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/unit"
@@ -33,23 +33,10 @@ type Config struct {
 
 const defaultTimeout = 2 * time.Second
 
-// ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("wardenprom: invalid argument")
-
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "wardenprom." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("wardenprom: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // Collector is a prometheus.Collector. It is safe for concurrent use and must come from [New].
 type Collector struct {
@@ -66,7 +53,7 @@ type family struct {
 // New returns a collector. It starts no goroutine and reads no source yet. The error is an [*InvalidError].
 func New(cfg Config) (*Collector, error) {
 	if allowed := unit.Allowed(cfg.Timeout, unit.Network, 0, "0 (the default, 2s)"); allowed != "" {
-		return nil, &InvalidError{"Config.Timeout", cfg.Timeout, allowed}
+		return nil, invalidField("Config.Timeout", cfg.Timeout, allowed)
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -76,7 +63,7 @@ func New(cfg Config) (*Collector, error) {
 		Gates: facts.Gates(cfg.Gates), Ledgers: facts.Ledgers(cfg.Ledgers), Dispatchers: facts.Dispatchers(cfg.Dispatchers),
 	})
 	if wrong != nil {
-		return nil, &InvalidError{wrong.Field, wrong.Value, wrong.Allowed}
+		return nil, invalidField(wrong.Field, wrong.Value, wrong.Allowed)
 	}
 	c := &Collector{families: map[string]family{}, sources: sources, timeout: cfg.Timeout}
 	for _, f := range facts.Families() {
@@ -112,13 +99,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 // prometheus.AlreadyRegisteredError, or an [*InvalidError] if r or a collector is nil, or r panics.
 func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) {
 	if missing := nilcheck.Required(r); missing != "" {
-		return &InvalidError{"r", missing, "a registry"}
+		return invalidField("r", missing, "a registry")
 	}
 	var done []prometheus.Collector
 	whole := false
 	defer func() {
 		if v := recover(); v != nil {
-			err = &InvalidError{"r", fmt.Sprintf("one that panics: %v", v), "a registry that can be used"}
+			err = invalidField("r", fmt.Sprintf("one that panics: %v", v), "a registry that can be used")
 		}
 		for _, c := range done {
 			if !whole {
@@ -128,7 +115,7 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 	}()
 	for _, c := range all {
 		if missing := nilcheck.Required(c); missing != "" { // a registry would call it in a goroutine of its own
-			return &InvalidError{"collector", missing, "a collector"}
+			return invalidField("collector", missing, "a collector")
 		}
 		if err := r.Register(c); err != nil {
 			return err
@@ -141,7 +128,7 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) (err error) 
 
 func checkLabel(field, name string) error {
 	if !facts.Valid(name) {
-		return &InvalidError{field, fmt.Sprintf("%.140q", name), facts.ValidNames}
+		return invalidField(field, fmt.Sprintf("%.140q", name), facts.ValidNames)
 	}
 	return nil
 }

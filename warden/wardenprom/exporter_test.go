@@ -12,6 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/service"
 	"github.com/stopbank/stopbank/warden/wardenprom"
 )
@@ -50,12 +51,12 @@ func TestExporter(t *testing.T) {
 }
 
 func TestExporterBadInput(t *testing.T) {
-	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}}); !errors.Is(err, wardenprom.ErrInvalid) {
+	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}}); !errors.Is(err, decision.ErrInvalid) {
 		t.Errorf("no registry: %v", err)
 	}
 	registry := prometheus.NewRegistry()
 	metrics := wardenprom.Exporter{Registerer: registry}
-	if _, _, _, err := metrics.Watch("a\xff"); !errors.Is(err, wardenprom.ErrInvalid) {
+	if _, _, _, err := metrics.Watch("a\xff"); !errors.Is(err, decision.ErrInvalid) {
 		t.Errorf("a name that is no label: %v", err)
 	}
 	must(service.New(service.Config{Name: "shop", Metrics: metrics}))(t)

@@ -53,7 +53,7 @@ func TestRegister(t *testing.T) {
 		"nil times":    wardenprom.Register(r, noTimes),
 		"nil pointer":  wardenprom.Register(r, (*wardenprom.Collector)(nil)),
 	} {
-		if !errors.Is(err, wardenprom.ErrInvalid) {
+		if !errors.Is(err, decision.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -88,8 +88,8 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"Config.Limiters", wardenprom.Config{Wardens: map[string]*warden.Warden{"a": newWarden(t, &parts{}, nil)}, Limiters: map[string]*limiter.Limiter{"a": l}}},
 	} {
 		c, err := wardenprom.New(bad.cfg)
-		var invalid *wardenprom.InvalidError
-		if c != nil || !errors.Is(err, wardenprom.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != bad.field {
+		var invalid *decision.InvalidError
+		if c != nil || !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "wardenprom."+bad.field {
 			t.Errorf("%s: %v", bad.field, err)
 		}
 	}
@@ -99,11 +99,11 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 	} {
 		_, one := wardenprom.NewLimiterTimes(cfg)
 		_, two := wardenprom.NewCompartmentTimes(cfg)
-		if !errors.Is(one, wardenprom.ErrInvalid) || !errors.Is(two, wardenprom.ErrInvalid) {
+		if !errors.Is(one, decision.ErrInvalid) || !errors.Is(two, decision.ErrInvalid) {
 			t.Errorf("%+v: %v, %v", cfg, one, two)
 		}
 	}
-	if _, err := wardenprom.NewLedgerDecisions(""); !errors.Is(err, wardenprom.ErrInvalid) {
+	if _, err := wardenprom.NewLedgerDecisions(""); !errors.Is(err, decision.ErrInvalid) {
 		t.Error(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 	"github.com/stopbank/stopbank/warden/wardenprom"
@@ -117,8 +118,8 @@ func TestPoolThatLiesUnderLoad(t *testing.T) {
 		})
 	}
 	honest := monitor.Pool{Name: "tokens", Stats: func() monitor.PoolStats { return waits(0) }}
-	var invalid *monitor.InvalidError
-	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{honest, honest}}); !errors.As(err, &invalid) || invalid.Field != "Config.Pools[1].Name" || invalid.Value != `"tokens"` {
+	var invalid *decision.InvalidError
+	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{honest, honest}}); !errors.As(err, &invalid) || invalid.Field != "monitor.Config.Pools[1].Name" || invalid.Value != `"tokens"` {
 		t.Errorf("two pools of one name: %v", err)
 	}
 }

@@ -39,7 +39,7 @@ func (cfg TimesConfig) buckets() ([]float64, error) {
 	}
 	rising := slices.IsSorted(cfg.Buckets) && len(slices.Compact(slices.Clone(cfg.Buckets))) == len(cfg.Buckets)
 	if len(cfg.Buckets) > mostBuckets || !rising || slices.ContainsFunc(cfg.Buckets, func(b float64) bool { return !(b > 0) || math.IsInf(b, 0) }) {
-		return nil, &InvalidError{"TimesConfig.Buckets", fmt.Sprintf("%.200s", fmt.Sprint(cfg.Buckets)), "up to 50 finite numbers above 0, in rising order"}
+		return nil, invalidField("TimesConfig.Buckets", fmt.Sprintf("%.200s", fmt.Sprint(cfg.Buckets)), "up to 50 finite numbers above 0, in rising order")
 	}
 	return slices.Clone(cfg.Buckets), nil
 }

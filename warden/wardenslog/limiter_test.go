@@ -230,8 +230,8 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		{"Config.Quiet", wardenslog.Config{Quiet: 10}},
 	} {
 		_, err := wardenslog.New(c.cfg)
-		var invalid *wardenslog.InvalidError
-		if !errors.Is(err, wardenslog.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != c.field || !strings.Contains(err.Error(), c.field) {
+		var invalid *decision.InvalidError
+		if !errors.Is(err, decision.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "wardenslog."+c.field || !strings.Contains(err.Error(), c.field) {
 			t.Errorf("%+v: %v", c.cfg, err)
 		}
 	}

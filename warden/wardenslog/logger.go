@@ -4,13 +4,12 @@ package wardenslog
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 )
@@ -29,23 +28,10 @@ type Config struct {
 	Samples slog.Leveler
 }
 
-// ErrInvalid matches every [*InvalidError] with errors.Is.
-var ErrInvalid = errors.New("wardenslog: invalid argument")
-
-// InvalidError names an invalid field or argument, its value and the allowed values.
-type InvalidError struct {
-	Field   string
-	Value   any
-	Allowed string
+// invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
+func invalidField(field string, value any, allowed string) *decision.InvalidError {
+	return &decision.InvalidError{Field: "wardenslog." + field, Value: value, Allowed: allowed}
 }
-
-// Error names the field, its value and the allowed values.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("wardenslog: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
-}
-
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // Logger observes limiters, makes observers of sets, and writes their lines. All methods are safe for concurrent use. It must come from [New].
 type Logger struct {
@@ -94,14 +80,14 @@ func New(cfg Config) (*Logger, error) {
 	quiet := unit.Allowed(cfg.Quiet, unit.Network, 0, "0 (the default, 10s)")
 	switch {
 	case cfg.Every < 0:
-		return nil, &InvalidError{"Config.Every", cfg.Every, "1 or more, or 0 (the default, 1)"}
+		return nil, invalidField("Config.Every", cfg.Every, "1 or more, or 0 (the default, 1)")
 	case cfg.PerSecond < 0 || cfg.PerSecond > 1000:
-		return nil, &InvalidError{"Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (the default, 10)"}
+		return nil, invalidField("Config.PerSecond", cfg.PerSecond, "1 to 1000, or 0 (the default, 10)")
 	case quiet != "":
-		return nil, &InvalidError{"Config.Quiet", cfg.Quiet, quiet}
+		return nil, invalidField("Config.Quiet", cfg.Quiet, quiet)
 	}
 	if typed := nilcheck.Optional(cfg.Samples); typed != "" {
-		return nil, &InvalidError{"Config.Samples", typed, "nil (slog.LevelInfo) or a level"}
+		return nil, invalidField("Config.Samples", typed, "nil (slog.LevelInfo) or a level")
 	}
 	l := &Logger{
 		samples: cfg.Samples, every: uint64(max(1, cfg.Every)), quiet: cfg.Quiet, epoch: time.Now().Add(-time.Second), // no event is at 0

@@ -13,7 +13,6 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -65,7 +64,7 @@ func of(err error) (Status, bool) {
 		return Status{Code: internal, Reason: string(decision.Reentry)}, true
 	case errors.Is(err, bulkhead.ErrUnknownCompartment):
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
-	case errors.Is(err, warden.ErrInvalid), errors.Is(err, limiter.ErrInvalid), errors.Is(err, bulkhead.ErrInvalid):
+	case errors.Is(err, decision.ErrInvalid):
 		return Invalid(), true
 	}
 	return Status{}, false

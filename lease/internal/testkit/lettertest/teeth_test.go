@@ -13,7 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/leasetest/internal/witness"
+	"github.com/stopbank/stopbank/lease/internal/testkit/witness"
 )
 
 // plain is a desk in memory. It has no network to break: engines run Broken.

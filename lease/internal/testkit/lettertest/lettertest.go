@@ -23,6 +23,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
@@ -211,7 +212,7 @@ func list(t testing.TB, desk Desk) {
 		t.Errorf("%d of %d letters listed while they were discarded, %d left", n, len(want), len(left))
 	}
 	for _, err := range s.List(t.Context(), deadletter.Filter{Limit: -1}) {
-		if !errors.Is(err, deadletter.ErrInvalid) {
+		if !errors.Is(err, lease.ErrInvalid) {
 			t.Errorf("a negative limit: %v", err)
 		}
 	}

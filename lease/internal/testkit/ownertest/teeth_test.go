@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/lease/leasetest/internal/witness"
+	"github.com/stopbank/stopbank/lease/internal/testkit/witness"
 )
 
 func TestThePlainGroupPasses(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease/internal/child"
-	"github.com/stopbank/stopbank/lease/leasetest/faults"
+	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
 )
 
 // Torture lets Consumers process records while members join, leave, are killed and frozen and servers are restarted, for
