@@ -75,7 +75,7 @@ type onlyOf struct {
 }
 
 func (o onlyOf) Observe(e Event) {
-	if e.Compartment == "" || e.Compartment == o.name {
+	if e.Limiter == "" || e.Limiter == o.name {
 		o.to.Observe(e)
 	}
 }
@@ -95,7 +95,7 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 		sleep(time.Millisecond)
 		w.let(second)
 		e := seen.of(Answered)
-		if len(e) != 3 || e[0].Outcome != decision.Rejected || e[0].Reason != decision.QueueOverflow || e[0].Tenant != "t" || e[2].Waited != time.Millisecond ||
+		if len(e) != 3 || e[0].Outcome != decision.Rejected || e[0].Reason != decision.QueueOverflow || e[0].Task.Name != "t" || e[2].Waited != time.Millisecond ||
 			e[2].Took != time.Millisecond || e[1].Took != time.Millisecond || e[1].Outcome != Succeeded || e[1].At.IsZero() {
 			t.Errorf("%+v", e)
 		}

@@ -118,7 +118,7 @@ type deadline struct {
 func (p *pool) deadline(ctx context.Context, now time.Duration) deadline {
 	d := deadline{due: queue.Never}
 	if at, ok := ctx.Deadline(); ok {
-		d = deadline{at, decision.FromContext, 0, min(time.Until(at), queue.Never-1-now) + now}
+		d = deadline{at, "context", 0, min(time.Until(at), queue.Never-1-now) + now}
 	}
 	if most, from := p.bounds.Load().wait(); most > 0 && most < d.due-now {
 		d = deadline{time.Now().Add(most), from, most, now + most}
@@ -335,10 +335,15 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 	return r
 }
 
+// task describes a call as the task of an explanation.
+func (c *Compartment) task(ctx context.Context) decision.Task {
+	return decision.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality}
+}
+
 func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) decision.Explanation {
 	e := decision.Explanation{
 		Limiter: c.pool.config.Name, Outcome: decision.Started, Grant: o.grant.Grant(), Reason: o.reason, At: time.Now(), Waited: o.waited,
-		Task:     decision.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality},
+		Task:     c.task(ctx),
 		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.decision, DecisionState: o.decisionState,
 		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, ShedBelow: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
@@ -486,6 +491,8 @@ func (k *call) timeout() error {
 // observeAnswer passes the caller's answer to the observer.
 func (k *call) observeAnswer(out decision.Outcome, err error) {
 	if s := k.pool.set; s.observer != nil {
-		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s), WouldReject: k.would})
+		e := Event{Kind: Answered, Err: err, Took: k.began.soFar(s)}
+		e.Outcome, e.Waited, e.WouldReject = out, k.waited, k.would
+		k.observe(e)
 	}
 }

@@ -114,6 +114,6 @@ func changed(before, after []Share) (all []valve) {
 
 func (s *Set) observeModes(all []valve) {
 	for _, v := range all {
-		s.observe(Event{Kind: ModeChanged, Compartment: v.compartment, Mode: v.mode})
+		s.observe(Event{Kind: ModeChanged, Explanation: decision.Explanation{Limiter: v.compartment, Mode: v.mode}})
 	}
 }

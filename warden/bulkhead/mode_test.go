@@ -195,7 +195,7 @@ func TestTold(t *testing.T) {
 		s := must(New(Config{Total: 2, Observer: observed(func(e Event) {
 			switch {
 			case e.Kind == ModeChanged:
-				told = append(told, e.Compartment+" "+e.Mode.String())
+				told = append(told, e.Limiter+" "+e.Mode.String())
 			case e.WouldReject != "":
 				told = append(told, string(e.Outcome)+", "+string(e.WouldReject))
 			}

@@ -63,24 +63,19 @@ func endedEarly(o decision.Outcome) bool { return o == TimedOut || o == decision
 
 // Event is one thing that happened. Fields that its Kind does not use are zero.
 type Event struct {
-	Kind        Kind
-	At          time.Time
-	Compartment string
-	Criticality decision.Priority // the compartment's
-	Tenant      string            // the tenant's key, of unbounded cardinality: do not use it as a metric label
-	RequestID   string            // from the caller's context, possibly chosen by a client: see warden.WithRequestID
-	Outcome     decision.Outcome
-	Reason      decision.RejectionReason // of a rejection
-	WouldReject decision.RejectionReason // of an answer other than Rejected: why Enforce would have rejected the call, in a dry run
-	Mode        decision.Mode            // of a ModeChanged
-	Err         error                    // what the caller, or the function, returned
-	Waited      time.Duration            // in the queue
-	Took        time.Duration            // from the start of the function until now
-	Stack       []byte                   // of a panic that could reach no caller
-	Revision    uint64
-	By          string                    // of a Resized: Plan.By
-	Decision    *decision.ControlDecision // shared: do not modify it
-	Proposal    *Proposal                 // shared: do not modify it
+	// Explanation has what a limiter's events have: Limiter is the compartment's name and Task.Priority its criticality, Task.Name
+	// the tenant's key, of unbounded cardinality (do not use it as a metric label), and Task.ID the request ID of the caller's
+	// context, possibly chosen by a client. Of an answer it has Outcome, Waited and WouldReject, or all of the rejection; of a
+	// ModeChanged the Mode; of an Applied the Decision.
+	decision.Explanation
+
+	Kind     Kind
+	Err      error         // what the caller, or the function, returned
+	Took     time.Duration // from the start of the function until now
+	Stack    []byte        // of a panic that could reach no caller
+	Revision uint64
+	By       string    // of a Resized: Plan.By
+	Proposal *Proposal // shared: do not modify it
 }
 
 // observe calls the observer, if any, and recovers its panic.
@@ -120,9 +115,11 @@ func (c *Compartment) observeRejection(ctx context.Context, err error) {
 	if c.pool.set.observer == nil {
 		return
 	}
-	e := Event{Kind: Answered, Outcome: decision.Rejected, Reason: decision.Reentry, Err: err}
+	e := Event{Kind: Answered, Err: err}
+	e.Outcome, e.Reason = decision.Rejected, decision.Reentry
 	if r, ok := err.(*decision.Rejection); ok { //nolint:errorlint // this call's own
-		e.Reason, e.Waited = r.Reason, r.Waited
+		e.Explanation = r.Explanation
+		e.Outcome = decision.Rejected // a canceled call as well: its function was not called
 	}
 	c.observe(ctx, e)
 }
@@ -130,7 +127,7 @@ func (c *Compartment) observeRejection(ctx context.Context, err error) {
 // observe passes an event of a call with ctx to the observer.
 func (c *Compartment) observe(ctx context.Context, e Event) {
 	if p := c.pool; p.set.observer != nil {
-		e.Compartment, e.Criticality, e.Tenant, e.RequestID = p.config.Name, p.config.Criticality, c.key, p.set.requestOf(ctx)
+		e.Limiter, e.Task = p.config.Name, c.task(ctx)
 		p.set.observe(e)
 	}
 }

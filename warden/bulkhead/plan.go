@@ -121,7 +121,7 @@ func (s *Set) Apply(d decision.ControlDecision) {
 	}
 	d = d.Sanitized()
 	if s.adopt(&d) {
-		s.observe(Event{Kind: Applied, Decision: &d})
+		s.observe(Event{Kind: Applied, Explanation: decision.Explanation{Decision: &d}})
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	}
 	s.mu.Unlock()
 	if rules {
-		s.observe(Event{Kind: Applied, Decision: d})
+		s.observe(Event{Kind: Applied, Explanation: decision.Explanation{Decision: d}})
 	}
 }
 

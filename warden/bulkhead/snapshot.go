@@ -13,9 +13,8 @@ import (
 
 // Snapshot is a consistent state of a set. Its counters never fall. Durations are nanoseconds in JSON.
 type Snapshot struct {
-	At       time.Time `json:"at"`
-	Revision uint64    `json:"revision"` // of the plan, from 1
-	Total    int       `json:"total"`    // of the plan
+	Revision uint64 `json:"revision"` // of the plan, from 1
+	Total    int    `json:"total"`    // of the plan
 	// ResizedBy is who made the plan, Plan.By, and ResizedAt when; zero until the first Resize.
 	ResizedBy string    `json:"resized_by,omitempty"`
 	ResizedAt time.Time `json:"resized_at,omitzero"`
@@ -113,7 +112,7 @@ func (s *Set) Snapshot() Snapshot {
 	defer s.mu.Unlock()
 	now := s.clock()
 	out := Snapshot{
-		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total, InFlight: s.held,
+		Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total, InFlight: s.held,
 		Decision: s.decided, Stale: s.decisionState == decision.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 		Proposal: s.proposal,
 	}

@@ -298,7 +298,7 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 			case "signal":
 				j.Signal = clip(a.Value.String(), longestName)
 			case "direction":
-				j.Direction = a.Value.String()
+				j.Direction = clip(a.Value.String(), longestName)
 			case "detail":
 				detail = clip(a.Value.String(), longestFailure)
 			case "value":

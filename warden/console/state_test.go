@@ -214,7 +214,7 @@ func TestStateAnything(t *testing.T) {
 				return monitor.Sample{Utilization: r, Runnable: r, Throttled: r, Gap: math.MinInt64, Service: monitor.Service{Throughput: wild, Concurrency: wild}}
 			},
 			decide: func() decision.ControlDecision {
-				return decision.ControlDecision{ShedProbability: wild, Reasons: []decision.Reason{decision.NewReason("<b>\xff", strings.Repeat("s", 1<<16), wild, 9)}}
+				return decision.ControlDecision{ShedProbability: wild, Reasons: []decision.Reason{decision.NewReason("<b>\xff", strings.Repeat("s", 1<<16), wild, "odd")}}
 			},
 		}
 		w := mustWarden(t, s)

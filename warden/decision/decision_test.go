@@ -121,13 +121,13 @@ func TestReasonShowsAllOfItself(t *testing.T) {
 	for _, r := range []Reason{
 		NewReason("queueing", "lag_p90_seconds", 0.012, Tighten),
 		NewReason("quiet", "utilization", math.NaN(), Relax),
-		NewReason("odd", "x", 1, Direction(9)),
+		NewReason("odd", "x", 1, "odd"),
 	} {
 		log.Info(r.Code(), "reason", r)
 	}
 	for _, want := range []string{
 		"reason.code=queueing reason.signal=lag_p90_seconds reason.value=0.012 reason.direction=tighten",
-		"reason.value=NaN reason.direction=relax", "reason.direction=Direction(9)",
+		"reason.value=NaN reason.direction=relax", "reason.direction=odd",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q lacks %q", b.String(), want)

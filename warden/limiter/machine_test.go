@@ -336,7 +336,7 @@ func (x *machine) checkTask(run *taskRun) {
 		wrong = "Q1"
 	case state != t.state || e.Reason != t.reason:
 		wrong = about(t, state, e.Reason)
-	case e.Grant != t.grant && (e.Grant == decision.StarvationTurn || t.grant == decision.StarvationTurn):
+	case e.Grant != t.grant && (e.Grant == "starvation_turn" || t.grant == "starvation_turn"):
 		wrong = "Q14"
 	case e.Grant != t.grant:
 		wrong = "Q4"
@@ -377,9 +377,9 @@ func about(want *taskModel, got taskState, reason decision.RejectionReason) stri
 		return "Q11"
 	case reason == decision.Closed:
 		return "Q9"
-	case want.state == runs && want.grant == decision.SlotFree:
+	case want.state == runs && want.grant == "slot_free":
 		return "Q2"
-	case want.grant == decision.StarvationTurn:
+	case want.grant == "starvation_turn":
 		return "Q14"
 	case got == runs || want.state == runs:
 		return "Q4" // somebody else's turn

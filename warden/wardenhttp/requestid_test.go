@@ -57,7 +57,7 @@ type toldOfCalls struct{ *told }
 
 func (o toldOfCalls) Observe(e bulkhead.Event) {
 	if e.Kind == bulkhead.Answered && e.Outcome == decision.Rejected {
-		o.add("event", e.RequestID)
+		o.add("event", e.Task.ID)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestAllocations(t *testing.T) {
 	unsampled, span := trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())).Tracer("test").Start(ctx, "request")
 	defer span.End()
 	why := error(&decision.Rejection{Explanation: decision.Explanation{Reason: decision.Closed}})
-	call := bulkhead.Event{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded, Took: time.Millisecond}
+	call := bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: bulkhead.Succeeded}, Took: time.Millisecond}
 	for _, c := range []struct {
 		name string
 		most float64

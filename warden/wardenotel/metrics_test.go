@@ -265,9 +265,9 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	observe(decision.OutcomeCanceled, 16*time.Second, 0)
 	c := must(wardenotel.NewCompartmentTimes(wardenotel.TimesConfig{Name: "s", MeterProvider: mp}))(t)
 	for _, e := range []bulkhead.Event{
-		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: bulkhead.Failed, Waited: time.Second, Took: 2 * time.Second},
-		{Kind: bulkhead.Answered, Compartment: "a\xff", Outcome: decision.Rejected, Waited: 4 * time.Second},
-		{Kind: bulkhead.Returned, Compartment: "a\xff", Took: time.Hour},
+		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a\xff", Outcome: bulkhead.Failed, Waited: time.Second}, Took: 2 * time.Second},
+		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a\xff", Outcome: decision.Rejected, Waited: 4 * time.Second}},
+		{Kind: bulkhead.Returned, Explanation: decision.Explanation{Limiter: "a\xff"}, Took: time.Hour},
 	} {
 		c.Observe(e)
 	}
@@ -287,7 +287,7 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 		}
 	}
 	for i := range 1000 {
-		c.Observe(bulkhead.Event{Kind: bulkhead.Answered, Compartment: strings.Repeat("c", i), Outcome: bulkhead.Succeeded})
+		c.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: strings.Repeat("c", i), Outcome: bulkhead.Succeeded}})
 	}
 	if h := collect(t, reader).metrics["stopbank.compartment.wait.duration"].Data.(metricdata.Histogram[float64]); len(h.DataPoints) > 101 {
 		t.Errorf("%d compartments", len(h.DataPoints))

@@ -130,7 +130,7 @@ func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	if e.Kind != bulkhead.Answered {
 		return
 	}
-	c := t.of(e.Compartment)
+	c := t.of(e.Limiter)
 	c.wait.record(e.Waited.Seconds())
 	if e.Outcome != decision.Rejected {
 		c.execution.record(e.Took.Seconds())

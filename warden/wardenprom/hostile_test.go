@@ -186,7 +186,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	for i := range 10_000 {
 		ops.Count(strings.Repeat("o", i), "made up")
-		calls.Observe(bulkhead.Event{Kind: bulkhead.Answered, Compartment: strings.Repeat("c", i), Outcome: bulkhead.Succeeded})
+		calls.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: strings.Repeat("c", i), Outcome: bulkhead.Succeeded}})
 	}
 	p := scrape(t, r)
 	if len(p.text) > 2<<20 || strings.Contains(p.text, "tenant") && strings.Contains(p.text, "btenant") {

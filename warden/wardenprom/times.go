@@ -143,7 +143,7 @@ func (t *CompartmentTimes) Observe(e bulkhead.Event) {
 	if e.Kind != bulkhead.Answered {
 		return
 	}
-	c := t.of(e.Compartment)
+	c := t.of(e.Limiter)
 	c.wait.Observe(e.Waited.Seconds())
 	if e.Outcome != decision.Rejected {
 		c.execution.Observe(e.Took.Seconds())

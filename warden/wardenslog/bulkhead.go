@@ -44,17 +44,17 @@ func (o *setLog) Observe(e bulkhead.Event) {
 	case bulkhead.Applied:
 		o.applied(e, now)
 	case bulkhead.ModeChanged:
-		o.log.valve(e.At, e.Mode, "compartment", e.Compartment)
+		o.log.valve(e.At, e.Mode, "compartment", e.Limiter)
 	case bulkhead.Degraded: // a fallback has helped; its cause has been logged
 	}
 }
 
 func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
-	p := o.compartments.of(e.Compartment, func() *episodes { p := o.log.episodes(); return &p })
+	p := o.compartments.of(e.Limiter, func() *episodes { p := o.log.episodes(); return &p })
 	switch {
 	case e.Outcome == decision.Rejected && e.Reason == decision.Canceled: // the caller canceled; nothing was rejected
 	case e.Outcome == decision.Rejected:
-		level := severity(e.Criticality)
+		level := severity(e.Task.Priority)
 		switch p.rejected.reject(now, e.Reason, level) {
 		case begins:
 			o.log.change(now, begun(enforced, level, e))
@@ -75,7 +75,7 @@ func (o *setLog) answered(e bulkhead.Event, now time.Duration) {
 		if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
 			o.sample(e, now)
 		}
-		p.end(e.At, now, "compartment", e.Compartment)
+		p.end(e.At, now, "compartment", e.Limiter)
 	}
 }
 
@@ -114,9 +114,9 @@ func (o *setLog) sampleLine(text string, e bulkhead.Event) line {
 
 // about is what an event says of one call. Its error is for people, and may have anything of a client in it; a rejection tells its parts.
 func about(e bulkhead.Event) []slog.Attr {
-	attrs := request(e.RequestID, slog.String("compartment", e.Compartment))
-	if e.Tenant != "" {
-		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
+	attrs := request(e.Task.ID, slog.String("compartment", e.Limiter))
+	if e.Task.Name != "" {
+		attrs = append(attrs, slog.String("tenant", short(e.Task.Name)))
 	}
 	if e.Reason != "" {
 		attrs = append(attrs, slog.String("reason", string(e.Reason)))
@@ -124,7 +124,7 @@ func about(e bulkhead.Event) []slog.Attr {
 	if e.WouldReject != "" {
 		attrs = append(attrs, slog.String("would_reject", string(e.WouldReject)))
 	}
-	attrs = append(attrs, slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
+	attrs = append(attrs, slog.String("priority", e.Task.Priority.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *decision.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):
