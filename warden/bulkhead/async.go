@@ -61,7 +61,7 @@ func runAndReport[T any](ctx context.Context, k *call, fn func(context.Context) 
 			if v := recover(); v != nil { // the breaker has panicked
 				r.out, r.panicked = Panicked, &PanicError{v, debug.Stack()}
 			}
-			k.leave(endedEarly(r.out), func(n *counts) { n.countAnswer(r.out) })
+			k.returnSlot(endedEarly(r.out), func(n *counts) { n.countAnswer(r.out) })
 			reports <- r
 		}()
 		if r.out != Panicked {
@@ -104,7 +104,7 @@ func (k *call) abandon(out decision.Outcome, err error) {
 // endAbandoned ends an abandoned call whose function has returned or panicked after all. No caller waits for the result.
 func (k *call) endAbandoned(err error, panicked *PanicError) {
 	e := Event{Kind: Returned, Err: err, Took: k.began.soFar(k.pool.set)}
-	k.leave(err != nil, func(n *counts) {
+	k.returnSlot(err != nil, func(n *counts) {
 		n.abandonedNow--
 		if panicked != nil {
 			n.latePanics++

@@ -30,20 +30,20 @@ type call struct {
 type mark struct {
 	context.Context // the caller's
 	pool            *pool
-	state           state // guarded by Set.mu
+	state           stage // guarded by Set.mu
 }
 
-type state uint8
+type stage uint8
 
 // The states of a call.
 const (
-	runs      state = iota
+	runs      stage = iota
 	abandoned       // the caller has left, the function still runs
 	ended           // the slot is released
 )
 
 // become ends the state runs; it returns true to exactly one caller.
-func (m *mark) become(next state) bool {
+func (m *mark) become(next stage) bool {
 	s := m.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,21 +171,21 @@ func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 	p, s := c.pool, c.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c = c.present(); c.queue.Len() > 0 || !s.free(c) {
+	if c = c.presentLocked(); c.queue.Len() > 0 || !s.freeLocked(c) {
 		return 0, false
 	}
 	p.counts.submitted++
 	if yields = p.rule.Yields; yields == 0 && p.config.Breaker == nil {
-		p.admit(k)
+		p.admitLocked(k)
 	}
-	s.take(c)
-	s.settle(c)
+	s.takeLocked(c)
+	s.settleLocked(c)
 	k.c = c
 	return yields, true
 }
 
-// admit counts a call whose function starts now. The caller holds Set.mu.
-func (p *pool) admit(k *call) {
+// admitLocked counts a call whose function starts now.
+func (p *pool) admitLocked(k *call) {
 	p.counts.admitted++
 	k.began.weight = p.window.weigh(p.set.observer != nil || p.tenants != nil)
 }
@@ -199,38 +199,38 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	w.Priority, w.Due, w.Patient = int8(p.config.Criticality), d.due, p.config.Criticality == decision.Critical
 	w.Outcome = outcome{from: d.from}
 	s.mu.Lock()
-	c = c.present()
+	c = c.presentLocked()
 	p.counts.submitted++
 	v := queue.TooLate(err, d.due, now, 0)
 	switch {
 	case v != queue.Waits:
-		c.reject(&w.Outcome, v, 0)
-	case c.queue.Len() == 0 && s.free(c):
-		s.take(c)
-		c.describe(&w.Outcome)
+		c.rejectLocked(&w.Outcome, v, 0)
+	case c.queue.Len() == 0 && s.freeLocked(c):
+		s.takeLocked(c)
+		c.describeLocked(&w.Outcome)
 		w.Outcome.grant = queue.Free
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
-			p.admit(k)
+			p.admitLocked(k)
 		}
 	case p.share.Mode != decision.Enforce:
-		c.describe(&w.Outcome)
-		k.would = c.startWithoutSlot(&w.Outcome, d, now, draw)
+		c.describeLocked(&w.Outcome)
+		k.would = c.startWithoutSlotLocked(&w.Outcome, d, now, draw)
 		w.Outcome.grant = queue.Free
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
-			p.admit(k)
+			p.admitLocked(k)
 		}
 	case open:
-		c.describe(&w.Outcome)
+		c.describeLocked(&w.Outcome)
 		w.Outcome.reason, w.Outcome.cause = BreakerOpen, errOpen
-		p.countRejection(BreakerOpen)
+		p.countRejectionLocked(BreakerOpen)
 	case c.queue.Limit == 0:
-		c.reject(&w.Outcome, queue.Full, 0)
+		c.rejectLocked(&w.Outcome, queue.Full, 0)
 	default:
-		if v = c.queue.Offer(w, now, p.waitingRule(), draw); v != queue.Waits {
-			c.reject(&w.Outcome, v, 0)
+		if v = c.queue.Offer(w, now, p.waitingRuleLocked(), draw); v != queue.Waits {
+			c.rejectLocked(&w.Outcome, v, 0)
 		}
 	}
-	s.settle(c)
+	s.settleLocked(c)
 	waits := w.Waiting()
 	s.mu.Unlock()
 	if waits {
@@ -265,14 +265,14 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 		return false
 	}
 	c.queue.Remove(w)
-	c.reject(&w.Outcome, v, now-w.Since)
-	s.settle(c)
+	c.rejectLocked(&w.Outcome, v, now-w.Since)
+	s.settleLocked(c)
 	return true
 }
 
-// waitingRule returns the part of the decision that the queue follows. The expected execution time serves only as the length
+// waitingRuleLocked returns the part of the decision that the queue follows. The expected execution time serves only as the length
 // of a burst: most calls' deadlines bound their wait, not their work.
-func (p *pool) waitingRule() queue.Rule {
+func (p *pool) waitingRuleLocked() queue.Rule {
 	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), MaxWait: p.rule.MaxWait, Share: p.rule.ShedProbability}
 }
 
@@ -285,35 +285,35 @@ func (p *pool) breakerOpen() bool {
 	return p.open()
 }
 
-// describe records the compartment's state in o. The caller holds Set.mu, as for the next three functions.
-func (c *Compartment) describe(o *outcome) {
+// describeLocked records the compartment's state in o.
+func (c *Compartment) describeLocked(o *outcome) {
 	p, s := c.pool, c.pool.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
 	o.inFlight, o.queued, o.cut, o.decision, o.decisionState = c.held+c.withoutSlot, c.queue.Len(), decision.Priority(cut), p.rule, s.decisionState
 	o.mode = p.share.Mode
 }
 
-// grant wakes a call that was taken out of the queue, with its slot.
-func (c *Compartment) grant(w *queue.Waiter[outcome], how queue.Result, now time.Duration) {
-	c.describe(&w.Outcome)
+// grantLocked wakes a call that was taken out of the queue, with its slot.
+func (c *Compartment) grantLocked(w *queue.Waiter[outcome], how queue.Result, now time.Duration) {
+	c.describeLocked(&w.Outcome)
 	w.Outcome.grant, w.Outcome.waited = how, now-w.Since
 	w.Wake()
 }
 
-// drop is the queue's callback for a call that it drops.
-func (c *Compartment) drop(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
-	c.reject(&w.Outcome, why, now-w.Since)
+// dropLocked is the queue's callback for a call that it drops.
+func (c *Compartment) dropLocked(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
+	c.rejectLocked(&w.Outcome, why, now-w.Since)
 	w.Wake()
 }
 
-// reject counts a rejection and records the compartment's state.
-func (c *Compartment) reject(o *outcome, why queue.Result, waited time.Duration) {
-	c.describe(o)
+// rejectLocked counts a rejection and records the compartment's state.
+func (c *Compartment) rejectLocked(o *outcome, why queue.Result, waited time.Duration) {
+	c.describeLocked(o)
 	o.reason, o.waited, o.grant = named(why.Reason(), o.from), waited, 0
 	if waited > 0 || why < queue.Late {
-		o.bound, o.limit = c.pool.set.full(c)
+		o.bound, o.limit = c.pool.set.fullLocked(c)
 	}
-	c.pool.countRejection(o.reason)
+	c.pool.countRejectionLocked(o.reason)
 }
 
 // rejection builds the caller's error, and records it unless it is the breaker's.
@@ -374,9 +374,9 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 			s.mu.Lock()
 			k.state = ended
 			o.from = d.from
-			k.c.reject(&o, v, o.waited)
+			k.c.rejectLocked(&o, v, o.waited)
 			o.would = ""
-			k.giveBack()
+			k.giveBackLocked()
 			s.mu.Unlock()
 			return k.c.rejection(ctx, d, o)
 		}
@@ -387,7 +387,7 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 		}
 	}
 	s.mu.Lock()
-	p.admit(k)
+	p.admitLocked(k)
 	s.mu.Unlock()
 	return nil
 }
@@ -403,9 +403,9 @@ func (k *call) ask() (err error) {
 		}
 		s.mu.Lock()
 		k.state = ended
-		k.c.describe(&o)
-		p.countRejection(BreakerOpen)
-		k.giveBack()
+		k.c.describeLocked(&o)
+		p.countRejectionLocked(BreakerOpen)
+		k.giveBackLocked()
 		s.mu.Unlock()
 		err = k.c.rejection(k.Context, deadline{}, o)
 		if o.cause == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
@@ -428,13 +428,13 @@ func (k *call) end(result error, out decision.Outcome, err error) {
 
 // finish gives the slot back, counts the outcome and notifies the observer.
 func (k *call) finish(out decision.Outcome, err error) {
-	k.leave(endedEarly(out), func(n *counts) { n.countAnswer(out) })
+	k.returnSlot(endedEarly(out), func(n *counts) { n.countAnswer(out) })
 	k.observeAnswer(out, err)
 }
 
-// leave gives the slot of a returned function back, and counts it in the same step. cut: the function would have run for longer, if its
+// returnSlot gives the slot of a returned function back, and counts it in the same step. cut: the function would have run for longer, if its
 // context had not ended.
-func (k *call) leave(cut bool, count func(*counts)) {
+func (k *call) returnSlot(cut bool, count func(*counts)) {
 	p, s := k.pool, k.pool.set
 	if cut {
 		k.span.Abandon()
@@ -454,7 +454,7 @@ func (k *call) leave(cut bool, count func(*counts)) {
 	if p.tenants != nil {
 		p.tenants.charge(k.c, now-k.began.at)
 	}
-	k.giveBack()
+	k.giveBackLocked()
 }
 
 // reportToBreaker reports the result of a call to the breaker. Only the goroutine that ended or abandoned the call does so.

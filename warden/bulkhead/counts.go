@@ -54,8 +54,8 @@ type counts struct {
 // countAnswer counts the outcome of a function that was called. The caller holds Set.mu.
 func (n *counts) countAnswer(out decision.Outcome) { n.outcomes[slices.Index(answers[:], out)]++ }
 
-// countRejection counts the rejection of a submitted call. The caller holds Set.mu.
-func (p *pool) countRejection(why decision.RejectionReason) {
+// countRejectionLocked counts the rejection of a submitted call.
+func (p *pool) countRejectionLocked(why decision.RejectionReason) {
 	p.counts.rejectedFor[why]++
 	if why != decision.Canceled && why != decision.Reentry {
 		p.window.at(p.set.clock(), &p.counts)
@@ -68,7 +68,7 @@ func (p *pool) countEarlyRejection(why decision.RejectionReason) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	p.counts.submitted++
-	p.countRejection(why)
+	p.countRejectionLocked(why)
 }
 
 // arrivals returns the number of calls so far.

@@ -23,7 +23,7 @@ var (
 // [ErrUnknownCompartment], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError] if ctx or fn
 // is nil. In a compartment with a Fallback, Do is [DoOr] with it. Without breaker, timeouts and waiting, Do makes one allocation.
 func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
-	if c.known() && c.pool.config.Fallback != nil {
+	if c.exists() && c.pool.config.Fallback != nil {
 		return doOr(ctx, c, fn)
 	}
 	v, _, err := attempt(ctx, c, fn)
@@ -33,7 +33,7 @@ func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T,
 // attempt is Do, and reports whether fn was called.
 func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, called bool, err error) {
 	switch {
-	case !c.known():
+	case !c.exists():
 		return v, false, c.unknownError()
 	case ctx == nil:
 		return v, false, invalidField("ctx", "nil", "a context")

@@ -117,6 +117,6 @@ func IsExcluded(err error) bool {
 		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
 }
 
-func notMade() error {
+func errNotMade() error {
 	return invalidField("Compartment", "zero", "a compartment of a set made by New")
 }

@@ -18,7 +18,7 @@ type Permit struct {
 // to watch the context, whose cause (context.Cause) is a [*TimeoutError] once Timeout has passed.
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
 	switch {
-	case !c.known():
+	case !c.exists():
 		return ctx, Permit{}, c.unknownError()
 	case ctx == nil:
 		return ctx, Permit{}, invalidField("ctx", "nil", "a context")

@@ -91,7 +91,7 @@ func TestRace(t *testing.T) {
 	rest(t, s, 0)
 	unreserved := most
 	for _, p := range s.pools {
-		unreserved -= p.reserved()
+		unreserved -= p.reservedLocked()
 	}
 	if s.held != 0 || s.unreserved != unreserved || s.waiting != 0 {
 		t.Errorf("%d held, unreserved %d, want %d, %d wait", s.held, s.unreserved, unreserved, s.waiting)

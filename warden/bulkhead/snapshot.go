@@ -104,7 +104,7 @@ type TenantsSnapshot struct {
 
 // Snapshot returns a consistent state of the set. It may wait microseconds for a mutex. It allocates.
 func (s *Set) Snapshot() Snapshot {
-	if !s.made() {
+	if !s.valid() {
 		return Snapshot{}
 	}
 	s.review()
@@ -116,9 +116,9 @@ func (s *Set) Snapshot() Snapshot {
 		Decision: s.decided, Stale: s.decisionState == decision.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 		Proposal: s.proposal,
 	}
-	loans := s.loans()
+	loans := s.loansLocked()
 	for _, p := range s.pools {
-		out.Compartments = append(out.Compartments, p.snapshot(now, loans[p]))
+		out.Compartments = append(out.Compartments, p.snapshotLocked(now, loans[p]))
 		out.InFlight += p.withoutSlot
 	}
 	return out
@@ -126,17 +126,17 @@ func (s *Set) Snapshot() Snapshot {
 
 // Snapshot returns the state of the compartment, for a tenant that of its compartment; zero if unknown.
 func (c *Compartment) Snapshot() CompartmentSnapshot {
-	if !c.known() {
+	if !c.exists() {
 		return CompartmentSnapshot{}
 	}
 	s := c.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.pool.snapshot(s.clock(), s.loans()[c.pool])
+	return c.pool.snapshotLocked(s.clock(), s.loansLocked()[c.pool])
 }
 
-// snapshot returns the state of p. The caller holds Set.mu.
-func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
+// snapshotLocked returns the state of p.
+func (p *pool) snapshotLocked(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
 	c := CompartmentSnapshot{
 		Share: p.planned, Effective: p.share, Criticality: p.config.Criticality,
@@ -181,7 +181,7 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 // Recent returns the explanations of the last rejected and delayed calls of all compartments, oldest first. Limiter is the
 // name of the compartment, Task.Name the key of the tenant, if any. It allocates.
 func (s *Set) Recent() []decision.Explanation {
-	if !s.made() {
+	if !s.valid() {
 		return nil
 	}
 	var all []decision.Explanation
