@@ -82,11 +82,10 @@ func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recor
 }
 
 // releaseLease releases l until its record is due, so that the record does not become a suspect if this process dies meanwhile.
-// It is not retried: if the ledger fails, the next owner treats the record as a suspect. A ledger may reject the call as
-// invalid, by its configuration.
+// It is not retried: if the ledger fails, the next owner treats the record as a suspect.
 func (d *Dispatcher) releaseLease(ctx context.Context, l lease.Lease) {
 	err := d.partition.Ledger.Release(ctx, l.Domain, l.Token)
-	if err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
+	if err != nil && !isFence(err) {
 		d.observeUnless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
 	}
 }
