@@ -26,6 +26,8 @@ SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./internal/
 # be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
+# True in a folder without Go.
+NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
@@ -84,11 +86,7 @@ lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module
 
 # Each module alone, with the dependencies that its users get.
 vuln: bin/govulncheck ## known vulnerabilities in what each module calls (VULNDB=URL: asks another database than vuln.go.dev)
-	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
-	  [ -n "$$(find $$m -name '*.go' -not -path '*/testdata/*')" ] || continue; \
-	  echo "== $${m#$(CURDIR)/}"; \
-	  (cd $$m && GOWORK=off "$(CURDIR)/bin/govulncheck" -db $(VULNDB) ./...) || exit 1; \
-	done
+	@bash internal/tools/alone.sh '$(NO_CODE) || "$(CURDIR)/bin/govulncheck" -db $(VULNDB) ./...'
 
 # The first build of the linter takes minutes; later ones are cached. CGO_ENABLED=0: no C compiler is asked for.
 bin/golangci-lint bin/govulncheck: internal/tools/go.mod internal/tools/go.sum
@@ -156,19 +154,17 @@ torture-engines: ## torture without the properties: (TIME twice) ENGINES='leasep
 	  { echo "lease/$$e:" && grep -E 'judged| rounds |left out|owners: |kfake|seed [0-9]|^--- ' bin/torture-$$e.log | sed 's/^ *[a-z_]*.go:[0-9]*: /  /'; } | tee -a bin/torture.md; done
 	@echo '```' >>bin/torture.md && mv bin/torture.md docs/evidence/torture.md
 
-# Examples and internal modules are nobody's dependency: alone they must build; make test and make test-servers have run them.
-gowork-off: ## tidy, build, vet and test each module alone, as a consumer sees it
-	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do \
-	  name=$${m#$(CURDIR)/}; echo "== $$name"; \
-	  (cd "$$m" && export GOWORK=off && go mod tidy -diff && { [ -z "$$(find . -name '*.go' -not -path '*/testdata/*')" ] || \
-	    { go build -o /dev/null ./... && go vet ./... && case "$$name" in examples | internal/s*) ;; *) go test ./... ;; esac; }; }) || exit 1; \
-	done
+# Examples and the module internal are nobody's dependency: alone they must build; make test and make test-servers have run them.
+gowork-off: ## tidy, build, vet and test each module alone, with its siblings from a module proxy, as a consumer sees it
+	@bash internal/tools/alone.sh 'go mod tidy -diff; $(NO_CODE) && exit; go build -o /dev/null ./...; go vet ./...; \
+	  case $$MODULE in examples | internal) ;; *) go test ./... ;; esac'
 
-release: ## VERSION=v0.1.0 DIR=/empty: tag every published module in a clone and install each from a file proxy; pushes nothing
-	@bash internal/tools/release.sh "$(VERSION)" "$(DIR)"
+release: ## DIR=/empty: tag every published module in a clone at CHANGELOG.md's version, and install each from a file proxy; pushes nothing
+	@bash internal/tools/release.sh "$(DIR)"
 
 fmt: ## gofmt every file
 	@gofmt -l -w .
 
-tidy: ## go mod tidy in every module
-	@modules="$(MODULES)" && for m in $$modules $(OUTSIDE); do (cd "$$m" && GOWORK=off go mod tidy) || exit 1; done
+# What has no tag yet changes with each commit, so no go.sum of the main branch has its checksum.
+tidy: ## go mod tidy in every module, with siblings as the last commit has them
+	@bash internal/tools/alone.sh 'cd "$(CURDIR)/$$MODULE"; go mod tidy; [ -z "$$SIBLINGS" ] || sed -i "\|^$$PROJECT/.* $$VERSION[/ ]|d" go.sum'

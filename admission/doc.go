@@ -1,5 +1,9 @@
 // Package admission is a fail-fast concurrency limit, a gate: it decides at once whether an operation may start.
 //
+//	               Limit slots
+//	arrivals ──► [ ● ● ● ○ ○ ] ──► ends, each of which frees its slot
+//	              └── no free slot: *RejectedError at once, nothing was started
+//
 // Everything follows from one sentence: an operation is in flight from the instant it is admitted to the instant it
 // ends, however it ends.
 //
@@ -9,17 +13,22 @@
 //   - Nothing waits. Without a free slot the caller gets a [*RejectedError] at once, and nothing was started. So there is
 //     no queue, no order, no fairness and no promise that the next try succeeds.
 //   - No operation is rejected while a slot is free: "saturated" means that the limit was reached at one instant of the call.
-//   - The gate runs nothing, schedules nothing and starts no goroutine. It bounds how many operations run, not how long.
+//   - The gate runs nothing, schedules nothing and starts no goroutine. It bounds how many operations run, not how long: one
+//     that hangs keeps its slot, and Limit of them close the gate to all others until they end.
 //
 // There are three ways through a gate. [Gate.Do] and [Call] run a function, in flight until it returns.
-// [Gate.TryAcquire] returns a [Permit] for code that does not fit into one function. [Submit] starts something
-// asynchronous, in flight until its [Stage] ends; [Promise] and [Async] are stages for code that has none.
+// [Gate.TryAcquire] returns a [Permit] for code that does not fit into one function, in flight until [Permit.Release].
+// [Gate.Submit] starts something asynchronous, in flight until it calls back.
 //
 // An operation must be cold: all its work must happen after the admission, inside the function that the gate calls. Work
 // that starts earlier is neither bounded nor counted.
 //
+// errors.Is(err, [ErrRejected]) tells a rejection from the operation's own error; errors.As finds the [*RejectedError] with the
+// gate's name, its limit and the reason. Bad input gets an [*InvalidError], of the family [ErrInvalid]. A zero Gate, a nil one
+// and a zero Permit are safe: their methods reject, do nothing, or return an [*InvalidError].
+//
+// [Gate.Drain] is the only call that blocks. Package admissionhttp puts HTTP servers and clients behind a gate.
+//
 // docs/admission.md has the invariants A1 to A10, the limits of the protection, and how the gate works. Queues,
 // priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
-//
-// A zero Gate, a nil one and a zero Permit are safe: their methods reject, do nothing, or return an [*InvalidError].
 package admission

@@ -27,11 +27,8 @@ const (
 
 // String returns "saturated" or "closed".
 func (r Reason) String() string {
-	switch r {
-	case Saturated:
-		return "saturated"
-	case Closed:
-		return "closed"
+	if r < reasons {
+		return [reasons]string{"saturated", "closed"}[r]
 	}
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }

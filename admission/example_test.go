@@ -10,7 +10,26 @@ import (
 	"github.com/stopbank/stopbank/admission"
 )
 
-// A gate around a dependency: at most two calls at once, the third is told so at once.
+// A gate around a dependency: at most two calls at a time. A third is rejected without waiting.
+func ExampleGate() {
+	gate, err := admission.New(admission.Config{Name: "inventory", Limit: 2})
+	if err != nil {
+		panic(err)
+	}
+	stock := func() error { fmt.Println("asking the inventory"); return nil }
+	switch err := gate.Do(stock); {
+	case errors.Is(err, admission.ErrRejected):
+		fmt.Println("too busy: nothing was asked") // answer 503
+	case err != nil:
+		fmt.Println("the inventory failed:", err)
+	}
+	fmt.Printf("%+v\n", gate.Stats())
+	// Output:
+	// asking the inventory
+	// {Limit:2 InFlight:0 Admitted:1 Released:1 Rejected:0 RejectedClosed:0}
+}
+
+// A permit is for code that does not fit into one function.
 func ExampleGate_TryAcquire() {
 	gate, err := admission.New(admission.Config{Name: "inventory", Limit: 2})
 	if err != nil {
@@ -34,10 +53,10 @@ func ExampleGate_TryAcquire() {
 func ExampleGate_Do() {
 	gate, _ := admission.New(admission.Config{Name: "inventory", Limit: 1})
 	err := gate.Do(func() error {
-		fmt.Println("in flight:", gate.InFlight())
+		fmt.Println("in flight:", gate.Stats().InFlight)
 		return gate.Do(func() error { return nil }) // the only slot is taken
 	})
-	fmt.Println(errors.Is(err, admission.ErrRejected), gate.InFlight())
+	fmt.Println(errors.Is(err, admission.ErrRejected), gate.Stats().InFlight)
 	// Output:
 	// in flight: 1
 	// true 0
@@ -49,7 +68,7 @@ func ExampleRejectedError() {
 	if err != nil {
 		panic(err)
 	}
-	for range gate.Limit() {
+	for range 2 {
 		if _, err := gate.TryAcquire(); err != nil {
 			panic(err)
 		}
@@ -70,93 +89,87 @@ func ExampleCall() {
 	// Output: 42 <nil>
 }
 
-// In flight until the stage ends: the slot is held across goroutines.
-func ExampleSubmit() {
+// In flight until it calls back: the slot is held after Submit has returned.
+func ExampleGate_Submit() {
 	gate, _ := admission.New(admission.Config{Name: "reports", Limit: 1})
-	finish := make(chan struct{})
-	var report *admission.Promise[string]
-	start := func() admission.Stage[string] {
-		report = admission.Async(func() (string, error) {
-			<-finish
-			return "42 orders", nil
-		})
-		return report
+	finish, finished := make(chan struct{}), make(chan struct{})
+	report := func(done func()) error {
+		go func() {
+			defer close(finished)
+			defer done()
+			<-finish // the work
+		}()
+		return nil
 	}
-	_, err := admission.Submit(gate, start)
-	fmt.Println("first:", err)
-	_, err = admission.Submit(gate, start)
-	fmt.Println("second:", err)
-
+	fmt.Println("first:", gate.Submit(report))
+	fmt.Println("second:", gate.Submit(report))
 	close(finish)
-	text, _ := report.Wait(context.Background())
-	fmt.Println(text, gate.InFlight())
+	<-finished
+	fmt.Println("in flight:", gate.Stats().InFlight)
 	// Output:
 	// first: <nil>
 	// second: admission: gate "reports" rejected: saturated (limit 1)
-	// 42 orders 0
+	// in flight: 0
 }
 
-// A gate can only bound what has not started yet.
-func ExampleSubmit_cold() {
+// A client that calls back: what cannot be sent is not in flight.
+func ExampleGate_Submit_callback() {
+	gate, _ := admission.New(admission.Config{Name: "mail", Limit: 1})
+	var delivered func() // by the client, on a goroutine of its own
+	send := func(to string, callback func()) error {
+		if to == "" {
+			return errors.New("no recipient")
+		}
+		delivered = callback
+		return nil
+	}
+	for _, to := range []string{"", "ann@example.com"} {
+		err := gate.Submit(func(done func()) error { return send(to, done) })
+		fmt.Println(err, gate.Stats().InFlight)
+	}
+	delivered()
+	fmt.Println(gate.Stats().InFlight)
+	// Output:
+	// no recipient 0
+	// <nil> 1
+	// 0
+}
+
+// A gate can only bound work that has not started yet.
+func ExampleGate_Submit_cold() {
 	gate, _ := admission.New(admission.Config{Name: "pages", Limit: 1})
 	gate.Close() // it rejects everything
-	fetch := func() (string, error) {
-		fmt.Println("fetching")
-		return "page", nil
-	}
+	fetch := func(done func()) { fmt.Println("fetching"); done() }
 
-	stage, err := admission.Submit(gate, func() admission.Stage[string] { return admission.Async(fetch) }) // cold
-	fmt.Println(stage, err)
+	err := gate.Submit(func(done func()) error { fetch(done); return nil }) // cold
+	fmt.Println(err)
 
-	running := admission.Async(fetch) // hot: has started already
-	stage, err = admission.Submit(gate, func() admission.Stage[string] { return running })
-	page, _ := running.Wait(context.Background())
-	fmt.Println(stage, err, "and yet there is a", page)
+	fetch(func() {}) // hot: it has run before the gate is asked
+	err = gate.Submit(func(done func()) error { done(); return nil })
+	fmt.Println(err)
 	// Output:
-	// <nil> admission: gate "pages" rejected: closed (limit 1)
+	// admission: gate "pages" rejected: closed (limit 1)
 	// fetching
-	// <nil> admission: gate "pages" rejected: closed (limit 1) and yet there is a page
+	// admission: gate "pages" rejected: closed (limit 1)
 }
 
-// Canceling a promise frees its slot while the work behind it may still run. To bound the work itself, cancel its
-// context and let the promise end when the work does.
-func ExampleSubmit_boundTheWork() {
+// Canceled work is in flight until it has noticed, cleaned up and returned: done belongs to its end, not to the cancellation.
+func ExampleGate_Submit_cancel() {
 	gate, _ := admission.New(admission.Config{Name: "reports", Limit: 1})
 	ctx, cancel := context.WithCancel(context.Background())
-	var report *admission.Promise[string]
-	_, _ = admission.Submit(gate, func() admission.Stage[string] {
-		report = admission.Async(func() (string, error) {
-			<-ctx.Done() // the work notices, cleans up, and only then returns
-			return "", ctx.Err()
-		})
-		return report
+	_ = gate.Submit(func(done func()) error {
+		go func() {
+			defer done()
+			<-ctx.Done() // the work notices, cleans up, and only then is it over
+		}()
+		return nil
 	})
-	fmt.Println("in flight:", gate.InFlight())
+	fmt.Println("in flight:", gate.Stats().InFlight)
 	cancel()
-	_, err := report.Wait(context.Background())
-	fmt.Println(err, gate.InFlight())
+	fmt.Println(gate.Drain(context.Background()), gate.Stats().InFlight)
 	// Output:
 	// in flight: 1
-	// context canceled 0
-}
-
-// A stage for something that already has a completion callback.
-func ExamplePromise() {
-	gate, _ := admission.New(admission.Config{Name: "queue", Limit: 1})
-	send := func(done func(error)) { done(nil) } // an API that calls back
-	stage, err := admission.Submit(gate, func() admission.Stage[struct{}] {
-		p := new(admission.Promise[struct{}])
-		send(func(err error) {
-			if err != nil {
-				p.Reject(err)
-				return
-			}
-			p.Resolve(struct{}{})
-		})
-		return p
-	})
-	fmt.Println(stage != nil, err, gate.InFlight())
-	// Output: true <nil> 0
+	// <nil> 0
 }
 
 // Shutting down: reject what comes, wait for what is in flight.
@@ -165,30 +178,10 @@ func ExampleGate_Drain() {
 	permit, _ := gate.TryAcquire()
 	gate.Close()
 	go permit.Release()
-	fmt.Println(gate.Drain(context.Background()), gate.InFlight())
+	fmt.Println(gate.Drain(context.Background()), gate.Stats().InFlight)
 	_, err := gate.TryAcquire()
 	fmt.Println(err)
 	// Output:
 	// <nil> 0
 	// admission: gate "" rejected: closed (limit 5)
-}
-
-// An observer sees every decision, and how each admitted operation ended.
-func ExampleObserver() {
-	gate, _ := admission.New(admission.Config{Name: "mail", Limit: 1, Observer: printer{}})
-	_ = gate.Do(func() error { return errors.New("no route") })
-	// Output:
-	// mail admitted
-	// mail released: failed (no route)
-}
-
-type printer struct{}
-
-func (printer) Observe(e admission.Event) {
-	switch e.Kind {
-	case admission.Released:
-		fmt.Printf("%s %v: %v (%v)\n", e.Gate, e.Kind, e.Outcome, e.Err)
-	default:
-		fmt.Println(e.Gate, e.Kind)
-	}
 }

@@ -5,19 +5,15 @@ package admission
 import (
 	"context"
 	"sync"
-
-	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
 // Config describes a gate.
 type Config struct {
-	// Name appears in errors, events and metrics; it may be empty.
+	// Name appears in rejections; it may be empty.
 	Name string
 	// Limit is how many operations may be in flight at once, 1 or more. For a kill switch, which rejects everything, call
 	// [Gate.Close].
 	Limit int
-	// Observer, if not nil, receives every admission, rejection and release.
-	Observer Observer
 }
 
 // Gate bounds how many operations are in flight. Its methods are safe for concurrent use; each holds one mutex for
@@ -26,14 +22,13 @@ type Config struct {
 // The zero Gate rejects everything, as if its limit were 0. So does a nil *Gate: its methods return an [*InvalidError] where they
 // can return an error, and zero where they cannot; closing it does nothing.
 type Gate struct {
-	mu       sync.Mutex    // guards the fields down to config; no code of others runs while it is held
+	mu       sync.Mutex    // guards the fields down to config; no caller's code runs while it is held (A9)
 	admitted uint64        // the number of the latest admission, which is how many there were
 	released uint64        // how many of them have ended; the difference is in flight
 	free     *slot         // slots that no permit holds
 	drained  chan struct{} // made by a Drain that waits, closed and forgotten when nothing is in flight
 	closed   bool
 	rejected [reasons]uint64 // rejections by reason
-	panics   uint64          // of the observer
 
 	config     Config
 	rejections [reasons]RejectedError // by reason, Closed by Close; shared, so that rejecting allocates nothing
@@ -64,9 +59,6 @@ func New(cfg Config) (*Gate, error) {
 	if cfg.Limit < 1 {
 		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "1 or more (to reject everything, call Close)"}
 	}
-	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
-		return nil, &InvalidError{Field: "Config.Observer", Value: typed, Allowed: "nil (no observer) or an observer"}
-	}
 	g := &Gate{config: cfg}
 	g.rejections[Saturated] = RejectedError{Gate: cfg.Name, Reason: Saturated, Limit: cfg.Limit}
 	return g, nil
@@ -82,20 +74,16 @@ func (g *Gate) TryAcquire() (Permit, error) {
 		return Permit{}, nilGate()
 	}
 	g.mu.Lock()
-	if rejected := g.admit(); rejected != nil {
-		g.mu.Unlock()
-		return Permit{}, g.observeRejection(rejected)
+	defer g.mu.Unlock()
+	if rejected := g.admitLocked(); rejected != nil {
+		return Permit{}, rejected
 	}
 	if g.free == nil {
-		g.grow()
+		g.growLocked()
 	}
 	p := Permit{gate: g, slot: g.free, admission: g.admitted}
 	g.free = p.slot.next
 	p.slot.admission = p.admission
-	g.mu.Unlock()
-	if g.config.Observer != nil {
-		p.announce()
-	}
 	return p, nil
 }
 
@@ -108,25 +96,15 @@ func (p Permit) Release() bool {
 		return false
 	}
 	g.mu.Lock()
-	first := p.giveBack()
-	g.mu.Unlock()
-	if first && g.config.Observer != nil {
-		g.observe(Event{Kind: Released, Outcome: Unknown})
+	defer g.mu.Unlock()
+	if p.slot.admission != p.admission {
+		return false
 	}
-	return first
-}
-
-// end is Release by a caller that knows how the operation ended. Release does not call it, because passing that on would
-// cost a twentieth of TryAcquire and Release.
-func (p Permit) end(how Outcome, err error) bool {
-	g := p.gate
-	g.mu.Lock()
-	first := p.giveBack()
-	g.mu.Unlock()
-	if first && g.config.Observer != nil {
-		g.observe(Event{Kind: Released, Outcome: how, Err: err})
-	}
-	return first
+	p.slot.admission = 0
+	p.slot.next = g.free
+	g.free = p.slot
+	g.leaveLocked()
+	return true
 }
 
 // Do runs fn if the gate admits it. fn is in flight until it returns, panics or calls runtime.Goexit; a panic is not
@@ -140,15 +118,12 @@ func (g *Gate) Do(fn func() error) error {
 		return nilFunc("fn")
 	}
 	g.mu.Lock()
-	rejected := g.admit()
+	rejected := g.admitLocked()
 	g.mu.Unlock()
-	switch {
-	case rejected != nil:
-		return g.observeRejection(rejected)
-	case g.config.Observer != nil:
-		return g.doObserved(fn)
+	if rejected != nil {
+		return rejected
 	}
-	defer g.done() // only this call can end the admission, so it needs no slot
+	defer g.leave() // only this call can end the admission, so it needs no slot
 	return fn()
 }
 
@@ -165,8 +140,40 @@ func Call[T any](g *Gate, fn func() (T, error)) (T, error) {
 	return v, err
 }
 
-// admit decides, and counts what it decided; nil: admitted. The caller holds g.mu.
-func (g *Gate) admit() *RejectedError {
+// Submit starts an asynchronous operation if the gate admits it. It calls start once, on the caller's goroutine; the
+// operation is then in flight until done is called, even if Submit has returned long before.
+//
+// The first call of done frees the slot, and later ones do nothing: done may be called by any goroutine, by several at
+// once, and before start returns. Call it when the work has ended, not when it was asked to: a slot that is freed by a
+// cancellation is taken again while the canceled work still runs. If done is never called, the slot is never freed.
+//
+// A start that fails started nothing: when it returns an error, panics or calls runtime.Goexit, the slot is freed, and
+// done does nothing any more. Submit returns start's own error, and recovers no panic; a [*RejectedError], and start was
+// not called; or an [*InvalidError] when g or start is nil. It blocks as long as start does, never for a slot, and
+// allocates done. A rejection allocates nothing.
+func (g *Gate) Submit(start func(done func()) error) error {
+	if start == nil {
+		return nilFunc("start")
+	}
+	permit, err := g.TryAcquire()
+	if err != nil {
+		return err
+	}
+	started := false
+	defer func() {
+		if !started {
+			permit.Release()
+		}
+	}()
+	if err := start(func() { permit.Release() }); err != nil {
+		return err
+	}
+	started = true
+	return nil
+}
+
+// admitLocked decides, and counts the decision; nil: admitted.
+func (g *Gate) admitLocked() *RejectedError {
 	reason := Saturated
 	switch {
 	case g.closed:
@@ -179,8 +186,8 @@ func (g *Gate) admit() *RejectedError {
 	return &g.rejections[reason]
 }
 
-// grow adds free slots. The caller holds g.mu and has been admitted, so Limit is not 0.
-func (g *Gate) grow() {
+// growLocked adds free slots. The caller has been admitted, so Limit is not 0.
+func (g *Gate) growLocked() {
 	slots := make([]slot, min(slotsAtOnce, g.config.Limit))
 	for i := range slots {
 		slots[i].next = g.free
@@ -188,20 +195,15 @@ func (g *Gate) grow() {
 	}
 }
 
-// giveBack ends the admission of p unless it has ended, and reports whether it did (A2). The caller holds p.gate.mu.
-func (p Permit) giveBack() bool {
-	if p.slot.admission != p.admission {
-		return false
-	}
-	p.slot.admission = 0
-	p.slot.next = p.gate.free
-	p.gate.free = p.slot
-	p.gate.leave()
-	return true
+// leave ends an admission that has no slot.
+func (g *Gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaveLocked()
 }
 
-// leave ends one admission. The caller holds g.mu.
-func (g *Gate) leave() {
+// leaveLocked counts the end of one admission, and wakes the callers of Drain after the last.
+func (g *Gate) leaveLocked() {
 	g.released++
 	if g.drained != nil && g.admitted == g.released {
 		close(g.drained)
@@ -209,14 +211,7 @@ func (g *Gate) leave() {
 	}
 }
 
-// done ends the admission of a Do.
-func (g *Gate) done() {
-	g.mu.Lock()
-	g.leave()
-	g.mu.Unlock()
-}
-
-// Stats are a gate's counters at one instant. The uint64 counters never fall.
+// Stats are a gate's counters at one instant, as numbers of operations. The uint64 counters never fall.
 type Stats struct {
 	Limit    int // Config.Limit
 	InFlight int // admitted and not yet released
@@ -225,8 +220,6 @@ type Stats struct {
 	// Rejected counts rejections, RejectedClosed those by a closed gate. Admitted + Rejected is the number of
 	// calls decided.
 	Rejected, RejectedClosed uint64
-	// ObserverPanics counts panics of the Observer that were contained.
-	ObserverPanics uint64
 }
 
 // Stats returns the counters at one instant during the call. It allocates nothing.
@@ -243,16 +236,8 @@ func (g *Gate) Stats() Stats {
 		Released:       g.released,
 		Rejected:       g.rejected[Saturated] + g.rejected[Closed],
 		RejectedClosed: g.rejected[Closed],
-		ObserverPanics: g.panics,
 	}
 }
-
-// InFlight returns how many operations were in flight at one instant during the call: exact, and never more than Limit.
-// It allocates nothing.
-func (g *Gate) InFlight() int { return g.Stats().InFlight }
-
-// Limit returns Config.Limit.
-func (g *Gate) Limit() int { return g.Stats().Limit }
 
 // Close rejects all later operations with [Closed]. Operations in flight are not affected, and Close does not wait for
 // them; [Gate.Drain] does. Closing twice is the same as closing once.
@@ -296,7 +281,7 @@ func (g *Gate) Drain(ctx context.Context) error {
 	case <-ended:
 	}
 	select {
-	case <-drained: // both: what was waited for came true
+	case <-drained: // both happened
 		return nil
 	default:
 		return ctx.Err()

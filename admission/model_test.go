@@ -43,18 +43,20 @@ func (m *model) leave(id int) bool {
 	return was
 }
 
-// machine applies operations to a gate and to its model, and fails at the first difference, in words that begin with the number that it is about.
+// machine applies operations to a gate and to its model, and fails at the first difference, in words that begin with the number
+// of the invariant.
 type machine struct {
 	fatalf  func(format string, args ...any)
 	g       *admission.Gate
 	m       model
 	permits []admitted[admission.Permit]
-	stages  []admitted[*hostile]
+	dones   []admitted[func()]
 }
 
+// admitted is what ends an admission: a permit, or the callback of a Submit.
 type admitted[T any] struct {
-	id int
-	is T
+	id  int
+	end T
 }
 
 func newMachine(limit int, fatalf func(string, ...any)) *machine {
@@ -97,12 +99,12 @@ func (x *machine) release(i int) {
 		return
 	}
 	p := x.permits[i%len(x.permits)]
-	if got, want := p.is.Release(), x.m.leave(p.id); got != want {
+	if got, want := p.end.Release(), x.m.leave(p.id); got != want {
 		x.fatalf("A3: Release of admission %d = %v, want %v", p.id, got, want)
 	}
 }
 
-// The ways in which a function or a stage's start may end.
+// The ways in which a function or a start may end.
 const (
 	returns = iota
 	fails
@@ -120,9 +122,7 @@ func (x *machine) do(way int) {
 	err, thrown, exited := run(func() error {
 		return x.g.Do(func() error {
 			ran++
-			if got := x.g.InFlight(); got != len(x.m.live) {
-				x.fatalf("A4: inside Do: %d in flight, want %d", got, len(x.m.live))
-			}
+			x.inside("Do")
 			return end(way)
 		})
 	})
@@ -152,7 +152,7 @@ func end(way int) error {
 }
 
 // run calls f on a goroutine of its own and says how it ended.
-func run(f func() error) (err error, thrown any, exited bool) { //nolint:revive,staticcheck // the three ways, in order of likelihood
+func run(f func() error) (err error, thrown any, exited bool) { //nolint:revive,staticcheck // by likelihood
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -168,87 +168,70 @@ func run(f func() error) (err error, thrown any, exited bool) { //nolint:revive,
 	return err, thrown, exited
 }
 
-// submit starts a stage that is hostile in one of many ways.
-func (x *machine) submit(way, stageKind int) {
+// inside is called by a function that the gate has admitted.
+func (x *machine) inside(call string) {
+	if got := x.g.Stats().InFlight; got != len(x.m.live) {
+		x.fatalf("A4: inside %s: %d in flight, want %d", call, got, len(x.m.live))
+	}
+}
+
+// The times that start calls done before it ends, 0 or more in a row, or as many as it can at once.
+const (
+	atOnce   = 3
+	patterns = 4
+)
+
+func callDone(done func(), times int) {
+	if times == atOnce {
+		together(5, func(int) { done() })
+		return
+	}
+	for range times {
+		done()
+	}
+}
+
+// submit starts an operation that ends in the given way, and calls back as often as it likes; it keeps done for later.
+func (x *machine) submit(way, times int) {
 	id, reason, ok := x.m.enter()
-	var s *hostile
 	started := 0
-	var got admission.Stage[int]
-	err, thrown, exited := run(func() (err error) {
-		got, err = admission.Submit(x.g, func() admission.Stage[int] {
+	var kept func()
+	err, thrown, exited := run(func() error {
+		return x.g.Submit(func(done func()) error {
 			started++
-			_ = end(way)
-			if s = newHostile(stageKind); s == nil {
-				return nil
-			}
-			return s
+			kept = done
+			x.inside("Submit")
+			callDone(done, times)
+			return end(way)
 		})
-		return err
 	})
 	if !ok {
 		x.agree("Submit", err, reason, false)
-		if started != 0 || got != nil {
-			x.fatalf("A4: a rejected Submit started its operation (%d) or returned a stage (%v)", started, got)
+		if started != 0 {
+			x.fatalf("A4: a rejected Submit called start %d times", started)
 		}
 		return
 	}
 	if started != 1 {
-		x.fatalf("A4: start was called %d times", started)
+		x.fatalf("A4: Submit called start %d times", started)
 	}
-	if way != returns {
-		if exited != (way == exits) || (thrown != nil) != (way != exits) {
-			x.fatalf("A2: Submit with a start that ends in way %d: panic %v, Goexit %v", way, thrown, exited)
-		}
+	if errors.Is(err, errMine) != (way == fails) || (thrown != nil) != (way == panics) || exited != (way == exits) {
+		x.fatalf("A2: Submit with a start that ends in way %d: err %v, panic %v, Goexit %v", way, err, thrown, exited)
+	}
+	if way != returns || times > 0 {
 		x.m.leave(id)
-		return
 	}
-	x.judgeStage(id, s, got, err, exited)
+	x.dones = append(x.dones, admitted[func()]{id, kept})
 }
 
-// judgeStage compares what Submit returned with what the stage did to its callback.
-func (x *machine) judgeStage(id int, s *hostile, got admission.Stage[int], err error, exited bool) {
-	var (
-		pe      *admission.PanicError
-		invalid *admission.InvalidError
-	)
-	switch {
-	case s == nil:
-		if !errors.As(err, &invalid) || invalid.Field != "start()" || got != nil {
-			x.fatalf("A2: nil stage: %v, %v", got, err)
-		}
-		x.m.leave(id)
-		return
-	case s.exits:
-		if !exited {
-			x.fatalf("A2: OnDone's Goexit was stopped")
-		}
-		x.m.leave(id)
-	case s.panics && s.callsNow == 0:
-		if !errors.As(err, &pe) || !errors.Is(err, errMine) || got != nil {
-			x.fatalf("A2: panicking OnDone: %v, %v", got, err)
-		}
-		x.m.leave(id)
-	default:
-		if err != nil || got != admission.Stage[int](s) {
-			x.fatalf("A2: Submit = %v, %v; want the stage itself", got, err)
-		}
-		if s.callsNow > 0 {
-			x.m.leave(id)
-		}
-	}
-	if s.f != nil {
-		x.stages = append(x.stages, admitted[*hostile]{id, s})
-	}
-}
-
-// finish lets a stage call back, for the first time or once more.
+// finish calls a done, for the first time or once more.
 func (x *machine) finish(i int) {
-	if len(x.stages) == 0 {
+	if len(x.dones) == 0 {
 		return
 	}
-	s := x.stages[i%len(x.stages)]
-	s.is.f(i, nil)
-	x.m.leave(s.id)
+	d := x.dones[i%len(x.dones)]
+	d.end()
+	x.m.leave(d.id)
 }
 
 func (x *machine) close() {
@@ -280,71 +263,6 @@ func (x *machine) check() {
 	case got != want:
 		x.fatalf("A8: Stats = %+v, want %+v", got, want)
 	}
-	if got := x.g.InFlight(); got != want.InFlight {
-		x.fatalf("A8: InFlight = %d, want %d", got, want.InFlight)
-	}
-	if got := x.g.Limit(); got != want.Limit {
-		x.fatalf("A8: Limit = %d, want %d", got, want.Limit)
-	}
-}
-
-// hostile is a stage that does to its callback what a stage should not do.
-type hostile struct {
-	f                    func(int, error) // what it was given, if it kept it
-	callsNow             int
-	keeps, panics, exits bool
-	manyGoroutines       bool
-}
-
-const stageKinds = 9
-
-func newHostile(kind int) *hostile {
-	switch kind % stageKinds {
-	case 0:
-		return nil
-	case 1:
-		return &hostile{keeps: true} // the honest one
-	case 2:
-		return &hostile{callsNow: 1}
-	case 3:
-		return &hostile{callsNow: 2, keeps: true}
-	case 4:
-		return &hostile{panics: true}
-	case 5:
-		return &hostile{panics: true, keeps: true}
-	case 6:
-		return &hostile{panics: true, callsNow: 1, keeps: true}
-	case 7:
-		return &hostile{exits: true, keeps: true}
-	default:
-		return &hostile{callsNow: 5, manyGoroutines: true, keeps: true}
-	}
-}
-
-func (h *hostile) OnDone(f func(int, error)) {
-	if h.keeps {
-		h.f = f
-	}
-	done := make(chan struct{})
-	for i := range h.callsNow {
-		call := func() { f(i, []error{nil, errMine, context.Canceled}[i%3]) }
-		if h.manyGoroutines {
-			go func() { call(); done <- struct{}{} }()
-		} else {
-			call()
-		}
-	}
-	if h.manyGoroutines {
-		for range h.callsNow {
-			<-done
-		}
-	}
-	if h.panics {
-		panic(errMine)
-	}
-	if h.exits {
-		runtime.Goexit()
-	}
 }
 
 // step applies the operation that three small numbers encode.
@@ -366,7 +284,7 @@ func (x *machine) operate(op, a, b int) {
 	case 3:
 		x.do(a % waysToEnd)
 	case 4:
-		x.submit([]int{returns, returns, returns, panics, exits}[b%5], a)
+		x.submit([]int{returns, returns, fails, panics, exits}[b%5], a%patterns)
 	case 5:
 		x.finish(a)
 	case 6:

@@ -77,14 +77,15 @@ func TestNeverAboveTheLimit(t *testing.T) {
 				case 3:
 					_ = g.Do(func() error { enter(); leave(); return nil })
 				case 4:
-					var pr admission.Promise[int]
-					if _, err := admission.Submit(g, func() admission.Stage[int] { enter(); return &pr }); err == nil {
+					var end func()
+					if err := g.Submit(func(done func()) error { enter(); end = done; return nil }); err == nil {
 						leave()
-						pr.Resolve(1)
+						end()
+						end()
 					}
 				case 5:
-					if n := g.InFlight(); n < len(mine) || n > limit {
-						t.Errorf("A1: InFlight %d; I alone hold %d of %d", n, len(mine), limit)
+					if n := g.Stats().InFlight; n < len(mine) || n > limit {
+						t.Errorf("A1: %d in flight; I alone hold %d of %d", n, len(mine), limit)
 					}
 				}
 			}
@@ -99,45 +100,40 @@ func TestNeverAboveTheLimit(t *testing.T) {
 	})
 }
 
-// TestManyCopiesOneRelease has copies of one permit released at once, while the freed slot is taken again. The
-// observer hears of one release for each admission.
+// TestManyCopiesOneRelease has copies of one permit released at once, while the freed slot is taken again.
 func TestManyCopiesOneRelease(t *testing.T) {
 	forLimits(t, func(t *testing.T, limit int) {
-		observed(t, admission.Config{Limit: limit}, func(t *testing.T, g *admission.Gate, log *recorder) {
-			var old []admission.Permit
-			for range rounds / 8 {
-				p := must(g.TryAcquire())(t)
-				var wins atomic.Int64
-				together(4, func(i int) {
-					if p.Release() {
-						wins.Add(1)
-						if q, err := g.TryAcquire(); err != nil {
-							t.Errorf("A3: the released slot was not there: %v", err)
-						} else {
-							defer q.Release()
-						}
+		g := mustNew(t, admission.Config{Limit: limit})
+		var old []admission.Permit
+		for range rounds / 8 {
+			p := must(g.TryAcquire())(t)
+			var wins atomic.Int64
+			together(4, func(i int) {
+				if p.Release() {
+					wins.Add(1)
+					if q, err := g.TryAcquire(); err != nil {
+						t.Errorf("A3: the released slot was not there: %v", err)
+					} else {
+						defer q.Release()
 					}
-					for _, q := range old {
-						if q.Release() {
-							t.Error("A3: a stale permit released something")
-						}
+				}
+				for _, q := range old {
+					if q.Release() {
+						t.Error("A3: a stale permit released something")
 					}
-				})
-				if wins.Load() != 1 {
-					t.Fatalf("A3: %d releases of one permit", wins.Load())
 				}
-				if old = append(old, p); len(old) > 20 {
-					old = old[1:]
-				}
+			})
+			if wins.Load() != 1 {
+				t.Fatalf("A3: %d releases of one permit", wins.Load())
 			}
-			s := g.Stats()
-			if s.InFlight != 0 || s.Released != s.Admitted {
-				t.Fatalf("A3: at rest: %+v", s)
+			if old = append(old, p); len(old) > 20 {
+				old = old[1:]
 			}
-			if log != nil && log.count(admission.Released) != s.Released {
-				t.Fatalf("A3: %d releases were observed, there were %d", log.count(admission.Released), s.Released)
-			}
-		})
+		}
+		s := g.Stats()
+		if s.InFlight != 0 || s.Released != s.Admitted {
+			t.Fatalf("A3: at rest: %+v", s)
+		}
 	})
 }
 
@@ -215,20 +211,12 @@ func (k *known) call(g *admission.Gate, way int) {
 	k.released.Add(1)
 }
 
-type panicker struct{}
-
-func (panicker) Observe(admission.Event) { panic("observer") }
-
-// TestPropertyCountersUnderLoad looks at Stats while load runs, an observer panics and the gate is closed at some
+// TestPropertyCountersUnderLoad looks at Stats while load runs and the gate is closed at some
 // time: no counter falls, sums are right, and each counter lies between what callers knew before the look and what they
 // had begun after it.
 func TestPropertyCountersUnderLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := admission.Config{Limit: rapid.IntRange(1, 5).Draw(t, "limit")}
-		events := uint64(0) // that panic, for each call and each release
-		if rapid.Bool().Draw(t, "observed") {
-			cfg.Observer, events = panicker{}, 1
-		}
 		looks := rapid.IntRange(1000, 4000).Draw(t, "looks")
 		closeAt := rapid.IntRange(looks/2, 2*looks).Draw(t, "closed at look")
 		g := must(admission.New(cfg))(t)
@@ -258,15 +246,15 @@ func TestPropertyCountersUnderLoad(t *testing.T) {
 			begun, leaving := k.begun.Load(), k.leaving.Load()
 			switch {
 			case s.Admitted < last.Admitted, s.Released < last.Released, s.Rejected < last.Rejected,
-				s.RejectedClosed < last.RejectedClosed, s.ObserverPanics < last.ObserverPanics:
+				s.RejectedClosed < last.RejectedClosed:
 				t.Fatalf("A8: went down: %+v after %+v", s, last)
 			case s.Admitted != s.Released+uint64(s.InFlight), s.InFlight < 0, s.InFlight > s.Limit, s.Rejected < s.RejectedClosed:
 				t.Fatalf("A8: does not add up: %+v", s)
 			case s.Admitted < admitted, s.Rejected < rejected, s.Released < released:
 				t.Fatalf("A8: %+v; callers knew of %d admitted, %d rejected, %d released", s, admitted, rejected, released)
-			case s.Admitted+s.Rejected > begun, s.Released > leaving, s.ObserverPanics > events*(begun+leaving):
+			case s.Admitted+s.Rejected > begun, s.Released > leaving:
 				t.Fatalf("A8: %+v; only %d calls had begun, %d were leaving", s, begun, leaving)
-			case look == looks && (s.Admitted+s.Rejected != begun || s.InFlight != 0 || s.ObserverPanics != events*(begun+leaving)):
+			case look == looks && (s.Admitted+s.Rejected != begun || s.InFlight != 0):
 				t.Fatalf("A8: at rest: %+v; %d calls, %d left", s, begun, leaving)
 			}
 			last = s
@@ -310,8 +298,8 @@ func TestCloseThenDrain(t *testing.T) {
 						t.Error(err)
 					}
 					drained.Store(true)
-					if n := inside.Load(); n != 0 || g.InFlight() != 0 {
-						t.Errorf("A10: %d inside after Drain, InFlight %d", n, g.InFlight())
+					if n := inside.Load(); n != 0 || g.Stats().InFlight != 0 {
+						t.Errorf("A10: %d inside after Drain, InFlight %d", n, g.Stats().InFlight)
 					}
 				})
 			}

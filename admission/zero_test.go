@@ -1,4 +1,5 @@
-// What no constructor made: each method of a zero value or a nil pointer does nothing, or returns an error that says so; none panics.
+// What no constructor made: each method of a zero value or a nil pointer does nothing, or returns an error that says so; none
+// panics.
 
 package admission_test
 

@@ -8,7 +8,7 @@ require (
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.71.0
 	github.com/sony/gobreaker/v2 v2.4.0
-	github.com/stopbank/stopbank/admission v0.0.0
+	github.com/stopbank/stopbank/admission v0.1.0
 	github.com/twmb/franz-go v1.21.7
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
 	github.com/twmb/franz-go/pkg/kmsg v1.14.0
@@ -60,12 +60,12 @@ require (
 	github.com/prometheus/client_golang v1.24.1
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/stopbank/stopbank/internal/pgtest v0.1.0
-	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/lease/leasekafka v0.0.0
-	github.com/stopbank/stopbank/lease/leasenats v0.0.0
-	github.com/stopbank/stopbank/lease/leasepg v0.0.0
-	github.com/stopbank/stopbank/warden v0.0.0
-	github.com/stopbank/stopbank/warden/wardenprom v0.0.0
+	github.com/stopbank/stopbank/lease v0.1.0
+	github.com/stopbank/stopbank/lease/leasekafka v0.1.0
+	github.com/stopbank/stopbank/lease/leasenats v0.1.0
+	github.com/stopbank/stopbank/lease/leasepg v0.1.0
+	github.com/stopbank/stopbank/warden v0.1.0
+	github.com/stopbank/stopbank/warden/wardenprom v0.1.0
 	golang.org/x/sys v0.47.0 // indirect
 	modernc.org/libc v1.75.7 // indirect
 	modernc.org/mathutil v1.7.1 // indirect

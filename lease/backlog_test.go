@@ -1,6 +1,6 @@
-package lease_test
+// The backlog: an offset has one place, keeps its order and is handed to nobody (L2, L3, L8).
 
-// This file judges what becomes of what waits: it has one place, keeps its order and is handed to nobody (L2, L3, L8).
+package lease_test
 
 import (
 	"fmt"
@@ -21,7 +21,8 @@ func TestPropertyOnePlace(t *testing.T) {
 			}
 			slices.Sort(all)
 			if len(slices.Compact(slices.Clone(all))) < len(all) {
-				return fmt.Errorf("L2: an offset has two places: %+v, lease %+v, processed %v, failed %v", s.after, s.after.Lease, processed, failed)
+				return fmt.Errorf("L2: an offset has two places: %+v, lease %+v, processed %v, failed %v", s.after,
+					s.after.Lease, processed, failed)
 			}
 			return nil
 		}

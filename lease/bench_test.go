@@ -1,6 +1,6 @@
-package lease_test
+// Benchmarks for profiling; the rows with peers and targets are in internal/bench.
 
-// This file is for profiling; the rows with peers and targets are in internal/bench.
+package lease_test
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
-package lease_test
+// Done offsets stay done (L4), and their memory is given back (L11).
 
-// This file judges what becomes of what is done: it stays done (L4), and its memory is given back (L11).
+package lease_test
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 func TestPropertyDoneStaysDone(t *testing.T) {
@@ -31,8 +32,8 @@ func doneStaysDone() func(step) error {
 		if at, known := granted[s.call.Token]; s.ended() && known && at.domain == s.call.Domain {
 			done[at] = true
 		}
-		was, is := live(s.before), live(s.after)
-		for _, offset := range is {
+		was, now := live(s.before), live(s.after)
+		for _, offset := range now {
 			if done[place{s.call.Domain, offset}] {
 				return fmt.Errorf("%d was done, and now: %+v, lease %+v", offset, s.after, s.after.Lease)
 			}
@@ -40,7 +41,7 @@ func doneStaysDone() func(step) error {
 				return fmt.Errorf("%d is below the floor, and now: %+v, lease %+v", offset, s.after, s.after.Lease)
 			}
 		}
-		if s.call.Op == lease.OpCompact && !slices.Equal(was, is) {
+		if s.call.Op == machine.Compact && !slices.Equal(was, now) {
 			return fmt.Errorf("from %+v to %+v", s.before, s.after)
 		}
 		switch cmp.Or(s.reply.Status, s.reply.Acquisition.Status) {
@@ -150,24 +151,24 @@ func TestPropertyManyDomains(t *testing.T) {
 	h := newHistory(t, lease.Config{}, names)
 	h.judge = doneStaysDone()
 	compact := func(floor int64) {
-		h.do(t, model.Call{Op: lease.OpCompact, Offset: floor})
+		h.do(t, model.Call{Op: machine.Compact, Offset: floor})
 		noError(t, h.ledger.Audit())
 	}
-	end := func(name string, op lease.OpKind) {
+	end := func(name string, op machine.Kind) {
 		if held := h.callers[name].held; held.Token != 0 {
 			h.do(t, model.Call{Op: op, Domain: name, Token: held.Token})
 		}
 	}
 	for offset := range int64(20_000) {
-		c := model.Call{Op: lease.OpTryAcquire, Domain: names[rnd.IntN(domains)], Offset: offset - rnd.Int64N(50)}
+		c := model.Call{Op: machine.TryAcquire, Domain: names[rnd.IntN(domains)], Offset: offset - rnd.Int64N(50)}
 		if v := inspect(t, h.ledger, c.Domain); len(v.Backlog) > 0 && v.Lease == nil {
-			c.Op = lease.OpAcquireNext
+			c.Op = machine.AcquireNext
 		} else if rnd.IntN(100) == 0 {
-			c.Op = lease.OpOffer
+			c.Op = machine.Offer
 		}
 		h.do(t, c)
 		if rnd.IntN(100) > 0 {
-			end(c.Domain, []lease.OpKind{lease.OpSucceed, lease.OpFail}[rnd.IntN(8)/7])
+			end(c.Domain, []machine.Kind{machine.Succeed, machine.Fail}[rnd.IntN(8)/7])
 		}
 		if offset%5000 == 4999 {
 			compact(offset - 8000)
@@ -196,8 +197,8 @@ func TestPropertyManyDomains(t *testing.T) {
 		t.Fatalf("L4: Held and Ready miss %d and %d domains", held, ready)
 	}
 	for _, name := range names { // and life goes on
-		end(name, lease.OpSucceed)
-		h.do(t, model.Call{Op: lease.OpTryAcquire, Domain: name, Offset: 30_000})
+		end(name, machine.Succeed)
+		h.do(t, model.Call{Op: machine.TryAcquire, Domain: name, Offset: 30_000})
 	}
 	noError(t, h.ledger.Audit())
 }

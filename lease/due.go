@@ -1,7 +1,6 @@
-package lease
+// A stripe's domains by the floor at which compacting them pays, so that Compact visits those and no others.
 
-// This file orders a stripe's domains by the floor at which compacting them pays, so that Compact visits those and no
-// others.
+package lease
 
 import "slices"
 

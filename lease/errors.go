@@ -1,28 +1,15 @@
-package lease
+// The errors: every rejection is a type with the fields that explain it, and errors.Is finds the sentinel of its kind. With
+// every error of this package the ledger is as it was before the call.
 
-// This file holds the errors: every rejection is a type with the fields that explain it, and has a sentinel for callers to
-// branch on.
-// With every error of this package the ledger is as it was before the call.
+package lease
 
 import (
 	"errors"
 	"fmt"
 )
 
-var (
-	// ErrBacklogOrdering marks a *BacklogOrderingError.
-	ErrBacklogOrdering = errors.New("lease: out of order")
-	// ErrTokenMismatch marks a *TokenMismatchError.
-	ErrTokenMismatch = errors.New("lease: token mismatch")
-	// ErrLeaseNotFound marks a *LeaseNotFoundError.
-	ErrLeaseNotFound = errors.New("lease: no lease")
-	// ErrBacklogFull marks a *BacklogFullError.
-	ErrBacklogFull = errors.New("lease: backlog full")
-	// ErrFloor marks a *FloorError.
-	ErrFloor = errors.New("lease: floor goes down")
-	// ErrInvalid marks an *InvalidError.
-	ErrInvalid = errors.New("lease: invalid value")
-)
+// ErrBacklogOrdering is what errors.Is finds in a *BacklogOrderingError.
+var ErrBacklogOrdering = errors.New("lease: out of order")
 
 // BacklogOrderingError rejects a TryAcquire that would overtake the backlog: the domain is idle and another offset is at
 // the head. The cause is a bug of the caller, or the arrival race that Offer exists for.
@@ -36,8 +23,11 @@ func (e *BacklogOrderingError) Error() string {
 	return fmt.Sprintf("lease: domain %q: offset %d requested, but %d is at the head of the backlog", e.Domain, e.Got, e.Expected)
 }
 
-// Unwrap returns ErrBacklogOrdering.
-func (e *BacklogOrderingError) Unwrap() error { return ErrBacklogOrdering }
+// Is makes errors.Is find ErrBacklogOrdering.
+func (e *BacklogOrderingError) Is(target error) bool { return target == ErrBacklogOrdering }
+
+// ErrTokenMismatch is what errors.Is finds in a *TokenMismatchError.
+var ErrTokenMismatch = errors.New("lease: token mismatch")
 
 // TokenMismatchError rejects a Succeed, Fail, Reclaim or Release whose token is not the current lease's, and a Succeed
 // or Fail of a lease that was released. It does not contain the current token, so that a caller that has lost the lease
@@ -52,28 +42,34 @@ func (e *TokenMismatchError) Error() string {
 	return fmt.Sprintf("lease: domain %q: token %d does not hold the lease on offset %d", e.Domain, e.Got, e.Offset)
 }
 
-// Unwrap returns ErrTokenMismatch.
-func (e *TokenMismatchError) Unwrap() error { return ErrTokenMismatch }
+// Is makes errors.Is find ErrTokenMismatch.
+func (e *TokenMismatchError) Is(target error) bool { return target == ErrTokenMismatch }
 
-// LeaseNotFoundError rejects a Succeed, Fail, Reclaim or Release in a domain without a lease. If Outcome is not
-// OutcomeUnknown, the token is the one that completed this domain last: an earlier call took effect and its reply was
-// lost. The ledger remembers that until the next lease in the domain, or a Compact above the offset.
+// ErrLeaseNotFound is what errors.Is finds in a *LeaseNotFoundError.
+var ErrLeaseNotFound = errors.New("lease: no lease")
+
+// LeaseNotFoundError rejects a Succeed, Fail, Reclaim or Release in a domain without a lease. If Status is set, the token
+// is the one that completed this domain last: an earlier call took effect and its reply was lost. The ledger remembers
+// that until the next lease in the domain, or a Compact above the offset.
 type LeaseNotFoundError struct {
-	Domain  string
-	Got     Token // the token shown
-	Outcome Outcome
-	Offset  int64 // the offset that Got completed; 0 for OutcomeUnknown
+	Domain string
+	Got    Token  // the token shown
+	Status Status // what the offset that Got completed is now: AlreadyProcessed or AlreadyFailed; 0: Got is not known
+	Offset int64  // the offset that Got completed; 0 without a Status
 }
 
 func (e *LeaseNotFoundError) Error() string {
-	if e.Outcome == OutcomeUnknown {
+	if e.Status == 0 {
 		return fmt.Sprintf("lease: domain %q: no lease for token %d", e.Domain, e.Got)
 	}
-	return fmt.Sprintf("lease: domain %q: token %d completed offset %d before (%s)", e.Domain, e.Got, e.Offset, e.Outcome)
+	return fmt.Sprintf("lease: domain %q: token %d completed offset %d before (%s)", e.Domain, e.Got, e.Offset, e.Status)
 }
 
-// Unwrap returns ErrLeaseNotFound.
-func (e *LeaseNotFoundError) Unwrap() error { return ErrLeaseNotFound }
+// Is makes errors.Is find ErrLeaseNotFound.
+func (e *LeaseNotFoundError) Is(target error) bool { return target == ErrLeaseNotFound }
+
+// ErrBacklogFull is what errors.Is finds in a *BacklogFullError.
+var ErrBacklogFull = errors.New("lease: backlog full")
 
 // BacklogFullError rejects an offset that the domain has not seen, because MaxBacklog offsets wait already.
 type BacklogFullError struct {
@@ -86,8 +82,11 @@ func (e *BacklogFullError) Error() string {
 	return fmt.Sprintf("lease: domain %q: no room for offset %d: %d wait already", e.Domain, e.Offset, e.MaxBacklog)
 }
 
-// Unwrap returns ErrBacklogFull.
-func (e *BacklogFullError) Unwrap() error { return ErrBacklogFull }
+// Is makes errors.Is find ErrBacklogFull.
+func (e *BacklogFullError) Is(target error) bool { return target == ErrBacklogFull }
+
+// ErrFloor is what errors.Is finds in a *FloorError.
+var ErrFloor = errors.New("lease: floor goes down")
 
 // FloorError rejects a Compact that would lower the floor.
 type FloorError struct {
@@ -99,8 +98,11 @@ func (e *FloorError) Error() string {
 	return fmt.Sprintf("lease: floor %d is below the ledger's floor %d", e.Got, e.Floor)
 }
 
-// Unwrap returns ErrFloor.
-func (e *FloorError) Unwrap() error { return ErrFloor }
+// Is makes errors.Is find ErrFloor.
+func (e *FloorError) Is(target error) bool { return target == ErrFloor }
+
+// ErrInvalid is what errors.Is finds in an *InvalidError.
+var ErrInvalid = errors.New("lease: invalid value")
 
 // InvalidError rejects a Config field or an argument.
 type InvalidError struct {

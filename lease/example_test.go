@@ -1,12 +1,14 @@
-package lease_test
+// Every call of a ledger at work.
 
-// This file shows every entry point at work, and checks what it prints.
+package lease_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
+	"os"
 	"sort"
 
 	"github.com/stopbank/stopbank/lease"
@@ -33,7 +35,7 @@ func ExampleNewMemory() {
 	// lease: Config.MaxRetries is -1; allowed: 0 (no retries) to 2147483647
 }
 
-func ExampleMemory_TryAcquire() {
+func ExampleLedger_tryAcquire() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	held, _ := ledger.TryAcquire(ctx, "A", 1)
@@ -51,7 +53,7 @@ func ExampleMemory_TryAcquire() {
 }
 
 // A reply may be lost. The same call again tells a lease that is done from one that was never held.
-func ExampleMemory_Succeed() {
+func ExampleLedger_succeed() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	held, _ := ledger.TryAcquire(ctx, "A", 1)
@@ -59,12 +61,12 @@ func ExampleMemory_Succeed() {
 
 	_, err := ledger.Succeed(ctx, "A", held.Lease.Token)
 	var gone *lease.LeaseNotFoundError
-	fmt.Println(errors.As(err, &gone), gone.Outcome, gone.Offset)
-	// Output: true PROCESSED 1
+	fmt.Println(errors.As(err, &gone), gone.Status, gone.Offset)
+	// Output: true ALREADY_PROCESSED 1
 }
 
 // MaxRetries+1 attempts.
-func ExampleMemory_Fail() {
+func ExampleLedger_fail() {
 	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 2})
 	ctx := context.Background()
 	held, _ := ledger.TryAcquire(ctx, "A", 1)
@@ -83,7 +85,7 @@ func ExampleMemory_Fail() {
 
 // The arrival race: between a completion and the hand-off a record arrives. TryAcquire would call that a bug; Offer
 // just queues it, and AcquireNext takes whatever is first.
-func ExampleMemory_Offer() {
+func ExampleLedger_offer() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	_, _ = ledger.Offer(ctx, "A", 1)
@@ -98,7 +100,7 @@ func ExampleMemory_Offer() {
 	// ACQUIRED 1
 }
 
-func ExampleMemory_AcquireNext() {
+func ExampleLedger_acquireNext() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	for offset := range int64(3) {
@@ -120,7 +122,7 @@ func ExampleMemory_AcquireNext() {
 }
 
 // Whoever takes over from a dead holder rotates the token; should the dead come back, it is refused.
-func ExampleMemory_Reclaim() {
+func ExampleLedger_reclaim() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	dead, _ := ledger.TryAcquire(ctx, "A", 1)
@@ -136,7 +138,7 @@ func ExampleMemory_Reclaim() {
 }
 
 // A worker that has to stop gives its lease back. Whoever takes it over knows that nobody died of it.
-func ExampleMemory_Release() {
+func ExampleLedger_release() {
 	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 3})
 	ctx := context.Background()
 	mine, _ := ledger.TryAcquire(ctx, "A", 1)
@@ -155,7 +157,7 @@ func ExampleMemory_Release() {
 	// Output: 1 true false 0
 }
 
-func ExampleMemory_Compact() {
+func ExampleLedger_compact() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	held, _ := ledger.TryAcquire(ctx, "A", 1)
@@ -170,7 +172,7 @@ func ExampleMemory_Compact() {
 	// lease: floor 1 is below the ledger's floor 2
 }
 
-func ExampleMemory_Ready() {
+func ExampleLedger_ready() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	_, _ = ledger.Offer(ctx, "A", 1)
@@ -192,7 +194,7 @@ func ExampleMemory_Ready() {
 	// B waits with 2
 }
 
-func ExampleMemory_Held() {
+func ExampleLedger_held() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	_, _ = ledger.TryAcquire(ctx, "A", 1)
@@ -206,7 +208,7 @@ func ExampleMemory_Held() {
 	// Output: A 1 true
 }
 
-func ExampleMemory_Inspect() {
+func ExampleLedger_inspect() {
 	ledger, _ := lease.NewMemory(lease.Config{})
 	ctx := context.Background()
 	_, _ = ledger.TryAcquire(ctx, "A", 7)
@@ -217,32 +219,32 @@ func ExampleMemory_Inspect() {
 	// Output: 7 [9 8] 0 0
 }
 
-type printer struct{}
+// decisions logs what a ledger decides. Op and Result also suit the labels of a metric.
+type decisions struct{ log *slog.Logger }
 
-func (printer) Observe(e lease.Event) { fmt.Println(e.Op, e.Domain, e.Offset, e.Acquire) }
-
-func ExampleObserver() {
-	ledger, _ := lease.NewMemory(lease.Config{Observer: printer{}})
-	_, _ = ledger.TryAcquire(context.Background(), "A", 1)
-	_, _ = ledger.Offer(context.Background(), "A", 2)
-	// Output:
-	// TryAcquire A 1 ACQUIRED
-	// Offer A 2 ENQUEUED
+func (d decisions) Observe(e lease.Event) {
+	d.log.Info("ledger", "op", e.Op, "result", e.Result, "domain", e.Domain, "offset", e.Offset,
+		"leased", e.Token != 0, "retries", e.RetryCount, "err", e.Err)
 }
 
-// An engine keeps the states wherever it likes and lets the ledger's own rules move them.
-func ExampleState_Step() {
-	var s lease.State
-	var r lease.Result
-	op := lease.Op{Kind: lease.OpTryAcquire, Domain: "A", Offset: 1, Fresh: 42, Now: 1}
-	err := s.Step(&op, &r)
-	fmt.Println(r.Acquire, r.Token, r.Changed, err)
-
-	r = lease.Result{}
-	op = lease.Op{Kind: lease.OpSucceed, Domain: "A", Token: 41}
-	err = s.Step(&op, &r)
-	fmt.Println(r.Changed, err)
+func ExampleObserver() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	ledger, _ := lease.NewMemory(lease.Config{MaxRetries: 1, Observer: decisions{logger}})
+	ctx := context.Background()
+	held, _ := ledger.TryAcquire(ctx, "A", 1)
+	_, _ = ledger.Offer(ctx, "A", 2)
+	_, _ = ledger.Fail(ctx, "A", held.Lease.Token)
+	_ = ledger.Compact(ctx, -1)
+	_ = ledger.Compact(ctx, -2)
 	// Output:
-	// ACQUIRED 42 true <nil>
-	// false lease: domain "A": token 41 does not hold the lease on offset 1
+	// msg=ledger op=try_acquire result=acquired domain=A offset=1 leased=true retries=0 err=<nil>
+	// msg=ledger op=offer result=enqueued domain=A offset=2 leased=false retries=0 err=<nil>
+	// msg=ledger op=fail result=retry_scheduled domain=A offset=1 leased=true retries=1 err=<nil>
+	// msg=ledger op=compact result=ok domain="" offset=-1 leased=false retries=0 err=<nil>
+	// msg=ledger op=compact result=floor domain="" offset=-2 leased=false retries=0 err="lease: floor -2 is below the ledger's floor -1"
 }

@@ -1,7 +1,6 @@
-package lease_test
+// The random histories on which the properties are judged: each call is chosen from the answers so far.
 
-// This file makes the random histories on which the properties are judged. It chooses what is called, from the answers so
-// far, and judges nothing.
+package lease_test
 
 import (
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // A step is one call as one domain saw it. Compact is a step of every domain.
@@ -68,7 +68,8 @@ type caller struct {
 }
 
 func newHistory(t tb, cfg lease.Config, names []string) *history {
-	h := &history{cfg: cfg, ledger: open(t, cfg), names: names, callers: map[string]*caller{}, tokens: []lease.Token{0}, stride: 1}
+	h := &history{cfg: cfg, ledger: open(t, cfg), names: names, callers: map[string]*caller{}, tokens: []lease.Token{0},
+		stride: 1}
 	for _, name := range names {
 		h.callers[name] = &caller{known: map[int64]bool{}}
 	}
@@ -78,7 +79,7 @@ func newHistory(t tb, cfg lease.Config, names []string) *history {
 // do makes the call and has its steps judged.
 func (h *history) do(t tb, c model.Call) model.Reply {
 	names := []string{c.Domain}
-	if c.Op == lease.OpCompact {
+	if c.Op == machine.Compact {
 		names = h.names
 	}
 	before := make([]lease.View, len(names))
@@ -104,7 +105,7 @@ func (h *history) do(t tb, c model.Call) model.Reply {
 }
 
 func (c *caller) hear(s step) {
-	if asks := s.call.Op == lease.OpTryAcquire || s.call.Op == lease.OpOffer; asks && !c.known[s.call.Offset] {
+	if asks := s.call.Op == machine.TryAcquire || s.call.Op == machine.Offer; asks && !c.known[s.call.Offset] {
 		c.asked = append(c.asked, s.call.Offset)
 		c.known[s.call.Offset] = true
 	}
@@ -124,24 +125,26 @@ type regime struct {
 	name                   string
 	minRetries, maxRetries int
 	maxBacklog             []int
-	ops                    []lease.OpKind
-	opening                []lease.OpKind // made before anything else, over and over
+	ops                    []machine.Kind
+	opening                []machine.Kind // made before anything else, over and over
 	least, most            int            // how many times
 	again                  []int          // how many times a run is made later
 }
 
 func regimes() []regime {
-	const try, offer, next, succeed, fail, reclaim, release, compact = lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext,
-		lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease, lease.OpCompact
-	all := []lease.OpKind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, reclaim, release, compact}
+	const try, offer, next, succeed, fail, reclaim, release, compact = machine.TryAcquire, machine.Offer, machine.AcquireNext,
+		machine.Succeed, machine.Fail, machine.Reclaim, machine.Release, machine.Compact
+	all := []machine.Kind{try, try, try, offer, next, next, succeed, succeed, succeed, fail, fail, reclaim, reclaim,
+		release, compact}
 	return []regime{
 		{name: "short", maxRetries: 2, maxBacklog: []int{0, 1, 2, 3, 4}, ops: all, again: []int{1, 2, 3}},
 		{name: "tried again", minRetries: 2, maxRetries: 6, maxBacklog: []int{0, 2}, again: []int{2, 4, 8},
-			ops: []lease.OpKind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim, release, compact}},
+			ops: []machine.Kind{try, try, try, offer, next, next, succeed, fail, fail, fail, fail, reclaim, reclaim,
+				release, compact}},
 		{name: "long backlog", maxRetries: 1, maxBacklog: []int{0, 0, 120}, ops: all, again: []int{1, 5, 120},
-			opening: []lease.OpKind{offer, offer, offer, offer, next, succeed}, least: 36, most: 50},
+			opening: []machine.Kind{offer, offer, offer, offer, next, succeed}, least: 36, most: 50},
 		{name: "given up", maxBacklog: []int{0}, ops: all, again: []int{1, 5, 20},
-			opening: []lease.OpKind{offer, next, fail}, least: 102, most: 150},
+			opening: []machine.Kind{offer, next, fail}, least: 102, most: 150},
 	}
 }
 
@@ -183,34 +186,34 @@ func (h *history) move(t *rapid.T) {
 	case 11: // what came once comes again
 		asked := h.callers[domain].asked
 		for i := range min(times, len(asked)) {
-			h.do(t, model.Call{Op: lease.OpOffer, Domain: domain, Offset: asked[len(asked)-1-i]})
+			h.do(t, model.Call{Op: machine.Offer, Domain: domain, Offset: asked[len(asked)-1-i]})
 		}
 	case 12:
-		h.run(t, domain, times, lease.OpFail, lease.OpTryAcquire)
+		h.run(t, domain, times, machine.Fail, machine.TryAcquire)
 	case 13:
-		h.run(t, domain, times, lease.OpOffer)
+		h.run(t, domain, times, machine.Offer)
 	case 14:
-		h.run(t, domain, times, lease.OpAcquireNext, lease.OpSucceed)
+		h.run(t, domain, times, machine.AcquireNext, machine.Succeed)
 	case 15:
-		h.run(t, domain, times, lease.OpAcquireNext, lease.OpRelease, lease.OpReclaim, lease.OpFail)
+		h.run(t, domain, times, machine.AcquireNext, machine.Release, machine.Reclaim, machine.Fail)
 	default:
-		h.run(t, domain, times, lease.OpOffer, lease.OpAcquireNext, lease.OpFail)
+		h.run(t, domain, times, machine.Offer, machine.AcquireNext, machine.Fail)
 	}
 }
 
 // run makes the same calls over and over: with offsets that are new, the right token, the offset that is held.
-func (h *history) run(t *rapid.T, domain string, times int, ops ...lease.OpKind) {
-	who := h.callers[domain]
+func (h *history) run(t *rapid.T, domain string, times int, ops ...machine.Kind) {
+	client := h.callers[domain]
 	for range times {
 		for _, op := range ops {
 			c := model.Call{Op: op, Domain: domain}
 			switch {
-			case op == lease.OpOffer, op == lease.OpTryAcquire && who.held.Token == 0:
-				c.Offset = h.fresh(who)
-			case op == lease.OpTryAcquire:
-				c.Offset = who.held.Offset
-			case op != lease.OpAcquireNext:
-				c.Token = who.held.Token
+			case op == machine.Offer, op == machine.TryAcquire && client.held.Token == 0:
+				c.Offset = h.fresh(client)
+			case op == machine.TryAcquire:
+				c.Offset = client.held.Offset
+			case op != machine.AcquireNext:
+				c.Token = client.held.Token
 			}
 			h.do(t, c)
 		}
@@ -218,30 +221,30 @@ func (h *history) run(t *rapid.T, domain string, times int, ops ...lease.OpKind)
 }
 
 // fresh is an offset above the small ones, new to its domain. Neighbours come in the wrong order.
-func (h *history) fresh(who *caller) int64 {
-	who.fresh++
-	return 30 + h.stride*(who.fresh^1)
+func (h *history) fresh(client *caller) int64 {
+	client.fresh++
+	return 30 + h.stride*(client.fresh^1)
 }
 
 // draw draws one call on domain.
 func (h *history) draw(t *rapid.T, domain string) model.Call {
 	c := model.Call{Op: rapid.SampledFrom(h.regime.ops).Draw(t, "op"), Domain: domain}
-	who := h.callers[domain]
+	client := h.callers[domain]
 	switch c.Op {
-	case lease.OpTryAcquire, lease.OpOffer:
+	case machine.TryAcquire, machine.Offer:
 		switch from := rapid.IntRange(0, 6).Draw(t, "offset from"); {
-		case from < 3 || len(who.asked) == 0:
+		case from < 3 || len(client.asked) == 0:
 			c.Offset = rapid.Int64Range(-3, 25).Draw(t, "offset")
 		case from == 3:
-			c.Offset = h.fresh(who)
-		case from == 4 && who.held.Token != 0:
-			c.Offset = who.held.Offset
+			c.Offset = h.fresh(client)
+		case from == 4 && client.held.Token != 0:
+			c.Offset = client.held.Offset
 		default:
-			c.Offset = rapid.SampledFrom(who.asked).Draw(t, "asked before")
+			c.Offset = rapid.SampledFrom(client.asked).Draw(t, "asked before")
 		}
-	case lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease:
-		if c.Token = who.held.Token; c.Token == 0 {
-			c.Token = who.ended
+	case machine.Succeed, machine.Fail, machine.Reclaim, machine.Release:
+		if c.Token = client.held.Token; c.Token == 0 {
+			c.Token = client.ended
 		}
 		switch rapid.IntRange(0, 9).Draw(t, "token from") {
 		case 8:
@@ -249,14 +252,14 @@ func (h *history) draw(t *rapid.T, domain string) model.Call {
 		case 9:
 			c.Token += lease.Token(rapid.Uint64Range(0, 2).Draw(t, "off by")) - 1
 		}
-	case lease.OpCompact:
+	case machine.Compact:
 		c.Offset = rapid.Int64Range(-11, 17).Draw(t, "floor")
 		switch from := rapid.IntRange(0, 7).Draw(t, "floor from"); {
-		case from == 6 && len(who.asked) > 0:
-			c.Offset = rapid.SampledFrom(who.asked).Draw(t, "asked before") + 1
+		case from == 6 && len(client.asked) > 0:
+			c.Offset = rapid.SampledFrom(client.asked).Draw(t, "asked before") + 1
 		case from == 7:
-			for _, who := range h.callers {
-				for _, offset := range who.asked {
+			for _, client := range h.callers {
+				for _, offset := range client.asked {
 					c.Offset = max(c.Offset, offset+1)
 				}
 			}

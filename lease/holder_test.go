@@ -1,6 +1,6 @@
-package lease_test
+// A holder's lease: for itself, for as long as it may try, ended by its token alone (L1, L5, L7).
 
-// This file judges what a holder has: a lease for itself, for as long as it may try, ended by its token alone (L1, L5, L7).
+package lease_test
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // L1 by the answers: nobody is granted what somebody holds, and whatever shows a lease that is held shows the offset that
@@ -20,20 +21,20 @@ func TestPropertyOneHolderOneOffset(t *testing.T) {
 	play(t, func(*history) func(step) error {
 		granted := map[string]lease.Lease{} // by domain: what is held
 		return func(s step) error {
-			is, taken := granted[s.call.Domain]
+			current, taken := granted[s.call.Domain]
 			switch {
 			case s.granted() && taken:
-				return fmt.Errorf("granted while %+v is held", is)
+				return fmt.Errorf("granted while %+v is held", current)
 			case s.granted():
-				is, taken = s.reply.Acquisition.Lease, true
-				granted[s.call.Domain] = is
+				current, taken = s.reply.Acquisition.Lease, true
+				granted[s.call.Domain] = current
 			case s.ended():
 				taken = false
 				delete(granted, s.call.Domain)
 			}
 			for _, shown := range s.leases() {
-				if taken && shown.Offset != is.Offset {
-					return fmt.Errorf("%+v is shown while %+v is held", shown, is)
+				if taken && shown.Offset != current.Offset {
+					return fmt.Errorf("%+v is shown while %+v is held", shown, current)
 				}
 			}
 			return nil
@@ -48,7 +49,7 @@ func TestPropertyOnlyTheCurrentTokenActs(t *testing.T) {
 		token    lease.Token
 		offset   int64
 		released bool
-		outcome  lease.Outcome // unknown while the lease lasts
+		outcome  lease.Status // 0 while the lease lasts
 	}
 	play(t, func(*history) func(step) error {
 		lasts := map[string]*last{}
@@ -58,44 +59,44 @@ func TestPropertyOnlyTheCurrentTokenActs(t *testing.T) {
 				lasts[c.Domain] = &last{token: s.reply.Acquisition.Lease.Token, offset: s.reply.Acquisition.Lease.Offset}
 				return nil
 			}
-			finishes := c.Op == lease.OpSucceed || c.Op == lease.OpFail
-			if !finishes && c.Op != lease.OpReclaim && c.Op != lease.OpRelease {
+			finishes := c.Op == machine.Succeed || c.Op == machine.Fail
+			if !finishes && c.Op != machine.Reclaim && c.Op != machine.Release {
 				return nil
 			}
-			is := lasts[c.Domain]
-			held := is != nil && is.outcome == lease.OutcomeUnknown
-			if held && is.token == c.Token && !(is.released && finishes) {
+			current := lasts[c.Domain]
+			held := current != nil && current.outcome == 0
+			if held && current.token == c.Token && !(current.released && finishes) {
 				switch {
 				case err != nil:
 					return errors.New("the token of the lease is refused")
-				case c.Op == lease.OpReclaim:
-					is.token, is.released = s.reply.Lease.Token, false
-				case c.Op == lease.OpRelease:
-					is.released = true
-				case s.ended() && c.Op == lease.OpSucceed:
-					is.outcome = lease.OutcomeProcessed
+				case c.Op == machine.Reclaim:
+					current.token, current.released = s.reply.Lease.Token, false
+				case c.Op == machine.Release:
+					current.released = true
+				case s.ended() && c.Op == machine.Succeed:
+					current.outcome = lease.AlreadyProcessed
 				case s.ended():
-					is.outcome = lease.OutcomeFailed
+					current.outcome = lease.AlreadyFailed
 				}
 				return nil
 			}
 			switch {
 			case err == nil:
-				return fmt.Errorf("L5: a wrong token acts: %+v", is)
+				return fmt.Errorf("L5: a wrong token acts: %+v", current)
 			case !cmp.Equal(s.before, s.after):
 				return fmt.Errorf("refused, and yet (-before +after):\n%s", cmp.Diff(s.before, s.after))
 			case held:
-				if !says(err, lease.TokenMismatchError{Domain: c.Domain, Offset: is.offset, Got: c.Token}) {
-					return fmt.Errorf("%+v is held", is)
+				if !says(err, lease.TokenMismatchError{Domain: c.Domain, Offset: current.offset, Got: c.Token}) {
+					return fmt.Errorf("%+v is held", current)
 				}
 				return nil
 			}
 			unknown := lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
 			want := unknown
-			if is != nil && is.token == c.Token {
-				want.Offset, want.Outcome = is.offset, is.outcome
+			if current != nil && current.token == c.Token {
+				want.Offset, want.Status = current.offset, current.outcome
 			}
-			forgettable := is != nil && is.offset < s.after.Floor
+			forgettable := current != nil && current.offset < s.after.Floor
 			if !says(err, want) && !(forgettable && says(err, unknown)) {
 				return fmt.Errorf("L5: want %+v", want)
 			}
@@ -109,8 +110,8 @@ func says[E comparable, P interface {
 	*E
 	error
 }](err error, want E) bool {
-	var is P
-	return errors.As(err, &is) && *is == want
+	var current P
+	return errors.As(err, &current) && *current == want
 }
 
 // A reply that was lost: the same call again says what became of the first.
@@ -118,10 +119,10 @@ func TestLostReply(t *testing.T) {
 	m := open(t, lease.Config{})
 	for i, give := range []bool{false, true} {
 		held := acquire(t, m, "A", int64(i+1))
-		want := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: lease.OutcomeProcessed, Offset: int64(i + 1)}
+		want := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyProcessed, Offset: int64(i + 1)}
 		if give {
 			fail(t, m, held, lease.Failure{Status: lease.GiveUpNoBacklog})
-			want.Outcome = lease.OutcomeFailed
+			want.Status = lease.AlreadyFailed
 		} else {
 			succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
 		}
@@ -134,28 +135,28 @@ func TestLostReply(t *testing.T) {
 		}
 		_, err := m.Succeed(ctx, "A", held.Token+1)
 		var got *lease.LeaseNotFoundError
-		if !errors.As(err, &got) || got.Outcome != lease.OutcomeUnknown {
+		if !errors.As(err, &got) || got.Status != 0 {
 			t.Fatalf("L5: a token never handed out: %+v", got)
 		}
 	}
 }
 
-// L12 by the answers: a release is seen to take the owner and nothing else, a reclaim to give one and nothing else, and in between nobody
-// ends the lease and nobody else is granted one.
+// L12 by the answers: a release is seen to take the owner and nothing else, a reclaim to give one and nothing else, and in
+// between nobody ends the lease and nobody else is granted one.
 func TestPropertyReleasedKeepsAllButTheOwner(t *testing.T) {
 	releases := 0
 	play(t, func(*history) func(step) error {
 		released := map[string]lease.Lease{}
 		return func(s step) error {
 			domain, c := s.call.Domain, s.call
-			is, was := released[domain]
+			current, was := released[domain]
 			switch {
-			case s.reply.Err == nil && c.Op == lease.OpRelease:
-				is, was = *s.before.Lease, true
-				is.Released = true
+			case s.reply.Err == nil && c.Op == machine.Release:
+				current, was = *s.before.Lease, true
+				current.Released = true
 				releases++
-				released[domain] = is
-			case s.reply.Err == nil && c.Op == lease.OpReclaim:
+				released[domain] = current
+			case s.reply.Err == nil && c.Op == machine.Reclaim:
 				want := *s.before.Lease
 				want.Token, want.Released = s.reply.Lease.Token, false
 				if s.reply.Lease != want {
@@ -164,17 +165,17 @@ func TestPropertyReleasedKeepsAllButTheOwner(t *testing.T) {
 				delete(released, domain)
 				was = false
 			case was && (s.granted() || s.ended() || s.reply.Failure.Status != 0):
-				return fmt.Errorf("L12: %+v has no owner", is)
+				return fmt.Errorf("L12: %+v has no owner", current)
 			}
 			for _, l := range s.leases() {
-				if was && l != is || !was && l.Released {
-					return fmt.Errorf("%+v is shown, released: %+v (%t)", l, is, was)
+				if was && l != current || !was && l.Released {
+					return fmt.Errorf("%+v is shown, released: %+v (%t)", l, current, was)
 				}
 			}
 			if was && s.after.Lease == nil {
-				return fmt.Errorf("%+v is gone", is)
+				return fmt.Errorf("%+v is gone", current)
 			}
-			if c.Op == lease.OpRelease && !slices.Equal(s.before.Backlog, s.after.Backlog) {
+			if c.Op == machine.Release && !slices.Equal(s.before.Backlog, s.after.Backlog) {
 				return fmt.Errorf("%v waited, now %v", s.before.Backlog, s.after.Backlog)
 			}
 			return nil
@@ -196,26 +197,27 @@ func TestPropertyRetriesKeepTheLease(t *testing.T) {
 	play(t, func(h *history) func(step) error {
 		attempts := map[string]*attempt{}
 		return func(s step) error {
-			is := attempts[s.call.Domain]
-			if l := s.reply.Acquisition.Lease; s.granted() && (is == nil || is.offset != l.Offset) {
-				is = &attempt{offset: l.Offset, at: l.AcquiredAt}
-				attempts[s.call.Domain] = is
+			current := attempts[s.call.Domain]
+			if l := s.reply.Acquisition.Lease; s.granted() && (current == nil || current.offset != l.Offset) {
+				current = &attempt{offset: l.Offset, at: l.AcquiredAt}
+				attempts[s.call.Domain] = current
 			}
-			if r := s.reply.Failure; r.Status != 0 && is != nil {
-				more := is.retries < h.cfg.MaxRetries
+			if r := s.reply.Failure; r.Status != 0 && current != nil {
+				more := current.retries < h.cfg.MaxRetries
 				if more {
-					is.retries++
+					current.retries++
 				}
-				if more != (r.Status == lease.RetryScheduled) || more != (s.after.Lease != nil) || r.RetryCount != is.retries {
-					return fmt.Errorf("after %d retries of %d: %+v is left", is.retries, h.cfg.MaxRetries, s.after.Lease)
+				if more != (r.Status == lease.RetryScheduled) || more != (s.after.Lease != nil) ||
+					r.RetryCount != current.retries {
+					return fmt.Errorf("after %d retries of %d: %+v is left", current.retries, h.cfg.MaxRetries, s.after.Lease)
 				}
 			}
 			if s.ended() {
 				delete(attempts, s.call.Domain)
 			}
 			for _, l := range s.leases() {
-				if is == nil || l.AcquiredAt.IsZero() || !l.AcquiredAt.Equal(is.at) || l.RetryCount != is.retries {
-					return fmt.Errorf("%+v is shown, granted and retried: %+v", l, is)
+				if current == nil || l.AcquiredAt.IsZero() || !l.AcquiredAt.Equal(current.at) || l.RetryCount != current.retries {
+					return fmt.Errorf("%+v is shown, granted and retried: %+v", l, current)
 				}
 			}
 			return nil

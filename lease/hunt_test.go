@@ -1,6 +1,6 @@
-package lease_test
+// A hunt for two owners of one domain (L6), in the ledger and in one that is known to have them.
 
-// This file hunts for two owners of one domain (L6), in the ledger and in one that is known to have them.
+package lease_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-package lease
+// The contract as a Go interface, with the values that pass through it.
 
-// This file is the contract as a Go interface, with the values that pass through it.
+package lease
 
 import (
 	"context"
@@ -25,23 +25,23 @@ type Lease struct {
 
 // Acquisition is the answer of TryAcquire and AcquireNext.
 type Acquisition struct {
-	Status AcquireStatus
-	Lease  Lease // set for Acquired and AlreadyAcquired
+	Status Status // Acquired to Busy
+	Lease  Lease  // set for Acquired and AlreadyAcquired
 	// BelowFloor, with AlreadyProcessed: the offset lies below the floor, and Compact has forgotten how it ended.
 	BelowFloor bool
 }
 
 // Completion is the answer of Succeed.
 type Completion struct {
-	Status CompletionStatus
-	Next   int64 // the backlog's head, set for NextHint
+	Status Status // NoBacklog or NextHint
+	Next   int64  // the backlog's head, set for NextHint
 }
 
 // Failure is the answer of Fail and GiveUp.
 type Failure struct {
-	Status     FailureStatus
-	RetryCount int   // Fail calls on this offset that led to a retry, this one included for RetryScheduled
-	Next       int64 // the backlog's head, set for GiveUpNextHint
+	Status     Status // RetryScheduled, GiveUpNoBacklog or GiveUpNextHint
+	RetryCount int    // Fail calls on this offset that led to a retry, this one included for RetryScheduled
+	Next       int64  // the backlog's head, set for GiveUpNextHint
 }
 
 // Head is an idle domain with work waiting.
@@ -61,13 +61,14 @@ type View struct {
 }
 
 // Ledger grants at most one lease per domain, first come, first served, and remembers which offsets are done. A ledger
-// covers one offset space: a partition, an outbox table. An offset may be any int64; a domain is any string but "", of
-// at most 65,535 bytes in a Memory.
+// covers one offset space: a partition, an outbox table. An offset may be any int64; a domain is any string of 1 to
+// 65,535 bytes.
 //
-// Every method is safe for concurrent use and checks ctx on entry. It then completes: it returns ctx's error only with
-// the ledger unchanged. Every error means that the ledger is unchanged, with one exception: after a
-// *durable.AmbiguousError the change may have been made. A ledger has no timers: no lease expires, and no call waits for
-// another caller's work.
+// Every method is safe for concurrent use and checks ctx on entry. It then completes: it returns ctx's error only with the
+// ledger unchanged. Every error means that the ledger is unchanged, with one exception: after a durable.ErrAmbiguous the
+// change may have been made. A ledger has no timers: no lease expires, and no call waits for another caller's work. Beside
+// the errors named below every call may return an *InvalidError, for a nil ctx or a domain of another length, and the errors
+// of its engine.
 type Ledger interface {
 	// TryAcquire requests the lease on offset. In an idle domain it is granted if offset is at the head of the backlog
 	// or the backlog is empty, and rejected with *BacklogOrderingError otherwise. In a busy domain offset joins the
@@ -85,7 +86,7 @@ type Ledger interface {
 
 	// Offer reports the arrival of offset and never grants: it returns Enqueued (now or earlier) or one of the Already
 	// statuses, whether the domain is busy or idle. Error: *BacklogFullError.
-	Offer(ctx context.Context, domain string, offset int64) (AcquireStatus, error)
+	Offer(ctx context.Context, domain string, offset int64) (Status, error)
 	// AcquireNext leases the head of the backlog: Acquired, NothingToDo or Busy.
 	AcquireNext(ctx context.Context, domain string) (Acquisition, error)
 	// Reclaim replaces the token held by a new one and returns the lease; offset, AcquiredAt and RetryCount stay. The

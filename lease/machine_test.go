@@ -1,6 +1,6 @@
-package lease_test
+// Every answer against the naive model, and so L1 to L5, L7 to L9 and L12 at once.
 
-// This file holds every answer against the naive model, and so L1 to L5, L7 to L9 and L12 at once.
+package lease_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // Every call and answer, against the model, with Ready, Held and the inner structures checked as well.
@@ -29,8 +30,8 @@ func TestPropertyMachine(t *testing.T) {
 					return fmt.Errorf("%s: %w", about(s), err)
 				}
 				if d.Lease != nil { // the model of a domain knows nothing of the tokens of others
-					if of := owner[d.Lease.Token]; of != "" && of != s.call.Domain {
-						return fmt.Errorf("L9: token %d went to %s before", d.Lease.Token, of)
+					if holder := owner[d.Lease.Token]; holder != "" && holder != s.call.Domain {
+						return fmt.Errorf("L9: token %d went to %s before", d.Lease.Token, holder)
 					}
 					owner[d.Lease.Token] = s.call.Domain
 				}
@@ -61,18 +62,18 @@ func about(s step) string {
 		return "L1"
 	case s.granted() && head:
 		return "L3"
-	case op == lease.OpTryAcquire, op == lease.OpOffer, op == lease.OpAcquireNext:
+	case op == machine.TryAcquire, op == machine.Offer, op == machine.AcquireNext:
 		if s.granted() || len(s.after.Backlog) != len(s.before.Backlog) {
 			return "L4" // something that is done goes on, unless it is there twice
 		}
 		return "L2"
-	case op == lease.OpCompact:
+	case op == machine.Compact:
 		return "L4"
 	case (s.reply.Err == nil) != (s.before.Lease != nil && s.before.Lease.Token == s.call.Token):
 		return "L5"
-	case op == lease.OpReclaim, op == lease.OpRelease:
+	case op == machine.Reclaim, op == machine.Release:
 		return "L12"
-	case !slices.Equal(s.before.Backlog, s.after.Backlog), op == lease.OpSucceed:
+	case !slices.Equal(s.before.Backlog, s.after.Backlog), op == machine.Succeed:
 		return "L8"
 	}
 	return "L7"

@@ -1,12 +1,13 @@
-package lease_test
+// Observers: what they are told, and that nothing they do reaches the ledger.
 
-// This file is about observers: what they are told, and that nothing they do reaches the ledger.
+package lease_test
 
 import (
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -66,19 +67,19 @@ func TestObserverIsContained(t *testing.T) {
 	noError(t, m.Compact(ctx, 3))
 	floor := m.Compact(ctx, 2)
 	want := []lease.Event{
-		{Op: lease.OpTryAcquire, Domain: "A", Offset: 1, Token: held.Token, Acquire: lease.Acquired},
-		{Op: lease.OpFail, Domain: "A", Offset: 1, Token: held.Token, Fail: lease.RetryScheduled, RetryCount: 1},
-		{Op: lease.OpTryAcquire, Domain: "A", Offset: 2, Acquire: lease.Enqueued},
-		{Op: lease.OpReclaim, Domain: "A", Offset: 1, Token: released, RetryCount: 1},
-		{Op: lease.OpRelease, Domain: "A", Offset: 1, Token: released, RetryCount: 1},
-		{Op: lease.OpReclaim, Domain: "A", Offset: 1, Token: next.Token, RetryCount: 1},
-		{Op: lease.OpSucceed, Domain: "A", Token: held.Token, Err: refused},
-		{Op: lease.OpFail, Domain: "A", Offset: 1, Token: next.Token, Fail: lease.GiveUpNextHint, RetryCount: 1, Next: 2},
-		{Op: lease.OpAcquireNext, Domain: "A", Offset: 2, Token: a.Lease.Token, Acquire: lease.Acquired},
-		{Op: lease.OpSucceed, Domain: "A", Offset: 2, Token: a.Lease.Token, Complete: lease.NoBacklog},
-		{Op: lease.OpOffer, Domain: "A", Offset: 2, Acquire: lease.AlreadyProcessed},
-		{Op: lease.OpCompact, Offset: 3},
-		{Op: lease.OpCompact, Offset: 2, Err: floor},
+		{Op: "try_acquire", Domain: "A", Offset: 1, Token: held.Token, Result: "acquired"},
+		{Op: "fail", Domain: "A", Offset: 1, Token: held.Token, Result: "retry_scheduled", RetryCount: 1},
+		{Op: "try_acquire", Domain: "A", Offset: 2, Result: "enqueued"},
+		{Op: "reclaim", Result: "ok", Domain: "A", Offset: 1, Token: released, RetryCount: 1},
+		{Op: "release", Result: "ok", Domain: "A", Offset: 1, Token: released, RetryCount: 1},
+		{Op: "reclaim", Result: "ok", Domain: "A", Offset: 1, Token: next.Token, RetryCount: 1},
+		{Op: "succeed", Domain: "A", Token: held.Token, Result: "token_mismatch", Err: refused},
+		{Op: "fail", Domain: "A", Offset: 1, Token: next.Token, Result: "give_up_next_hint", RetryCount: 1},
+		{Op: "acquire_next", Domain: "A", Offset: 2, Token: a.Lease.Token, Result: "acquired"},
+		{Op: "succeed", Domain: "A", Offset: 2, Token: a.Lease.Token, Result: "no_backlog"},
+		{Op: "offer", Domain: "A", Offset: 2, Result: "already_processed"},
+		{Op: "compact", Result: "ok", Offset: 3},
+		{Op: "compact", Result: "floor", Offset: 2, Err: floor},
 	}
 	if len(events) != len(want) {
 		t.Fatalf("%d events, want %d: %+v", len(events), len(want), events)
@@ -95,7 +96,7 @@ func TestObserverOfCompactMayCompact(t *testing.T) {
 	var m *lease.Memory
 	var floors []int64
 	m = open(t, lease.Config{Observer: observer(func(e lease.Event) {
-		if e.Op != lease.OpCompact {
+		if e.Op != "compact" {
 			return
 		}
 		floors = append(floors, e.Offset)
@@ -114,36 +115,24 @@ func TestObserverOfCompactMayCompact(t *testing.T) {
 	}
 }
 
-// An event has one word for what came of it, also when its error is wrapped, and logs what is set.
-func TestEventSaysWhatCameOfIt(t *testing.T) {
-	for _, c := range []struct {
-		event  lease.Event
-		result string
-		logged string
-	}{
-		{lease.Event{Op: lease.OpOffer, Domain: "A", Offset: 2, Acquire: lease.AlreadyProcessed}, "ALREADY_PROCESSED", "[op=Offer result=ALREADY_PROCESSED domain=A offset=2]"},
-		{lease.Event{Op: lease.OpSucceed, Domain: "A", Token: 7, Complete: lease.NextHint}, "NEXT_HINT", "[op=Succeed result=NEXT_HINT domain=A offset=0 token=7 next=0]"},
-		{
-			lease.Event{Op: lease.OpFail, Domain: "A", Fail: lease.GiveUpNextHint, RetryCount: 3, Next: 9},
-			"GIVE_UP_NEXT_HINT", "[op=Fail result=GIVE_UP_NEXT_HINT domain=A offset=0 retry_count=3 next=9]",
-		},
-		{lease.Event{Op: lease.OpCompact, Offset: 3}, "OK", "[op=Compact result=OK offset=3]"},
-		{
-			lease.Event{Op: lease.OpCompact, Offset: 2, Err: fmt.Errorf("engine: %w", &lease.FloorError{Floor: 3, Got: 2})},
-			"FLOOR", "[op=Compact result=FLOOR offset=2 err=engine: lease: floor 2 is below the ledger's floor 3]",
-		},
-		{lease.Event{Err: &lease.BacklogOrderingError{}}, "BACKLOG_ORDERING", ""},
-		{lease.Event{Err: &lease.TokenMismatchError{}}, "TOKEN_MISMATCH", ""},
-		{lease.Event{Err: &lease.LeaseNotFoundError{}}, "LEASE_NOT_FOUND", ""},
-		{lease.Event{Err: &lease.BacklogFullError{}}, "BACKLOG_FULL", ""},
-		{lease.Event{Err: &lease.InvalidError{}}, "INVALID", ""},
-		{lease.Event{Err: errors.New("the engine's own")}, "ERROR", ""},
+// An event has one code for each status and each kind of error, also when the error is wrapped.
+func TestEventCodes(t *testing.T) {
+	for err, want := range map[error]string{
+		fmt.Errorf("engine: %w", &lease.FloorError{Floor: 3, Got: 2}): "floor",
+		&lease.BacklogOrderingError{}:                                 "backlog_ordering",
+		&lease.TokenMismatchError{}:                                   "token_mismatch",
+		&lease.LeaseNotFoundError{}:                                   "lease_not_found",
+		&lease.BacklogFullError{}:                                     "backlog_full",
+		&lease.InvalidError{}:                                         "invalid",
+		errors.New("the engine's own"):                                "error",
 	} {
-		if got := c.event.Result(); got != c.result {
-			t.Errorf("%+v: %s, want %s", c.event, got, c.result)
+		if got := lease.CodeOf(0, err); got != want {
+			t.Errorf("%v: %s, want %s", err, got, want)
 		}
-		if got := c.event.LogValue().String(); c.logged != "" && got != c.logged {
-			t.Errorf("logged: %s, want %s", got, c.logged)
+	}
+	for status := lease.Acquired; status <= lease.GiveUpNextHint; status++ {
+		if got, want := lease.CodeOf(status, nil), strings.ToLower(status.String()); got != want {
+			t.Errorf("%v: %s, want %s", status, got, want)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-package lease_test
+// L6 and L10 over random histories: callers that race, and time that passes between calls.
 
-// This file holds L6 and L10 over histories that nobody chose: callers that race, and time that passes between calls.
+package lease_test
 
 import (
 	"errors"
@@ -17,10 +17,12 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
-// Callers race for domains that keep losing their records, as they finish what they hold and a floor passes it. Whatever they do between a
-// grant and its end, nobody else is granted the domain, the token still holds, and a later grant has a greater one.
+// Callers race for domains that keep losing their records, as they finish what they hold and a floor passes it. Whatever they
+// do between a grant and its end, nobody else is granted the domain, the token still holds, and a later grant has a greater
+// one.
 func TestPropertyOneLockForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		domains := rapid.IntRange(1, 3).Draw(t, "domains")
@@ -96,17 +98,19 @@ type late struct {
 	token int
 }
 
-// The model of a ledger has no clock. So a ledger answers as it does, however much time passes between any two calls; and the time that it
-// shows is that of a grant's first instant.
+// The model of a ledger has no clock. So a ledger answers as it does, however much time passes between any two calls; and the
+// time that it shows is that of a grant's first instant.
 func TestPropertyTimeMeansNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := lease.Config{MaxRetries: rapid.IntRange(1, 3).Draw(rt, "retries")}
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) late {
 			return late{
-				rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 31 * time.Minute, 26 * time.Hour, 20_000 * time.Hour}).Draw(rt, "after"),
+				rapid.SampledFrom([]time.Duration{0, 1, time.Millisecond, 31 * time.Minute, 26 * time.Hour,
+					20_000 * time.Hour}).Draw(rt, "after"),
 				model.Call{
-					Op: rapid.SampledFrom([]lease.OpKind{lease.OpTryAcquire, lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext, lease.OpSucceed, lease.OpFail,
-						lease.OpReclaim, lease.OpRelease, lease.OpCompact, 0}).Draw(rt, "op"),
+					Op: rapid.SampledFrom([]machine.Kind{machine.TryAcquire, machine.TryAcquire, machine.Offer,
+						machine.AcquireNext, machine.Succeed, machine.Fail,
+						machine.Reclaim, machine.Release, machine.Compact, 0}).Draw(rt, "op"),
 					Domain: "A", Offset: rapid.Int64Range(1, 12).Draw(rt, "offset"),
 				},
 				rapid.IntRange(0, 5).Draw(rt, "token"),
@@ -126,7 +130,7 @@ func tellLate(t *testing.T, cfg lease.Config, script []late) error {
 	var granted time.Time
 	for i, s := range script {
 		time.Sleep(s.after)
-		if c := &s.call; c.Op == lease.OpSucceed || c.Op == lease.OpFail || c.Op == lease.OpReclaim || c.Op == lease.OpRelease {
+		if c := &s.call; c.Op == machine.Succeed || c.Op == machine.Fail || c.Op == machine.Reclaim || c.Op == machine.Release {
 			if c.Token = 1 << 40; len(tokens) > 0 {
 				c.Token = tokens[max(0, len(tokens)-1-s.token/4)] // mostly the latest
 			}

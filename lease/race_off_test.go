@@ -1,7 +1,7 @@
 //go:build !race
 
-package lease_test
+// Without the race detector.
 
-// This file says that the race detector is off.
+package lease_test
 
 const raceEnabled = false

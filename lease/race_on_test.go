@@ -1,7 +1,7 @@
 //go:build race
 
-package lease_test
+// With the race detector.
 
-// This file says that the race detector is on.
+package lease_test
 
 const raceEnabled = true // the same counts take ten times as long

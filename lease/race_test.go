@@ -1,6 +1,6 @@
-package lease_test
+// What only shows under parallel calls.
 
-// This file holds what only shows under parallel calls.
+package lease_test
 
 import (
 	"errors"
@@ -135,7 +135,8 @@ func TestAllCallsAtOnce(t *testing.T) {
 					}
 					if a.Status == lease.Acquired && i%5 > 0 {
 						// Another worker may have reclaimed it below; that is what the token is for.
-						if _, err := m.Succeed(ctx, domain, a.Lease.Token); err != nil && !errors.Is(err, lease.ErrTokenMismatch) && !errors.Is(err, lease.ErrLeaseNotFound) {
+						if _, err := m.Succeed(ctx, domain, a.Lease.Token); err != nil &&
+							!errors.Is(err, lease.ErrTokenMismatch) && !errors.Is(err, lease.ErrLeaseNotFound) {
 							t.Error(err)
 						}
 					}

@@ -1,6 +1,6 @@
-package lease_test
+// What a ledger refuses: with which error, and without a change.
 
-// This file is about what a ledger refuses: with which error, and without a change.
+package lease_test
 
 import (
 	"context"
@@ -36,7 +36,8 @@ func TestConfigIsValidated(t *testing.T) {
 	}
 }
 
-// MaxRetries is the number of retries and nothing else: the Fail that finds so many gives the offset up, the first one if it is 0.
+// MaxRetries is the number of retries and nothing else: the Fail that finds so many gives the offset up, the first one if it
+// is 0.
 func TestMaxRetriesZeroIsNone(t *testing.T) {
 	for _, want := range []int{0, 1, lease.DefaultRetries} {
 		m, err := lease.NewMemory(lease.Config{MaxRetries: want})
@@ -145,12 +146,13 @@ func TestBadInput(t *testing.T) {
 	_, err = m.Succeed(ctx, "A", 0)
 	check("zero token", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: 10})
 	_, err = m.Fail(ctx, "A", done.Token)
-	check("another domain's token", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: 10, Got: done.Token})
+	check("another domain's token", err, lease.ErrTokenMismatch,
+		&lease.TokenMismatchError{Domain: "A", Offset: 10, Got: done.Token})
 	_, err = m.Reclaim(ctx, "C", 0)
 	check("unknown domain", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "C"})
 	_, err = m.Succeed(ctx, "B", done.Token)
 	check("twice", err, lease.ErrLeaseNotFound,
-		&lease.LeaseNotFoundError{Domain: "B", Got: done.Token, Outcome: lease.OutcomeProcessed, Offset: 12})
+		&lease.LeaseNotFoundError{Domain: "B", Got: done.Token, Status: lease.AlreadyProcessed, Offset: 12})
 	check("floor", m.Compact(ctx, 4), lease.ErrFloor, &lease.FloorError{Floor: 5, Got: 4})
 
 	// What is known already is said before the backlog is called full.
@@ -180,11 +182,11 @@ func TestPropertyErrorsChangeNothing(t *testing.T) {
 		}
 		was, records := all(), h.ledger.Domains()
 		return func(s step) error {
-			is, left := all(), h.ledger.Domains()
-			if s.reply.Err != nil && !(cmp.Equal(was, is) && records == left) {
-				return fmt.Errorf("and yet %d domains became %d (-was +is):\n%s", records, left, cmp.Diff(was, is))
+			now, left := all(), h.ledger.Domains()
+			if s.reply.Err != nil && !(cmp.Equal(was, now) && records == left) {
+				return fmt.Errorf("and yet %d domains became %d (-was +is):\n%s", records, left, cmp.Diff(was, now))
 			}
-			was, records = is, left
+			was, records = now, left
 			return nil
 		}
 	})

@@ -1,11 +1,13 @@
-package lease
+// One stripe of a ledger in memory: the domains that hash to it, and the one lock that guards them.
 
-// This file is one stripe of a Memory ledger: the domains that hash to it, and the one lock that guards them.
+package lease
 
 import (
 	"hash/maphash"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // stripe owns its domains whole: a domain never leaves its stripe and a stripe never leaves its ledger, so the lock
@@ -22,56 +24,39 @@ type stripe struct {
 	// last is the greatest token handed out here: the high-water mark that keeps the tokens of a domain rising
 	// when the domain itself has been forgotten (L9). The next one is a stride, the number of stripes, further on; each
 	// stripe starts at its own place below that, which keeps tokens apart without a counter that every stripe would write.
-	last   Token
-	stride Token
-	heads  [2]uint32 // first slots, plus one, of the leased domains and of the idle ones with a backlog
-	_      [24]byte
+	last   uint64
+	stride uint64
+	heads  [3]uint32 // first slots, plus one, of the domains under each index; that of step.Neither is not kept
+	_      [20]byte
 
 	table
 	due    compactionQueue // domains with done offsets
-	spares spares
+	spares step.Spares
 	seed   maphash.Seed
 
 	_ [64]byte // the next stripe's lock lies on another cache line
 }
 
-const (
-	heldList = iota
-	readyList
-	noList
-)
-
-// list tells which list of its stripe a state belongs to.
-func (s *State) list() int {
-	switch {
-	case s.phase == leased:
-		return heldList
-	case s.backlog.len() > 0:
-		return readyList
-	}
-	return noList
-}
-
-// step carries op out and writes what it came to into r. The lock is held.
-func (st *stripe) step(op *Op, hash uint32, r *Result) error {
-	var s *State
+// stepLocked carries op out and writes the answer into r.
+func (st *stripe) stepLocked(op *step.Op, hash uint32, r *step.Result) {
+	var s *step.State
 	slot, found := st.find(hash, op.Domain)
 	if found {
 		s = &st.record(slot).state
 	} else {
-		var absent State // gets a record only if op leaves something in it
+		var absent step.State // gets a record only if op leaves something in it
 		s = &absent
 	}
-	before := s.list()
-	op.Floor, op.Fresh, op.spares = st.floor, st.last+st.stride, &st.spares
-	if op.Kind.grants() && before != heldList {
+	before := s.Index()
+	op.Floor, op.Fresh, op.Spares = st.floor, st.last+st.stride, &st.spares
+	if op.Kind.Grants() && before != step.Held {
 		op.Now = time.Now().UnixNano()
 	}
-	err := s.Step(op, r)
+	s.Step(op, r)
 	if !r.Changed {
-		return err
+		return
 	}
-	after := s.list()
+	after := s.Index()
 	if !found {
 		slot = st.insert(hash, op.Domain, *s)
 	}
@@ -81,47 +66,55 @@ func (st *stripe) step(op *Op, hash uint32, r *Result) error {
 	if before != after {
 		st.removeFromList(before, slot)
 		st.addToList(after, slot)
-		if before == heldList { // a completion: now there is a done offset
+		if before == step.Held { // a completion: now there is a done offset
 			st.schedule(slot)
 		}
 	}
-	return nil
+}
+
+// appendList appends the domains under index to items.
+func (st *stripe) appendList(items []step.Item, index step.Index) []step.Item {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for next := st.heads[index]; next != 0; next = st.record(next - 1).next {
+		if item, ok := st.record(next-1).state.Item(string(st.name(next-1)), index); ok {
+			items = append(items, item)
+		}
+	}
+	return items
 }
 
 // schedule enters slot in the compaction queue if it has a done offset and no entry, or an entry that is overdue.
 func (st *stripe) schedule(slot uint32) {
 	r := st.record(slot)
-	done := r.state.done
-	if r.stamp != 0 && (done == nil || !done.overdue()) {
+	if r.stamp != 0 && !r.state.Overdue() {
 		return
 	}
-	if floor, ok := r.state.due(); ok {
+	if floor, ok := r.state.Due(); ok {
 		r.stamp = st.due.push(floor, slot)
-		if done != nil {
-			done.compactAt = floor
-		}
+		r.state.Scheduled(floor)
 	}
 }
 
-func (st *stripe) addToList(list int, slot uint32) {
-	if list == noList {
+func (st *stripe) addToList(index step.Index, slot uint32) {
+	if index == step.Neither {
 		return
 	}
 	r := st.record(slot)
-	r.prev, r.next = 0, st.heads[list]
+	r.prev, r.next = 0, st.heads[index]
 	if r.next != 0 {
 		st.record(r.next - 1).prev = slot + 1
 	}
-	st.heads[list] = slot + 1
+	st.heads[index] = slot + 1
 }
 
-func (st *stripe) removeFromList(list int, slot uint32) {
-	if list == noList {
+func (st *stripe) removeFromList(index step.Index, slot uint32) {
+	if index == step.Neither {
 		return
 	}
 	r := st.record(slot)
 	if r.prev == 0 {
-		st.heads[list] = r.next
+		st.heads[index] = r.next
 	} else {
 		st.record(r.prev - 1).next = r.next
 	}
@@ -131,10 +124,10 @@ func (st *stripe) removeFromList(list int, slot uint32) {
 }
 
 // sweep compacts up to limit of the domains for which floor makes that worth while, drops those that are left vacant, and
-// reports whether there are no more. The lock is held.
-func (st *stripe) sweep(floor int64, limit int) (done bool) {
+// reports whether there are no more.
+func (st *stripe) sweepLocked(floor int64, limit int) (done bool) {
 	st.floor = floor
-	op := Op{Kind: OpCompact, Floor: floor, spares: &st.spares}
+	op := step.Op{Kind: step.Compact, Floor: floor, Spares: &st.spares}
 	for range limit {
 		e, ok := st.due.pop(floor)
 		if !ok {
@@ -150,8 +143,8 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 			continue // replaced by a later entry
 		}
 		r.stamp = 0
-		r.state.compact(&op)
-		if st.schedule(e.slot); r.state.vacant() {
+		r.state.Step(&op, new(step.Result))
+		if st.schedule(e.slot); r.state.Vacant() {
 			st.remove(uint32(maphash.Bytes(st.seed, st.name(e.slot))), e.slot)
 		}
 	}
@@ -160,9 +153,9 @@ func (st *stripe) sweep(floor int64, limit int) (done bool) {
 
 // rebuildLists builds lists and due anew, after the slots have been renumbered.
 func (st *stripe) rebuildLists() {
-	st.heads, st.due, st.spares = [2]uint32{}, compactionQueue{}, spares{}
+	st.heads, st.due, st.spares = [3]uint32{}, compactionQueue{}, step.Spares{}
 	for slot := range uint32(st.slots) {
-		st.addToList(st.record(slot).state.list(), slot)
+		st.addToList(st.record(slot).state.Index(), slot)
 		st.schedule(slot)
 	}
 }

@@ -1,10 +1,9 @@
-package lease_test
+// A ledger opened for a test, and calls whose answers the test knows.
 
-// This file opens a ledger for a test and makes the calls whose answers the test knows.
+package lease_test
 
 import (
 	"context"
-	"errors"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -20,7 +19,7 @@ type tb interface {
 }
 
 func open(t tb, cfg lease.Config) *lease.Memory {
-	m, err := lease.NewMemory(cfg)
+	m, err := lease.OpenMemory(cfg)
 	if err != nil {
 		t.Helper()
 		t.Fatal(err)
@@ -37,7 +36,7 @@ func acquire(t tb, l lease.Ledger, domain string, offset int64) lease.Lease {
 	return a.Lease
 }
 
-func wantStatus(t tb, l lease.Ledger, domain string, offset int64, want lease.AcquireStatus) lease.Acquisition {
+func wantStatus(t tb, l lease.Ledger, domain string, offset int64, want lease.Status) lease.Acquisition {
 	a, err := l.TryAcquire(ctx, domain, offset)
 	if err != nil || a.Status != want {
 		t.Helper()
@@ -67,12 +66,6 @@ func inspect(t tb, l lease.Ledger, domain string) lease.View {
 		t.Fatal(err)
 	}
 	return v
-}
-
-// is reports whether err is, or wraps, an E.
-func is[E error](err error) bool {
-	var e E
-	return errors.As(err, &e)
 }
 
 // must is for what cannot fail here: x := must(f())(t).

@@ -1,19 +1,20 @@
-package lease
-
-// This file finds a domain's record by name: a slab of records, the names packed beside it, and an open-addressed
+// How a domain's record is found by name: a slab of records, the names packed beside it, and an open-addressed
 // index over both. The stripe's lock guards all of it.
 
+package lease
+
 import (
-	"math"
 	"slices"
+
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // record is a slot of the slab, one cache line: a domain, or a free slot. The name is a copy, because the caller's may
 // be a piece of a large message that must not live on with it. A free slot keeps its bytes for the next domain.
 type record struct {
-	state   State
+	state   step.State
 	nameAt  uint32 // into table.names, which stay below 4 GiB: the stripes together would hold a hundred of that
-	nameLen uint16
+	nameLen uint16 // at most maxDomain
 	stamp   uint16 // stamp of its entry in the compaction queue; 0: none
 	// Neighbours, each plus one, in the list that the state belongs to; next also links the free slots.
 	prev, next uint32
@@ -24,9 +25,8 @@ type record struct {
 type chunk [8]record
 
 const (
-	slabMin   = 32             // slots; a slab not worth giving back
-	packMin   = 4 << 10        // bytes of names not worth packing
-	maxDomain = math.MaxUint16 // bytes, what nameLen can say
+	slabMin = 32      // slots; a slab not worth giving back
+	packMin = 4 << 10 // bytes of names not worth packing
 )
 
 // table maps names to slots. An index entry is the name's hash above slot+1, so that neither a probe nor a removal
@@ -73,7 +73,7 @@ func (t *table) find(hash uint32, domain string) (slot uint32, ok bool) {
 }
 
 // insert adds a domain that find did not find.
-func (t *table) insert(hash uint32, domain string, s State) (slot uint32) {
+func (t *table) insert(hash uint32, domain string, s step.State) (slot uint32) {
 	if t.firstFree != 0 {
 		slot = t.firstFree - 1
 		t.firstFree = t.record(slot).next

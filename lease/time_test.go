@@ -1,6 +1,6 @@
-package lease_test
+// The ledger owns no time (L10).
 
-// This file shows that the ledger owns no time (L10).
+package lease_test
 
 import (
 	"go/ast"

@@ -1,6 +1,6 @@
-package lease_test
+// Inspect, Ready and Held: calls that only look.
 
-// This file is about what is only looked at: Inspect, Ready and Held.
+package lease_test
 
 import (
 	"context"

@@ -4,10 +4,7 @@ go 1.25.0
 
 require (
 	github.com/google/go-cmp v0.7.0
-	github.com/stopbank/stopbank/admission v0.0.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.22.0
 	pgregory.net/rapid v1.3.0
 )
-
-replace github.com/stopbank/stopbank/admission => ../admission

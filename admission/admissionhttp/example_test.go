@@ -14,7 +14,7 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
 
-// A server admits one report at a time and asks whoever comes too early to return in two seconds or a little later.
+// A server admits one report at a time and asks rejected clients to return in two seconds or a little later.
 func ExampleNewHandler() {
 	gate, err := admission.New(admission.Config{Name: "reports", Limit: 1})
 	if err != nil {
@@ -82,7 +82,7 @@ func ExampleNewTransport() {
 		return
 	}
 	defer first.Body.Close()
-	fmt.Println(first.StatusCode, gate.InFlight())
+	fmt.Println(first.StatusCode, gate.Stats().InFlight)
 
 	_, err = client.Get(orders.URL) // not sent
 	var rejected *admission.RejectedError
@@ -94,7 +94,7 @@ func ExampleNewTransport() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("read to the end:", gate.InFlight())
+	fmt.Println("read to the end:", gate.Stats().InFlight)
 	// Output:
 	// 200 1
 	// orders saturated

@@ -3,23 +3,23 @@
 package admissionhttp
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
 // HandlerConfig describes what [NewHandler] returns. Gate is required, the zero value of the rest is ready to use.
 type HandlerConfig struct {
 	// Gate admits the requests. Several handlers may share one.
 	Gate *admission.Gate
-	// RetryAfter is how long a rejected client is asked to stay away, in whole seconds: it is rounded up, 0 means one second, and up to as
-	// much again is added at random, because those who were rejected together must not come back together. 0 to an hour. Rejected,
-	// if set, does not use it.
+	// RetryAfter is how long a rejected client is asked to stay away, in whole seconds: it is rounded up, 0 means one second,
+	// and up to as much again is added at random, because clients that were rejected together must not come back together.
+	// 0 to an hour. Rejected, if set, does not use it.
 	RetryAfter time.Duration
 	// Rejected answers the requests that the gate rejected, without a permit. If it is nil the answer is 503 (Service
 	// Unavailable) in text/plain, with a Retry-After header.
@@ -33,24 +33,28 @@ type handler struct {
 
 // NewHandler returns a handler that calls next for the requests that cfg.Gate admits and cfg.Rejected for all others. It
 // never waits. A request is in flight until next returns, panics or calls runtime.Goexit; a panic passes through with its
-// stack trace complete. If next hijacks the connection, the request is in flight until next is done and the connection that Hijack
-// returned has been closed; see [http.Hijacker].
+// stack trace complete. If next hijacks the connection, the request is in flight until next is done and the connection that
+// Hijack returned has been closed; see [http.Hijacker].
 //
-// [inflight.Serve] describes the ResponseWriter that next gets, and hijacked connections.
+// The ResponseWriter of next is the server's where there is nothing to hijack, as in HTTP/2. Where there is, it works with
+// [http.ResponseController], and is an http.Hijacker, io.ReaderFrom (sendfile) and io.StringWriter, and an http.Flusher if
+// the server's is; the deprecated http.CloseNotifier is not passed on. A hijacked connection is a net.Conn with CloseWrite,
+// and not a *net.TCPConn or *tls.Conn.
 //
-// An admitted request costs one small allocation, or two if the connection can be hijacked. The error, an [*admission.InvalidError],
-// names the invalid field.
+// An admitted request costs no allocation, or two small ones if the connection can be hijacked. The error, an
+// [*admission.InvalidError], names the invalid field.
 func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
-	missing, typed := nilcheck.Required(next), nilcheck.Optional(cfg.Rejected)
 	switch {
-	case missing != "":
-		return nil, &admission.InvalidError{Field: "next", Value: missing, Allowed: "a handler"}
+	case next == nil:
+		return nil, &admission.InvalidError{Field: "next", Value: "nil", Allowed: "a handler"}
+	case nilIn(next) != "":
+		return nil, &admission.InvalidError{Field: "next", Value: nilIn(next), Allowed: "a handler"}
 	case cfg.Gate == nil:
 		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > time.Hour:
 		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
-	case typed != "":
-		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: typed, Allowed: "nil (answers 503) or a handler"}
+	case nilIn(cfg.Rejected) != "":
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: nilIn(cfg.Rejected), Allowed: "nil (answers 503) or a handler"}
 	}
 	h := &handler{gate: cfg.Gate, next: next, rejected: cfg.Rejected}
 	if h.rejected == nil {
@@ -66,14 +70,33 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.rejected.ServeHTTP(w, r)
 		return
 	}
-	inflight.Serve(held{permit}, h.next, w, r)
+	hijacker, ok := find[http.Hijacker](w)
+	if !ok {
+		defer permit.Release()
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	req := &request{permit: permit}
+	req.parts.Store(1)
+	defer req.end()
+	wrapped := &writer{w, hijacker, req}
+	if _, flushes := find[http.Flusher](w); flushes {
+		h.next.ServeHTTP(flusher{wrapped}, r)
+		return
+	}
+	h.next.ServeHTTP(wrapped, r)
 }
 
-// held is a request's permit. A gate ignores how the request ended.
-type held struct{ admission.Permit }
-
-// End releases.
-func (h held) End(inflight.Outcome) { h.Release() }
+// nilIn describes a nil pointer or function inside v, which is not nil itself and panics when it is called; "": there is none.
+func nilIn(v any) string {
+	switch inner := reflect.ValueOf(v); inner.Kind() {
+	case reflect.Pointer, reflect.Func:
+		if inner.IsNil() {
+			return fmt.Sprintf("a nil %T", v)
+		}
+	}
+	return ""
+}
 
 // unavailable answers 503 (RFC 9110, 15.6.4) with a Retry-After of this many seconds, or up to twice as many.
 type unavailable int64

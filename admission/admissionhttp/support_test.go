@@ -14,7 +14,6 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp"
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +33,7 @@ func newGate(t *testing.T, name string, limit int) gate {
 // wantEmpty waits until nothing is in flight.
 func (g gate) wantEmpty(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), web.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := g.Drain(ctx); err != nil {
 		t.Fatalf("%v, %+v", err, g.Stats())
@@ -50,7 +49,7 @@ func newHandler(t *testing.T, g gate, next http.HandlerFunc) http.Handler {
 	return h
 }
 
-func newTransport(t *testing.T, g gate, base http.RoundTripper) *admissionhttp.Transport {
+func newTransport(t *testing.T, g gate, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
 	rt, err := admissionhttp.NewTransport(admissionhttp.TransportConfig{Gate: g.Gate, Base: base})
 	if err != nil {

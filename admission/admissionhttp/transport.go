@@ -3,14 +3,13 @@
 package admissionhttp
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/stopbank/stopbank/admission"
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
-	"github.com/stopbank/stopbank/admission/internal/nilcheck"
 )
 
-// TransportConfig describes a [Transport]. Gate is required.
+// TransportConfig describes what [NewTransport] returns. Gate is required.
 type TransportConfig struct {
 	// Gate admits the requests. Give each dependency one of its own.
 	Gate *admission.Gate
@@ -18,43 +17,40 @@ type TransportConfig struct {
 	Base http.RoundTripper
 }
 
-// Transport is an [http.RoundTripper] that sends what its gate admits. It may be used by any number of goroutines. The
-// zero value rejects everything, like the zero Gate, and so does a nil one.
-type Transport struct {
+type transport struct {
 	gate *admission.Gate
 	base http.RoundTripper
 }
 
-// NewTransport returns a Transport. The error, an [*admission.InvalidError], names the invalid field.
-func NewTransport(cfg TransportConfig) (*Transport, error) {
-	if cfg.Gate == nil {
-		return nil, &admission.InvalidError{Field: "TransportConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
-	}
-	if typed := nilcheck.Optional(cfg.Base); typed != "" {
-		return nil, &admission.InvalidError{Field: "TransportConfig.Base", Value: typed, Allowed: "nil (http.DefaultTransport) or a transport"}
-	}
-	t := &Transport{gate: cfg.Gate, base: cfg.Base}
-	if t.base == nil {
-		t.base = http.DefaultTransport
-	}
-	return t, nil
-}
-
-// RoundTrip sends the request if the gate admits it. The request is then in flight until nothing more can come: there is no
-// response, or one without a body, or its body has been read to the end, failed or been closed. After 101 (Switching
-// Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request. [inflight.RoundTrip] has
-// every case.
+// NewTransport returns an [http.RoundTripper] that sends the requests that cfg.Gate admits. It may be used by any number of
+// goroutines. A request is in flight until nothing more can come: there is no response, or one without a body (http.NoBody,
+// status 204 or 304, or the answer to a HEAD), or its body has been read to the end, failed or been closed. After 101
+// (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request.
 //
 // If the gate rejects, nothing is sent, the request's body is closed and the error is the gate's
 // [*admission.RejectedError]; through an [http.Client], errors.Is and errors.As find it in the url.Error. Each redirect that
 // a client follows, and each retry that it makes, asks the gate anew; those that the base makes do not.
 //
 // RoundTrip blocks as long as the base does, never for capacity, does not modify the request and allocates one small
-// body.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if t == nil || t.gate == nil {
-		t = &Transport{gate: new(admission.Gate)}
+// body. [http.Client.CloseIdleConnections] reaches the base. The error, an [*admission.InvalidError], names the invalid
+// field.
+func NewTransport(cfg TransportConfig) (http.RoundTripper, error) {
+	if cfg.Gate == nil {
+		return nil, &admission.InvalidError{Field: "TransportConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
 	}
+	if typed := nilIn(cfg.Base); typed != "" {
+		allowed := "nil (http.DefaultTransport) or a transport"
+		return nil, &admission.InvalidError{Field: "TransportConfig.Base", Value: typed, Allowed: allowed}
+	}
+	t := &transport{gate: cfg.Gate, base: cfg.Base}
+	if t.base == nil {
+		t.base = http.DefaultTransport
+	}
+	return t, nil
+}
+
+// RoundTrip sends the request if the gate admits it.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	permit, err := t.gate.TryAcquire()
 	if err != nil {
 		if req.Body != nil {
@@ -62,14 +58,37 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	return inflight.RoundTrip(held{permit}, t.base, req)
+	follows := false // a body, which releases the permit
+	defer func() {
+		if !follows {
+			permit.Release()
+		}
+	}()
+	resp, err := t.base.RoundTrip(req)
+	if err != nil || resp == nil || bodiless(req, resp) {
+		return resp, err
+	}
+	follows = true
+	if both, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = &stream{both, permit}
+	} else {
+		resp.Body = &body{resp.Body, permit}
+	}
+	return resp, nil
 }
 
-// CloseIdleConnections closes the idle connections of the base transport, if it knows how to; http.Client calls it.
-func (t *Transport) CloseIdleConnections() {
-	if t == nil {
-		return
+// bodiless reports whether resp has nothing to read. Only HTTP/1 says that with http.NoBody; the method and the status
+// (RFC 9110, 6.4.1) say it over HTTP/2 too.
+func bodiless(req *http.Request, resp *http.Response) bool {
+	switch resp.StatusCode {
+	case http.StatusNoContent, http.StatusNotModified:
+		return true
 	}
+	return resp.Body == nil || resp.Body == http.NoBody || req.Method == http.MethodHead
+}
+
+// CloseIdleConnections closes the idle connections of the base, if it knows how to; http.Client calls it.
+func (t *transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp"
-	"github.com/stopbank/stopbank/admission/internal/web"
 )
 
 // startBody sends the header and a first piece of the body, so that the client has a response.
@@ -45,7 +44,7 @@ func send(t *testing.T, c *http.Client, method, url string) *http.Response {
 }
 
 func TestRejectedRequestIsNotSent(t *testing.T) {
-	web.Protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var arrived atomic.Int32
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			arrived.Add(1)
@@ -97,7 +96,7 @@ func TestRequestIsPassedOnUnchanged(t *testing.T) {
 		req.Header.Set("X", "y")
 		before := *req
 		header := req.Header.Clone()
-		rt := newTransport(t, g, web.RoundTrip(func(r *http.Request) (*http.Response, error) {
+		rt := newTransport(t, g, roundTrip(func(r *http.Request) (*http.Response, error) {
 			if r != req {
 				t.Error("another request was sent")
 			}
@@ -132,7 +131,7 @@ type idler struct {
 func (i *idler) CloseIdleConnections() { i.closed++ }
 
 func TestNilBaseIsTheDefaultTransport(t *testing.T) {
-	s := web.StartServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), false)
+	s := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), false)
 	client := &http.Client{Transport: newTransport(t, newGate(t, "orders", 1), nil)}
 	defer client.CloseIdleConnections()
 	resp := send(t, client, http.MethodGet, s.URL)
@@ -149,19 +148,9 @@ func TestInvalidTransportConfig(t *testing.T) {
 	} {
 		rt, err := admissionhttp.NewTransport(cfg)
 		var invalid *admission.InvalidError
-		if rt != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != field || invalid.Allowed == "" {
+		if rt != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != field ||
+			invalid.Allowed == "" {
 			t.Errorf("%s: %v, %v", field, rt, err)
 		}
-	}
-}
-
-func TestZeroTransportRefuses(t *testing.T) {
-	for _, rt := range []*admissionhttp.Transport{nil, {}} {
-		sent := newPayload("")
-		resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodPost, "/", sent))
-		if resp != nil || !errors.Is(err, admission.ErrRejected) || sent.closes.Load() != 1 {
-			t.Errorf("%v, %v, body closed %d times", resp, err, sent.closes.Load())
-		}
-		rt.CloseIdleConnections()
 	}
 }

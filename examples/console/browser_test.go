@@ -14,7 +14,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden"
@@ -320,8 +319,8 @@ func TestBrowser(t *testing.T) {
 		worker := open(t, chromium, server.URL+"/", 1280, 900, "light", false)
 		worker.until(`document.title.startsWith("watch") && document.querySelectorAll("#letter-list li").length === 100`)
 		worker.clean(server.URL + "/")
-		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{}) // no target is configured
-		if !errors.Is(err, lease.ErrInvalid) || report.Failed != 1 {
+		report, err := deadletter.ReplayAll(t.Context(), &s.letters, deadletter.Filter{})
+		if !errors.Is(err, errNoSource) || report.Failed != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
 		p.clean(base)

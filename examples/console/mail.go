@@ -37,8 +37,8 @@ func (s *service) mail(ctx context.Context) error {
 		return err
 	}
 	outbox := &dispatch.Log{}
-	d, err := dispatch.New(dispatch.Config{
-		Name: "mail/0", Ledger: ledger, Source: outbox, DeadLetter: deadletter.Keep(&s.letters),
+	d, err := dispatch.New(dispatch.Partition{Name: "mail/0", Ledger: ledger, Source: outbox}, dispatch.Config{
+		DeadLetter: deadletter.Keep(&s.letters),
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			if job.Record.Offset%20 == 7 {
 				return fmt.Errorf("550 no such mailbox: %w", dispatch.ErrPermanent)

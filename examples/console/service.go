@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/console"
@@ -21,7 +20,7 @@ type service struct {
 	warden   *warden.Warden
 	database *bulkhead.Set
 	console  *console.Console
-	letters  deadletter.Memory
+	letters  memory
 }
 
 // newService makes the service. Tests pass the names of additional compartments.

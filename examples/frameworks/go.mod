@@ -6,7 +6,7 @@ require (
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/labstack/echo/v5 v5.4.4
-	github.com/stopbank/stopbank/warden v0.0.0
+	github.com/stopbank/stopbank/warden v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 
@@ -31,7 +31,6 @@ require (
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.0 // indirect
-	github.com/stopbank/stopbank/admission v0.0.0 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
@@ -43,7 +42,5 @@ require (
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
 )
-
-replace github.com/stopbank/stopbank/admission => ../../admission
 
 replace github.com/stopbank/stopbank/warden => ../../warden

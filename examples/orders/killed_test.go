@@ -23,7 +23,7 @@ const killedVariable = "ORDERS_JOURNAL"
 
 // journal is a file shared by successive processes, with a line for each swap of the ledger, floor, run and dead letter.
 type journal struct {
-	durable.MemStore
+	durable.Store
 	mu   sync.Mutex // guards file; held during swaps, so that lines are in the order of the swaps
 	file *os.File
 }
@@ -50,7 +50,7 @@ func (j *journal) open(path string) (lines []line, err error) {
 		}
 		lines = append(lines, l)
 		if l.What == "swap" {
-			if _, err := j.MemStore.Swap(context.Background(), l.Name, l.Old, l.State, l.Index); err != nil {
+			if _, err := j.Store.Swap(context.Background(), l.Name, l.Old, l.State, l.Index); err != nil {
 				return nil, err
 			}
 		}
@@ -75,7 +75,7 @@ func (j *journal) note(what string, value int64, died bool) error {
 func (j *journal) Swap(ctx context.Context, name string, old uint64, state []byte, index durable.Index) (uint64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	version, err := j.MemStore.Swap(ctx, name, old, state, index)
+	version, err := j.Store.Swap(ctx, name, old, state, index)
 	if err != nil {
 		return 0, err
 	}
@@ -124,8 +124,8 @@ func killedChild(path string) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	d, err := dispatch.New(dispatch.Config{
-		Ledger: ledger, Source: journalled{log, j}, MaxInFlight: 16, CommitEvery: 5 * time.Millisecond,
+	d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: journalled{log, j}}, dispatch.Config{
+		MaxInFlight: 16, CommitEvery: 5 * time.Millisecond,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			if err := j.note("run", job.Record.Offset, false); err != nil {
 				return err

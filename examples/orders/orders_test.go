@@ -146,16 +146,19 @@ func TestAdapters(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		var inside, most, done atomic.Int64
-		d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, Concurrency: c, DeadLetter: dispatch.Discard, Handler: func(context.Context, dispatch.Job) error {
-			now := inside.Add(1)
-			defer inside.Add(-1)
-			for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
-			}
-			if done.Add(1) == 60 {
-				cancel()
-			}
-			return nil
-		}})
+		d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			Concurrency: c, DeadLetter: dispatch.Discard,
+			Handler: func(context.Context, dispatch.Job) error {
+				now := inside.Add(1)
+				defer inside.Add(-1)
+				for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
+				}
+				if done.Add(1) == 60 {
+					cancel()
+				}
+				return nil
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

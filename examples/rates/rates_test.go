@@ -45,9 +45,7 @@ func TestWebhooks(t *testing.T) {
 		var big int
 		var small []int // seconds
 		addresses := &perKey{limit: 1, burst: 1}
-		d, err := dispatch.New(dispatch.Config{
-			Ledger:     ledger,
-			Source:     hooks,
+		d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: hooks}, dispatch.Config{
 			DeadLetter: dispatch.Discard,
 			Rate:       limited{rate.NewLimiter(50, 5)},
 			RateOf:     addresses.Of,

@@ -94,8 +94,8 @@ func TestHandlerIsRetried(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		attempts := 0
-		d, err := dispatch.New(dispatch.Config{
-			Ledger: ledger, Source: orders, DeadLetter: dispatch.Discard,
+		d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: orders}, dispatch.Config{
+			DeadLetter: dispatch.Discard,
 			Handler: func(context.Context, dispatch.Job) error {
 				if attempts++; attempts == 1 {
 					return errors.New("not yet")

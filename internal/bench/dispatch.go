@@ -43,8 +43,8 @@ func dispatchRows() []row {
 						log.Append(fmt.Sprint("key-", key), nil)
 					}
 					ctx, cancel := context.WithCancel(context.Background())
-					d := must(dispatch.New(dispatch.Config{
-						Ledger: must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})), Source: log,
+					ledger := must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries}))
+					d := must(dispatch.New(dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
 						MaxInFlight: workers, DeadLetter: dispatch.Discard, Handler: untilAll(cancel, func(job dispatch.Job) {
 							handle(job.Record.Domain, pauses[job.Record.Offset])
 						}),

@@ -12,10 +12,10 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
-	github.com/stopbank/stopbank/admission v0.0.0
-	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/lease/leasekafka v0.0.0
-	github.com/stopbank/stopbank/lease/leasepg v0.0.0
+	github.com/stopbank/stopbank/admission v0.1.0
+	github.com/stopbank/stopbank/lease v0.1.0
+	github.com/stopbank/stopbank/lease/leasekafka v0.1.0
+	github.com/stopbank/stopbank/lease/leasepg v0.1.0
 	github.com/twmb/franz-go v1.21.7
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
 	github.com/zeromicro/go-zero v1.10.3
@@ -80,8 +80,8 @@ require (
 	github.com/nats-io/nats-server/v2 v2.14.5
 	github.com/nats-io/nats.go v1.53.1
 	github.com/stopbank/stopbank/internal/pgtest v0.1.0
-	github.com/stopbank/stopbank/lease/leasenats v0.0.0
-	github.com/stopbank/stopbank/warden v0.0.0
+	github.com/stopbank/stopbank/lease/leasenats v0.1.0
+	github.com/stopbank/stopbank/warden v0.1.0
 )
 
 replace github.com/stopbank/stopbank/warden => ../../warden

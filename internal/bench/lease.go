@@ -78,7 +78,7 @@ func onceAMillion(domains int, fresh func() instance) func() instance {
 // ledgerRun drives a ledger like a consumer of one partition: rising offsets, random domains, and a floor that is raised every
 // thousand offsets and lags behind. Each goroutine has its own domains, so every acquire is granted.
 type ledgerRun struct {
-	ledger     *lease.Memory
+	ledger     lease.Ledger
 	names      []string
 	lag        int64
 	goroutines int

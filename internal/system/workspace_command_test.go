@@ -57,15 +57,15 @@ func libraries(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(workModules(t), func(dir string) bool {
 		_, err := os.Stat(filepath.Join(root(t), dir, "main.go"))
-		return err == nil || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "internal/")
+		return err == nil || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir+"/", "internal/")
 	})
 }
 
-// importsIn are the modules that the Go of a text imports, and those that the modules of the project need themselves.
+// importsIn are the modules that the Go of a text imports.
 func importsIn(text string, libraries []string) []string {
 	return slices.DeleteFunc(slices.Clone(libraries), func(dir string) bool {
 		return !slices.ContainsFunc(regexp.MustCompile(regexp.QuoteMeta(project)+`/([\w/]+)`).FindAllStringSubmatch(text, -1), func(m []string) bool {
-			return moduleOf(m[1], libraries) == dir || slices.Contains(alone[moduleOf(m[1], libraries)], project+"/"+dir)
+			return moduleOf(m[1], libraries) == dir
 		})
 	})
 }

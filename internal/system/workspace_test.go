@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,9 +29,8 @@ const (
 // the Go release that a peer needs.
 var outside = []string{"examples/frameworks", "internal/bench", "internal/tools"}
 
-// alone are the modules that need the standard library alone, with the siblings that they may require: warden follows HTTP
-// requests with a package of admission. All else that their go.mod may ask for is testOnly.
-var alone = map[string][]string{"admission": nil, "lease": nil, "warden": {project + "/admission"}}
+// alone are the modules that need the standard library alone, and no sibling. Their go.mod may ask for testOnly.
+var alone = []string{"admission", "lease", "warden"}
 
 // A module is a go.mod as `go mod edit -json` prints it.
 type module struct {
@@ -44,8 +44,18 @@ type module struct {
 	}
 }
 
-// checkModule reports what is wrong with a go.mod of the repository, of which go.work uses some.
-func checkModule(m module, used []string) (findings []string) {
+// releases are the next version and the last one, if there is one: the first sections of CHANGELOG.md.
+func releases(t *testing.T) (versions []string) {
+	t.Helper()
+	for _, section := range regexp.MustCompile(`(?m)^## (v\S+)`).FindAllStringSubmatch(read(t, "CHANGELOG.md"), 2) {
+		versions = append(versions, section[1])
+	}
+	return versions
+}
+
+// checkModule reports what is wrong with a go.mod of the repository, of which go.work uses some. A published one requires its
+// siblings at one of these versions.
+func checkModule(m module, used, versions []string) (findings []string) {
 	found := func(format string, args ...any) {
 		findings = append(findings, m.Dir+"/go.mod: "+fmt.Sprintf(format, args...))
 	}
@@ -61,7 +71,12 @@ func checkModule(m module, used []string) (findings []string) {
 	if slices.Contains(outside, m.Dir) == slices.Contains(used, m.Dir) {
 		found("go.work must use every module but %s", outside)
 	}
-	// A sibling that is not published is found only beside the module that needs it.
+	// A published go.mod is what its users get, to whom a replacement means nothing. Others find their siblings beside them, and so
+	// does go.work, by the replacements of examples.
+	published := slices.Contains(used, m.Dir) && m.Dir != "examples" && m.Dir != "internal"
+	if published && len(m.Replace) > 0 {
+		found("replaces %s, but is published", m.Replace[0].Old.Path)
+	}
 	beside := map[string]bool{}
 	for _, r := range m.Replace {
 		sibling, ok := strings.CutPrefix(r.Old.Path, project+"/")
@@ -71,10 +86,13 @@ func checkModule(m module, used []string) (findings []string) {
 		beside[r.Old.Path] = true
 	}
 	for _, r := range m.Require {
-		if strings.HasPrefix(r.Path, project+"/") && !beside[r.Path] {
+		switch sibling := strings.HasPrefix(r.Path, project+"/"); {
+		case sibling && !published && !beside[r.Path]:
 			found("requires %s without replacing it by ../", r.Path)
+		case sibling && published && !slices.Contains(versions, r.Version):
+			found("requires %s %s; releases: %s", r.Path, r.Version, versions)
 		}
-		if siblings, ok := alone[m.Dir]; ok && !slices.Contains(siblings, r.Path) && !slices.Contains(testOnly, r.Path) {
+		if slices.Contains(alone, m.Dir) && !slices.Contains(testOnly, r.Path) {
 			found("requires %s, which even its tests may not use", r.Path)
 		}
 	}
@@ -82,13 +100,13 @@ func checkModule(m module, used []string) (findings []string) {
 }
 
 func TestModules(t *testing.T) {
-	used, seen := workModules(t), 0
+	used, versions, seen := workModules(t), releases(t), 0
 	walk(t, func(file string) {
 		if path.Base(file) == "go.mod" {
 			seen++
 			m := decode[module](t, mustGo(t, root(t), nil, "mod", "edit", "-json", file))[0]
 			m.Dir = path.Dir(file)
-			report(t, checkModule(m, used))
+			report(t, checkModule(m, used, versions))
 		}
 	})
 	if seen < len(used) {

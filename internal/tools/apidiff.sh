@@ -4,12 +4,18 @@
 # API has changed since then, because docs/api is out of date.
 set -eu
 cd "$(dirname "$0")/../.."
-export GOWORK=off
 base=${1:-$(git log -1 --format=%H -- docs/api)}
 dir=$(mktemp -d)
 trap 'git worktree remove --force "$dir/base" 2>/dev/null; rm -rf "$dir"' EXIT
-(cd internal/tools && CGO_ENABLED=0 go build -o "$dir/apidiff" golang.org/x/exp/cmd/apidiff)
+(cd internal/tools && GOWORK=off CGO_ENABLED=0 go build -o "$dir/apidiff" golang.org/x/exp/cmd/apidiff)
 git worktree add --quiet --detach "$dir/base" "$base"
+
+# An adapter has its siblings from go.work. A root needs none, and "lease/..." must not be its adapters too.
+api() ( # api CHECKOUT ARGUMENTS: apidiff in the folder $path of the checkout
+  cd "$1/$path"
+  [[ $path == */* ]] || export GOWORK=off
+  "$dir/apidiff" -m "${@:2}"
+)
 
 changed=0
 for file in docs/api/*.txt; do
@@ -19,8 +25,8 @@ for file in docs/api/*.txt; do
     echo "== $path: new"
     continue
   fi
-  (cd "$dir/base/$path" && "$dir/apidiff" -m -w "$dir/export" "$module")
-  (cd "$path" && "$dir/apidiff" -m "$dir/export" "$module") > "$dir/report"
+  api "$dir/base" -w "$dir/export" "$module"
+  api . "$dir/export" "$module" > "$dir/report"
   if [ -s "$dir/report" ]; then
     changed=1
     echo "== $path"

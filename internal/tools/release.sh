@@ -1,88 +1,53 @@
 #!/usr/bin/env bash
-# Makes a release of every published module in a clone, and installs each module from there like a user.
-# Usage: bash internal/tools/release.sh v0.1.0 DIR. It needs PostgreSQL's server programs, pushes nothing and leaves this checkout as
-# it is. Then DIR holds:
-#   repository  a clone with one commit and one tag for each module, siblings first
-#   proxy       the modules as a module proxy serves them: GOPROXY=file://DIR/proxy
-#   scratch     a module for each of them that requires it, with its published examples
-# The commits have the author and the time of HEAD, so that a second run makes the same ones.
+# Makes the next release, of every published module, in a clone, and installs each module from there like a user.
+# Usage: bash internal/tools/release.sh DIR. It needs PostgreSQL's server programs, pushes nothing and leaves this checkout as
+# it is. Then DIR holds what tags.sh makes, and scratch: a module for each of them that requires it, with its published examples.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-root=$PWD version=${1:-} dir=${2:-}
-project=github.com/stopbank/stopbank
+root=$PWD dir=${1:-}
 
 fail() { printf 'release: %s\n' "$*" >&2; exit 1; }
 
-[[ $version =~ ^v(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}(-[0-9a-z.]+)?$ ]] || fail "VERSION is \"$version\"; allowed: v0.1.0, v0.1.0-rc.1"
 [ -n "$dir" ] || fail 'DIR is empty; allowed: an empty or new directory'
 mkdir -p "$dir" && dir=$(cd "$dir" && pwd)
 [ -z "$(ls -A "$dir")" ] || fail "DIR is $dir, which is not empty"
 [ -z "$(git status --porcelain)" ] || fail 'the checkout has changes that are not committed'
-grep -Eq "^## $version( |\$)" CHANGELOG.md || fail "CHANGELOG.md has no section \"## $version\""
 echo "== docs/api"
 bash internal/tools/apidiff.sh || fail 'docs/api does not show what the modules export: make api'
-
-# All modules of go.work are published except examples and internal ones. tsort puts a module after the siblings that it requires.
-modules=$(go list -m | sed "s|^$project/||" | grep -Ev '^(examples|internal/)')
-modules=$(for m in $modules; do
-  echo "$m $m"
-  sed -n "s|.*$project/\([^ ]*\) v.*|\1 $m|p" "$m/go.mod"
-done | tsort)
-
-# Third-party modules come from the configured proxy, or from the module cache if they were downloaded before.
-GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
+# shellcheck source=internal/tools/tags.sh
+. internal/tools/tags.sh
 GOFLAGS="$(go env GOFLAGS) -trimpath -modcacherw"
-export GOPROXY GOFLAGS GOWORK=off GONOSUMDB=$project
+GODEBUG=goindex=0 # the index trusts that a version in a module cache never changes; a second run in DIR may change it
+export GOFLAGS GODEBUG
 
-# Before it gets a tag, each module requires its published siblings, has their checksums, and compiles with its tests. The go command
-# fetches the tags from the clone as later from the public host, and stores them in the layout of a module proxy.
-git clone --quiet --no-tags "$root" "$dir/repository"
-GIT_AUTHOR_NAME=$(git log -1 --format=%an) GIT_AUTHOR_EMAIL=$(git log -1 --format=%ae) GIT_AUTHOR_DATE=$(git log -1 --format=%cI)
-GIT_COMMITTER_NAME=$GIT_AUTHOR_NAME GIT_COMMITTER_EMAIL=$GIT_AUTHOR_EMAIL GIT_COMMITTER_DATE=$GIT_AUTHOR_DATE
-export GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE
-publish() ( # publish MODULE
-  export GONOPROXY=$project GOMODCACHE=$dir/cache/publish
-  export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.$dir/repository.insteadOf" GIT_CONFIG_VALUE_0="https://$project"
-  cd "$dir/repository/$1"
-  # shellcheck disable=SC2046 # flags are separate words
-  go mod edit $(printf -- "-dropreplace=$project/%s " $modules) $(sed -n "s|.*\($project/[^ ]*\) v.*|-require=\1@$version|p" go.mod)
-  go mod tidy
-  ! grep -q '=>' go.mod || fail "$1/go.mod still replaces a module"
-  ! grep "$project/" go.mod | grep -v -e '^module ' -e " $version\( \|\$\)" || fail "$1/go.mod requires a sibling at another version"
-  go list -export -test ./... > /dev/null # compiles the packages and their tests, and links nothing
-  git commit --quiet --allow-empty --message "$1: $version" -- go.mod go.sum
-  [ -z "$(git status --porcelain)" ] || fail "$1: go mod tidy changed more than go.mod and go.sum"
-  git tag --annotate --message "$1 $version" "$1/$version"
-  go mod download "$project/$1@$version"
-)
-for m in $modules; do
-  echo "== $m/$version"
-  publish "$m"
-done
-mkdir -p "$dir/proxy/$project"
-cp -r "$dir/cache/publish/cache/download/$project/." "$dir/proxy/$project"
-
-# A user has the module proxy and nothing else of the project.
+# A user has the module proxy, which serves git's archive of each tag, and nothing else of the project.
 install() ( # install MODULE
   export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install GOBIN=$dir/bin
   mkdir -p "$dir/scratch/$1" && cd "$dir/scratch/$1"
-  if [ "$1" = lease/leasectl ]; then
+  name=example.com/scratch get=
+  case $1 in
+  lease/leasectl)
     go install "$project/$1@$version"
     "$dir/bin/leasectl" -h 2>&1 | grep '^Usage: leasectl '
-    return
-  fi
-  go mod init example.com/scratch 2> /dev/null
-  go get "$project/$1@$version"
-  published=$(go list -m -f '{{.Dir}}' "$project/$1")
-  [ -f "$published/LICENSE" ] || fail "$1 has no LICENSE"
-  (cd "$published" && find . -name 'example*_test.go' -exec cp --parents {} "$dir/scratch/$1" \;)
-  ! [ -f "$root/internal/tools/testdata/${1##*/}_test.go" ] || cp "$root/internal/tools/testdata/${1##*/}_test.go" .
+    get=-tool ;;
+  lease/leasepg) name=$project/scratch ;; # its test starts a server with internal/pgtest
+  esac
+  go mod init "$name" 2> /dev/null
+  go get $get "$project/$1@$version"
+  source=$(go list -m -f '{{.Dir}}' "$project/$1")
+  [ -f "$source/LICENSE" ] || fail "$1 has no LICENSE"
+  (cd "$source" && find . -name 'example*_test.go' -exec cp --parents {} "$dir/scratch/$1" \;)
+  usage=$root/internal/tools/testdata/${1##*/}_test.go
+  [ ! -f "$usage" ] || { mkdir usage && cp "$usage" usage; }
   chmod -R u+w .
   go mod tidy
+  go mod vendor
+  [ "$1" != lease/leasectl ] || exit 0
   go test -count=1 -v ./... > tests || { cat tests; fail "$1: a published example failed"; }
   grep -c '^--- PASS' tests || fail "$1: no example ran"
 )
-for m in $modules; do
+for m in $published; do
+  case $m in internal/*) continue ;; esac
   echo "== go get $project/$m@$version"
   install "$m"
 done
@@ -106,4 +71,4 @@ quickstart client client warden/wardenhttp
 quickstart kafka ordered lease/leasekafka
 quickstart jetstream ordered lease/leasenats
 quickstart postgres ordered lease/leasepg
-printf '\n%s of %s; to publish: git -C %s push REMOTE --tags\n' "$version" "$(git rev-parse --short HEAD)" "$dir/repository"
+printf '\n%s; to publish: git -C %s push REMOTE HEAD:main --tags\n' "$version" "$dir/repository"

@@ -1,14 +1,14 @@
-// Package deadletter is a dead-letter queue for records that a dispatcher gave up: list and read them, then replay, park or discard them, one by one
-// or all in order.
+// Package deadletter is a dead-letter queue for records that a dispatcher gave up: list and read them, then replay, park or
+// discard them, one by one or all in order.
 //
 //	cfg.DeadLetter = deadletter.Keep(letters) // of the dispatch.Config
 //	…
 //	report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: "orders/3"})
 //
-// letters is a [Store]: that of leasepg, leasenats or leasekafka, or a [Memory]. A letter's ID is the partition and offset of its record. A replay
-// appends the record to its source again, behind everything that is there, with the same partition, key, payload and headers and
-// the header [HeaderReplayOf] with the letter's ID. Then the letter is gone. A Store remembers letters that are gone, so that a dispatcher that
-// reports one again after a crash does not bring it back (L15).
+// letters is a [Store]: that of leasepg, leasenats or leasekafka. A letter's ID is the partition and offset of its record. A
+// replay appends the record to its source again, behind everything that is there, with the same partition, key, payload and
+// headers and the header Stopbank-Replay-Of with the letter's ID. Then the letter is gone. A Store remembers letters that are
+// gone, so that a dispatcher that reports one again after a crash does not bring it back (L15).
 //
-// docs/dead-letters.md has the commands of leasectl. lease/internal/testkit/lettertest tests a Store against the contract.
+// docs/dead-letters.md has the commands of leasectl.
 package deadletter

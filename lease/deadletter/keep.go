@@ -1,6 +1,6 @@
-package deadletter
+// A dispatcher's dead letters put into a store.
 
-// This file puts a dispatcher's dead letters into a store.
+package deadletter
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
@@ -21,14 +22,14 @@ func Keep(store Store) func(ctx context.Context, letter dispatch.DeadLetter) err
 	}
 	return func(ctx context.Context, dead dispatch.DeadLetter) error {
 		if dead.Partition == "" {
-			return invalidField("DeadLetter.Partition", strconv.Quote(""), "a name; set dispatch.Config.Name")
+			return invalidField("DeadLetter.Partition", strconv.Quote(""), "a name; set dispatch.Partition.Name")
 		}
 		letter := Letter{Partition: dead.Partition, Record: dead.Record, Size: len(dead.Record.Payload), At: time.Now()}
 		if dead.Lease.Token != 0 {
 			letter.Attempts = dead.Lease.RetryCount + 1
 		}
 		if dead.Err != nil {
-			letter.Failure = Clip(dead.Err.Error())
+			letter.Failure = clip.Text(dead.Err.Error())
 		}
 		return store.Put(ctx, letter)
 	}

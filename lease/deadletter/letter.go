@@ -1,9 +1,8 @@
+// A letter: a record that was given up, and why.
+
 package deadletter
 
-// This file is a letter: a record that was given up, and why.
-
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,30 +19,18 @@ type Letter struct {
 	Size   int // bytes of the payload
 	// Attempts counts the failed attempts. 0: unknown, because an earlier process made them, or no attempt was possible.
 	Attempts int
-	Failure  string    // the text of the last failure, clipped by Clip; "" if it was in an earlier process
-	At       time.Time // when it was given up
+	// Failure is the text of the last failure: valid UTF-8 without zero bytes, cut to 1,024 bytes. "": it was in an earlier
+	// process.
+	Failure string
+	At      time.Time // when it was given up
 	// Route is what a Store needs for a replay beside partition and domain: a subject, a key. Its Put may set it.
 	Route  string
 	Parked bool   // ReplayAll skips it
-	Note   string // why it is parked, clipped as by Clip
+	Note   string // why it is parked; cut like Failure
 }
 
 // ID returns the letter's ID: the partition and offset of its record.
 func (l Letter) ID() ID { return ID{Partition: l.Partition, Offset: l.Record.Offset} }
-
-// HeaderReplayOf is the header of a replayed record with the letter's ID as text. A record that was replayed twice has
-// the last one's.
-const HeaderReplayOf = "Stopbank-Replay-Of"
-
-// Replay returns the record to append to the source: the letter's, with HeaderReplayOf. Offset and Time are zero,
-// because the source sets them.
-func (l Letter) Replay() dispatch.Record {
-	record := l.Record
-	record.Offset, record.Time = 0, time.Time{}
-	record.Headers = slices.DeleteFunc(slices.Clone(record.Headers), func(h dispatch.Header) bool { return h.Key == HeaderReplayOf })
-	record.Headers = append(record.Headers, dispatch.Header{Key: HeaderReplayOf, Value: []byte(l.ID().String())})
-	return record
-}
 
 // ID names a letter: the partition and the offset of its record.
 type ID struct {
@@ -62,16 +49,4 @@ func ParseID(text string) (ID, error) {
 		return id, nil
 	}
 	return ID{}, invalidField("ID", strconv.Quote(text), "a partition, an @ and an offset, such as orders/3@1207")
-}
-
-// maxText is how much of a failure or a note is kept.
-const maxText = 1024
-
-// Clip returns the part of a text that Stores keep: valid UTF-8 without zero bytes, at most 1,024 bytes.
-func Clip(text string) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text[:min(len(text), 2*maxText)], "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "")
-	}
-	return text
 }

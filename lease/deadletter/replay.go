@@ -1,6 +1,6 @@
-package deadletter
+// A replay of many letters, those of a key in order.
 
-// This file replays many letters, those of a key in order.
+package deadletter
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type Report struct {
 // stops at the first letter that cannot be replayed; the other keys go on. ReplayAll takes the letters that exist when
 // it begins: a replayed record that is given up again is a new letter, and is not replayed by this call. It holds a few
 // hundred bytes for each letter and blocks for a Replay of each. Errors: *InvalidError for a nil store; List's error;
-// ctx's; or a *ReplayError when letters are left.
+// ctx's; or, when letters are left, the error of the first Replay that failed, with the letter's ID in its text.
 func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) {
 	var report Report
 	if missing := nilcheck.Required(store); missing != "" {
@@ -64,22 +64,9 @@ func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) 
 			stopped[w.of] = true
 			report.Failed++
 			if first == nil {
-				first = &ReplayError{ID: w.id, Err: err}
+				first = fmt.Errorf("deadletter: %q not replayed: %w", w.id.String(), err)
 			}
 		}
 	}
 	return report, first
 }
-
-// ReplayError names the first letter that could not be replayed.
-type ReplayError struct {
-	ID  ID
-	Err error
-}
-
-func (e *ReplayError) Error() string {
-	return fmt.Sprintf("deadletter: %q not replayed: %v", e.ID.String(), e.Err)
-}
-
-// Unwrap returns what the store said.
-func (e *ReplayError) Unwrap() error { return e.Err }

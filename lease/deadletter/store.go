@@ -1,6 +1,6 @@
-package deadletter
+// The interface of a store of letters, and its errors.
 
-// This file is the interface of a store of letters, and its errors.
+package deadletter
 
 import (
 	"context"
@@ -19,7 +19,7 @@ type Store interface {
 	// letter at least once.
 	Put(ctx context.Context, letter Letter) error
 	// List returns the letters of a Filter in the order of their IDs, without Payload and Headers. Letters put meanwhile
-	// may be missing. An error ends the iteration. Other methods may be called during it.
+	// may be missing. An error ends the iteration: *InvalidError for a negative Limit. Other methods may be called during it.
 	List(ctx context.Context, filter Filter) iter.Seq2[Letter, error]
 	// Get returns a letter with Payload and Headers. Error: *NotDeadError.
 	Get(ctx context.Context, id ID) (Letter, error)
@@ -27,7 +27,8 @@ type Store interface {
 	// Error: *NotDeadError.
 	Park(ctx context.Context, id ID, note string) error
 	Unpark(ctx context.Context, id ID) error
-	// Replay appends Letter.Replay to the source of the partition, and then removes the letter, parked or not. After an
+	// Replay appends the letter's record to the source of its partition, with the same key, payload and headers and the header
+	// Stopbank-Replay-Of: ID, and then removes the letter, parked or not. After an
 	// error the letter still exists, or the record has been appended; the engine says how often a Replay that failed and
 	// was repeated may append it. Error: *NotDeadError, and then nothing was appended.
 	Replay(ctx context.Context, id ID) error
@@ -40,19 +41,6 @@ type Filter struct {
 	Partition string // "": all
 	Domain    string // "": all
 	Limit     int    // the greatest number of letters; 0: no bound. Not negative
-}
-
-// Matches reports whether the filter selects a letter, apart from the Limit.
-func (f Filter) Matches(l Letter) bool {
-	return (f.Partition == "" || f.Partition == l.Partition) && (f.Domain == "" || f.Domain == l.Record.Domain)
-}
-
-// Check rejects a negative Limit. Error: *InvalidError.
-func (f Filter) Check() error {
-	if f.Limit < 0 {
-		return invalidField("Filter.Limit", f.Limit, "0 (unlimited) or more")
-	}
-	return nil
 }
 
 // Fate is what happened to a letter that is gone.
@@ -68,6 +56,8 @@ const (
 var (
 	// ErrNotDead marks a *NotDeadError.
 	ErrNotDead = errors.New("deadletter: no such letter")
+	// ErrCorrupt: what is stored is not a letter that this version can read.
+	ErrCorrupt = errors.New("deadletter: not a letter")
 )
 
 // NotDeadError says that there is no such letter, and why.
@@ -80,17 +70,10 @@ func (e *NotDeadError) Error() string {
 	return fmt.Sprintf("deadletter: no letter %q: %s", e.ID.String(), e.Fate)
 }
 
-// Unwrap returns ErrNotDead.
-func (e *NotDeadError) Unwrap() error { return ErrNotDead }
+// Is makes errors.Is find ErrNotDead.
+func (e *NotDeadError) Is(target error) bool { return target == ErrNotDead }
 
 // invalidField rejects a field of a Config, or an argument: the field as in Config.Limit.
 func invalidField(field string, value any, allowed string) *lease.InvalidError {
 	return &lease.InvalidError{Field: "deadletter." + field, Value: value, Allowed: allowed}
 }
-
-// CorruptError says that stored bytes are not a letter that this version can read.
-type CorruptError struct {
-	Reason string
-}
-
-func (e *CorruptError) Error() string { return "deadletter: not a letter: " + e.Reason }

@@ -92,7 +92,7 @@ func (d *Dispatcher) try(dom *domain, wait *time.Duration) error {
 // for a domain without one; a process that took it is left alone for Grace, also if it releases the lease: it may be the new
 // owner.
 func (d *Dispatcher) reclaimReleased(dom *domain) (wait time.Duration) {
-	l, err := d.cfg.Ledger.Reclaim(d.ledgerCtx, dom.name, dom.lease.Token)
+	l, err := d.partition.Ledger.Reclaim(d.ledgerCtx, dom.name, dom.lease.Token)
 	switch {
 	case isFence(err):
 		d.mu.Lock()
@@ -163,9 +163,9 @@ func (d *Dispatcher) acquire(dom *domain) (wait time.Duration) {
 		var err error
 		switch {
 		case inLedger:
-			a, err = d.cfg.Ledger.AcquireNext(d.ledgerCtx, dom.name)
+			a, err = d.partition.Ledger.AcquireNext(d.ledgerCtx, dom.name)
 		case waiting && !first.dead:
-			a, err = d.cfg.Ledger.TryAcquire(d.ledgerCtx, dom.name, first.Offset)
+			a, err = d.partition.Ledger.TryAcquire(d.ledgerCtx, dom.name, first.Offset)
 		default:
 			return 0
 		}
@@ -213,7 +213,7 @@ func (d *Dispatcher) acquireFailed(dom *domain, err error) (wait time.Duration) 
 }
 
 // skipKnown removes the queue's first record, which was done before a restart, or marks it dead if it was given up.
-func (d *Dispatcher) skipKnown(dom *domain, offset int64, status lease.AcquireStatus) {
+func (d *Dispatcher) skipKnown(dom *domain, offset int64, status lease.Status) {
 	if status == lease.AlreadyFailed {
 		d.mu.Lock()
 		dom.queue[0].dead = true
@@ -243,7 +243,7 @@ func (d *Dispatcher) setLease(dom *domain, l lease.Lease) {
 // finish. The lease is reclaimed only if the source confirms, after the lease was read, that this process owns the partition.
 // Without any lease, cause is the error to back off from.
 func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) {
-	v, err := d.cfg.Ledger.Inspect(d.ledgerCtx, dom.name)
+	v, err := d.partition.Ledger.Inspect(d.ledgerCtx, dom.name)
 	if err != nil {
 		return d.backOff(dom, err)
 	}
@@ -268,7 +268,7 @@ func (d *Dispatcher) awaitHolder(dom *domain, cause error) (wait time.Duration) 
 		return wait
 	}
 	if dom.maybeApplied {
-		l, err := d.cfg.Ledger.Reclaim(d.ledgerCtx, dom.name, v.Lease.Token)
+		l, err := d.partition.Ledger.Reclaim(d.ledgerCtx, dom.name, v.Lease.Token)
 		if err != nil {
 			return d.backOff(dom, err)
 		}
@@ -300,7 +300,7 @@ func (d *Dispatcher) review(dom *domain) (wait time.Duration, below bool) {
 	if !below {
 		return 0, false
 	}
-	status, err := d.cfg.Ledger.Offer(d.ledgerCtx, dom.name, first.Offset)
+	status, err := d.partition.Ledger.Offer(d.ledgerCtx, dom.name, first.Offset)
 	switch {
 	case err != nil:
 		return d.backOff(dom, err), true
@@ -346,7 +346,7 @@ func (d *Dispatcher) reportOutcome(dom *domain) (wait time.Duration) {
 	f, err := lease.Failure{Status: lease.RetryScheduled, RetryCount: l.RetryCount}, error(nil)
 	switch {
 	case errors.Is(dom.err, ErrPermanent):
-		f, err = d.failure(d.ledgerCtx, l, d.cfg.Ledger.GiveUp)
+		f, err = d.failure(d.ledgerCtx, l, d.partition.Ledger.GiveUp)
 	case !dom.counted:
 		f, err = d.fail(d.ledgerCtx, l, dom.maybeApplied)
 	}
@@ -427,7 +427,7 @@ func (d *Dispatcher) resendDeadLetter(dom *domain) (wait time.Duration, dead boo
 
 // deliver calls DeadLetter. It returns 0 if the letter was accepted, otherwise the pause before the next call.
 func (d *Dispatcher) deliver(dom *domain, letter DeadLetter) (wait time.Duration) {
-	letter.Partition = d.cfg.Name
+	letter.Partition = d.partition.Name
 	err := d.callWithTimeout(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
 	e := Event{Kind: DeadLettered, Domain: dom.name, Offset: letter.Record.Offset, Token: letter.Lease.Token, Err: letter.Err}
 	if err != nil {
@@ -505,7 +505,7 @@ func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
 // isProcessed reports whether a Succeed with this token ended the lease: the handler's own, or one whose reply was lost.
 func isProcessed(err error) bool {
 	done := (*lease.LeaseNotFoundError)(nil)
-	return errors.As(err, &done) && done.Outcome == lease.OutcomeProcessed
+	return errors.As(err, &done) && done.Status == lease.AlreadyProcessed
 }
 
 // isFence reports whether the token's lease was taken or completed by another process.

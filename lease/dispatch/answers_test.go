@@ -29,7 +29,8 @@ func TestPermanentFailureIsGivenUpAtOnce(t *testing.T) {
 			}
 			c := newCalls()
 			var letters []dispatch.DeadLetter
-			r := run(t, dispatch.Config{Ledger: p, Source: p, Handler: func(_ context.Context, job dispatch.Job) error {
+			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{Handler: func(_ context.Context,
+				job dispatch.Job) error {
 				defer c.enter(job)()
 				if job.Record.Offset == 0 {
 					return fmt.Errorf("%w: %w", dispatch.ErrPermanent, errLost)
@@ -57,8 +58,8 @@ func TestLaterCountsNothing(t *testing.T) {
 		c, seen := newCalls(), &events{}
 		var counts []int
 		ledger := memory(t, 1)
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: fill("k", "k"), Observer: seen,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k", "k")}, dispatch.Config{
+			Observer: seen,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				counts = append(counts, job.Lease.RetryCount)
@@ -96,8 +97,8 @@ func TestAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, seen := newCalls(), &events{}
 		letters := 0
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 1), Source: fill("listens", "deaf"), Observer: seen, AttemptTimeout: time.Second,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 1), Source: fill("listens", "deaf")}, dispatch.Config{
+			Observer: seen, AttemptTimeout: time.Second,
 			Handler: func(ctx context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				if job.Record.Domain == "deaf" {
@@ -149,8 +150,8 @@ func TestKeyless(t *testing.T) {
 		for offset := range int64(1024) {
 			log.Append(dispatch.Keyless(offset), nil)
 		}
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 1000), Source: log, Backoff: time.Hour, MaxBackoff: time.Hour,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 1000), Source: log}, dispatch.Config{
+			Backoff: time.Hour, MaxBackoff: time.Hour,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				if job.Record.Offset == 5 {
 					return errLost

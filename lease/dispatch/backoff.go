@@ -8,7 +8,7 @@ import (
 )
 
 // random returns numbers in [0, 1). Tests replace it.
-var random = rand.Float64
+var random = rand.Float64 //nolint:gochecknoglobals // one source of random numbers serves all
 
 // jitter is the part of a pause by which it may be shortened at random.
 const jitter = 0.5

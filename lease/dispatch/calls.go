@@ -14,7 +14,7 @@ import (
 
 // succeed ends a lease. If it had ended before, by a call whose reply was lost or by the handler, that is success.
 func (d *Dispatcher) succeed(l lease.Lease) (next int64, more bool, err error) {
-	c, err := d.cfg.Ledger.Succeed(d.ledgerCtx, l.Domain, l.Token)
+	c, err := d.partition.Ledger.Succeed(d.ledgerCtx, l.Domain, l.Token)
 	if isProcessed(err) {
 		return d.head(d.ledgerCtx, l.Domain)
 	}
@@ -25,7 +25,7 @@ func (d *Dispatcher) succeed(l lease.Lease) (next int64, more bool, err error) {
 // twice for one attempt.
 func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, maybeApplied bool) (lease.Failure, error) {
 	if maybeApplied {
-		v, err := d.cfg.Ledger.Inspect(ctx, l.Domain)
+		v, err := d.partition.Ledger.Inspect(ctx, l.Domain)
 		if err != nil {
 			return lease.Failure{}, err
 		}
@@ -33,7 +33,7 @@ func (d *Dispatcher) fail(ctx context.Context, l lease.Lease, maybeApplied bool)
 			return lease.Failure{Status: lease.RetryScheduled, RetryCount: v.Lease.RetryCount}, nil
 		}
 	}
-	return d.failure(ctx, l, d.cfg.Ledger.Fail)
+	return d.failure(ctx, l, d.partition.Ledger.Fail)
 }
 
 // failure calls Fail or GiveUp. If the record was given up before, by a call whose reply was lost, that is success.
@@ -41,7 +41,7 @@ func (d *Dispatcher) failure(ctx context.Context, l lease.Lease,
 	call func(context.Context, string, lease.Token) (lease.Failure, error),
 ) (lease.Failure, error) {
 	f, err := call(ctx, l.Domain, l.Token)
-	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Outcome == lease.OutcomeFailed {
+	if lost := (*lease.LeaseNotFoundError)(nil); errors.As(err, &lost) && lost.Status == lease.AlreadyFailed {
 		next, more, err := d.head(ctx, l.Domain)
 		f = lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: l.RetryCount, Next: next}
 		if more {
@@ -54,7 +54,7 @@ func (d *Dispatcher) failure(ctx context.Context, l lease.Lease,
 
 // head returns the hint of a completion whose reply was lost: the head of the domain's backlog, if there is one.
 func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more bool, err error) {
-	v, err := d.cfg.Ledger.Inspect(ctx, domain)
+	v, err := d.partition.Ledger.Inspect(ctx, domain)
 	if err != nil || len(v.Backlog) == 0 {
 		return 0, false, err
 	}
@@ -64,7 +64,7 @@ func (d *Dispatcher) head(ctx context.Context, domain string) (next int64, more 
 // takeOverLease reclaims the lease of a former holder. A released lease continues where it was. Of any other the holder may have
 // died, and the record becomes a suspect. No attempt is counted.
 func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recordState, error) {
-	l, err := d.cfg.Ledger.Reclaim(ctx, held.Domain, held.Token)
+	l, err := d.partition.Ledger.Reclaim(ctx, held.Domain, held.Token)
 	if err != nil {
 		return recordState{}, err
 	}
@@ -85,7 +85,8 @@ func (d *Dispatcher) takeOverLease(ctx context.Context, held lease.Lease) (recor
 // It is not retried: if the ledger fails, the next owner treats the record as a suspect. A ledger may reject the call as
 // invalid, by its configuration.
 func (d *Dispatcher) releaseLease(ctx context.Context, l lease.Lease) {
-	if err := d.cfg.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
+	err := d.partition.Ledger.Release(ctx, l.Domain, l.Token)
+	if err != nil && !isFence(err) && !errors.Is(err, lease.ErrInvalid) {
 		d.observeUnless(ctx, Event{Kind: LedgerError, Domain: l.Domain, Offset: l.Offset, Token: l.Token, Err: err})
 	}
 }
@@ -108,7 +109,7 @@ func (d *Dispatcher) handle(dom *domain) error {
 	if dom.gone {
 		return ErrRecordGone
 	}
-	job := Job{Record: dom.current.Record, Lease: dom.lease, Ledger: d.cfg.Ledger}
+	job := Job{Record: dom.current.Record, Lease: dom.lease, Ledger: d.partition.Ledger}
 	d.observeLease(job.Lease, Event{Kind: Started, RetryCount: job.Lease.RetryCount})
 	return d.callWithTimeout(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
 }

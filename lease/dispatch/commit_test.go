@@ -49,9 +49,9 @@ func TestFloorNeverPassesUnfinished(t *testing.T) {
 			defer mu.Unlock()
 			done[offset] = true
 		}
-		r := run(t, dispatch.Config{
-			Ledger: &watched{p, check}, Source: &watchedSource{log,
-				check}, MaxInFlight: 7, MaxBuffered: 64, MaxPerDomain: 3, CommitEvery: time.Millisecond,
+		r := run(t, dispatch.Partition{Ledger: &watched{p, check}, Source: &watchedSource{log,
+			check}}, dispatch.Config{
+			MaxInFlight: 7, MaxBuffered: 64, MaxPerDomain: 3, CommitEvery: time.Millisecond,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				time.Sleep(time.Duration(job.Record.Offset*7%11) * time.Millisecond)
 				if job.Record.Offset%17 == 3 {
@@ -106,9 +106,9 @@ func TestRefusedCommitCompactsNothing(t *testing.T) {
 			return nil, nil
 		}
 		seen := &events{}
-		r := run(t, dispatch.Config{
-			Ledger: p, Source: p, Observer: seen,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+			Observer: seen,
+			Handler:  func(context.Context, dispatch.Job) error { return nil },
 		})
 		time.Sleep(time.Minute)
 		v, _ := p.Ledger.Inspect(context.Background(), "a")
@@ -127,8 +127,7 @@ func TestRefusedCommitCompactsNothing(t *testing.T) {
 		p.mu.Lock()
 		refuse = false
 		p.mu.Unlock()
-		r = run(t, dispatch.Config{
-			Ledger: p, Source: p,
+		r = run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
 			Handler: func(context.Context, dispatch.Job) error { t.Error("D2: again"); return nil },
 		})
 		time.Sleep(time.Minute)
@@ -152,8 +151,8 @@ func TestRecordGone(t *testing.T) {
 		c := newCalls()
 		var letters []dispatch.DeadLetter
 		var d *dispatch.Dispatcher
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, CommitEvery: time.Millisecond,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			CommitEvery: time.Millisecond,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return nil
@@ -194,8 +193,7 @@ func TestDeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
 			p := &process{Ledger: ledger, Source: log}
 			c := newCalls()
 			tried := 0
-			r := run(t, dispatch.Config{
-				Ledger: p, Source: p,
+			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					defer c.enter(job)()
 					if job.Record.Offset == 0 {
@@ -243,8 +241,8 @@ func TestDeadLetterIsDeliveredAtLeastOnce(t *testing.T) {
 func TestRecordThatNoLedgerHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var letters []dispatch.DeadLetter
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 3), Source: fill("", "k", ""), Handler: func(context.Context, dispatch.Job) error { return nil },
+		r := run(t, dispatch.Partition{Ledger: memory(t, 3), Source: fill("", "k", "")}, dispatch.Config{
+			Handler: func(context.Context, dispatch.Job) error { return nil },
 			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 				letters = append(letters, letter)
 				return nil

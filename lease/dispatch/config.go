@@ -31,7 +31,7 @@ type Handler func(ctx context.Context, job Job) error
 
 // DeadLetter is a record that was given up.
 type DeadLetter struct {
-	Partition string // Config.Name, or the name of the Consumer's Partition
+	Partition string // its Name
 	Record    Record // without a Payload if the Source has lost the record
 	// Lease is the last attempt's. It is zero if an earlier process made that attempt.
 	Lease lease.Lease
@@ -43,13 +43,8 @@ type DeadLetter struct {
 // Discard is a DeadLetter function that drops the records.
 func Discard(context.Context, DeadLetter) error { return nil }
 
-// Config configures a Dispatcher. Ledger, Source, Handler and DeadLetter are required; every other field may be zero.
+// Config configures a Dispatcher or a Consumer. Handler and DeadLetter are required; every other field may be zero.
 type Config struct {
-	// Name appears in events, stats and errors, and is the Partition of dead letters, which deadletter.Keep requires. Usually
-	// the partition's name.
-	Name    string
-	Ledger  lease.Ledger
-	Source  Source
 	Handler Handler
 
 	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16.
@@ -112,8 +107,6 @@ func (cfg Config) complete() (Config, error) {
 	for _, part := range []struct {
 		field, wrong, allowed string
 	}{
-		{"Ledger", nilcheck.Required(cfg.Ledger), "a ledger"},
-		{"Source", nilcheck.Required(cfg.Source), "a source"},
 		{"Handler", nilcheck.Required(cfg.Handler), "a function"},
 		{"DeadLetter", nilcheck.Required(cfg.DeadLetter), "a function; use Discard to drop the records"},
 		{"Rate", nilcheck.Optional(cfg.Rate), "nil (unlimited) or a rate"},

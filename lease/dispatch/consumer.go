@@ -6,12 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
@@ -24,29 +22,20 @@ type Consumer struct {
 	records, trials *semaphore
 	used            atomic.Bool // Run was called
 
-	mu     sync.Mutex // guards all below; no foreign code runs under it
-	held   map[string]*Dispatcher
-	undone []error // ErrDrain of the partitions that ended with the Consumer
+	mu      sync.Mutex // guards all below; no foreign code runs under it
+	held    map[string]*Dispatcher
+	undone  []error // ErrDrain of the partitions that ended with the Consumer
+	invalid error   // of a Partition that is not valid, which ends the membership
 }
 
-// NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher made from cfg, in
-// which Name, Ledger and Source must be zero: they are the partition's. MaxInFlight, MaxBuffered and Rate hold for all
-// partitions together, and owners share the slots of all partitions. A free slot goes to the waiting owner with the
-// fewest slots, and of its partitions to the one with the fewest. A partition fetches more while it has fewer records
-// than all could still fetch, and may always have one. Error: *InvalidError naming the field.
+// NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher with cfg. MaxInFlight,
+// MaxBuffered and Rate hold for all partitions together, and owners share the slots of all partitions. A free slot goes to the
+// waiting owner with the fewest slots, and of its partitions to the one with the fewest. A partition fetches more while it has
+// fewer records than all could still fetch, and may always have one. Error: *lease.InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if missing := nilcheck.Required(ownership); missing != "" {
 		return nil, invalidField("ownership", missing, "an Ownership")
 	}
-	for _, own := range []struct {
-		field string
-		zero  bool
-	}{{"Name", cfg.Name == ""}, {"Ledger", cfg.Ledger == nil}, {"Source", cfg.Source == nil}} {
-		if !own.zero {
-			return nil, invalidField("Config."+own.field, "set", "nothing: each Partition of the Ownership has its own")
-		}
-	}
-	cfg.Ledger, cfg.Source = struct{ lease.Ledger }{}, new(Log) // so that there are some; no Dispatcher sees them
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
@@ -61,7 +50,7 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 // the error. A lost partition is dropped at once; a partition that moves to another member is drained first, as by
 // Dispatcher.Run. The error includes the ErrDrain of each partition that ended because ctx was done; an earlier one
 // is only an event (Drained). A second Run, a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that
-// assigns a partition twice, or one without a Source or a Ledger, are an *InvalidError. Run blocks until all partitions
+// assigns a partition twice, or one without a Source or a Ledger, are a *lease.InvalidError. Run blocks until all partitions
 // have been given back.
 func (c *Consumer) Run(ctx context.Context) error {
 	switch {
@@ -73,42 +62,35 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if c.used.Swap(true) {
 		return invalidField("Consumer", "one that has run", "a new one for each Run")
 	}
-	member, reject := context.WithCancelCause(ctx)
-	defer reject(nil)
+	member, leave := context.WithCancel(ctx)
+	defer leave()
 	err := c.ownership.Hold(member, func(ctx context.Context, partition Partition) {
-		if err := c.work(ctx, partition); errors.Is(err, lease.ErrInvalid) {
-			reject(err)
-		} else if err != nil && member.Err() != nil && !errors.Is(err, ErrLost) {
-			c.mu.Lock()
+		err := c.work(ctx, partition)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch {
+		case err == nil, errors.Is(err, ErrLost):
+		case !errors.Is(err, ErrDrain):
+			c.invalid = cmp.Or(c.invalid, err)
+			leave()
+		case member.Err() != nil:
 			c.undone = append(c.undone, err)
-			c.mu.Unlock()
 		}
 	})
-	if invalid := context.Cause(member); errors.Is(invalid, lease.ErrInvalid) {
-		err = invalid
-	}
-	return errors.Join(append(c.undone, err)...)
+	return errors.Join(append(c.undone, cmp.Or(c.invalid, err))...)
 }
 
 // work runs the Dispatcher of one partition.
 func (c *Consumer) work(ctx context.Context, p Partition) error {
-	cfg := c.cfg
-	cfg.Name, cfg.Ledger, cfg.Source = p.Name, p.Ledger, p.Source
-	if p.Open == nil {
-		if err := p.complete(); err != nil {
-			return err
-		}
-	} else if p.Source != nil || p.Ledger != nil {
-		value := fmt.Sprintf("set, of %q, which has a source or a ledger", p.Name)
-		return invalidField("Partition.Open", value, "nil beside those")
+	if err := p.check(); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	if c.held[p.Name] != nil {
 		c.mu.Unlock()
 		return invalidField("Partition.Name", p.Name, "a partition that this consumer does not hold already")
 	}
-	d := sharing(cfg, c.slots, c.records, c.trials)
-	d.openPartition = p.Open
+	d := sharing(p, c.cfg, c.slots, c.records, c.trials)
 	c.held[p.Name] = d
 	c.mu.Unlock()
 	err := d.Run(ctx)
@@ -116,17 +98,6 @@ func (c *Consumer) work(ctx context.Context, p Partition) error {
 	defer c.mu.Unlock()
 	delete(c.held, p.Name)
 	return err
-}
-
-// complete reports what the partition lacks.
-func (p Partition) complete() error {
-	if missing := nilcheck.Required(p.Ledger); missing != "" {
-		return invalidField("Partition.Ledger", fmt.Sprintf("%s, of %q", missing, p.Name), "a ledger")
-	}
-	if missing := nilcheck.Required(p.Source); missing != "" {
-		return invalidField("Partition.Source", fmt.Sprintf("%s, of %q", missing, p.Name), "a source")
-	}
-	return nil
 }
 
 // Stats returns the Stats of the assigned partitions, by name; one that is not taken yet is not Held.

@@ -334,12 +334,36 @@ func TestConsumerEndsWithItsMembership(t *testing.T) {
 	})
 }
 
+// A ledger that calls a drain's floor invalid is an error of that drain, and no reason to leave the group.
+func TestConsumerOutlivesAnInvalidFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := consume(t, dispatch.Config{
+			CommitEvery: time.Hour,
+			Handler:     func(context.Context, dispatch.Job) error { return nil },
+		})
+		p := &process{Ledger: memory(t, 0), Source: fill("k")}
+		p.fault = func(call, _ string) (before, after error) {
+			if call == "Compact" {
+				before = &lease.InvalidError{Field: "lease.floor", Value: 1, Allowed: "none"}
+			}
+			return before, nil
+		}
+		take := c.give(dispatch.Partition{Name: "a", Ledger: p, Source: p})
+		c.give(filled(t, "b", 1))
+		synctest.Wait()
+		take(nil)
+		synctest.Wait()
+		equal(t, "partitions held", len(c.Stats()), 1)
+		if err := c.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 func TestConsumerRefuses(t *testing.T) {
 	handler := func(context.Context, dispatch.Job) error { return nil }
 	for field, cfg := range map[string]dispatch.Config{
-		"Config.Name":        {Handler: handler, Name: "x"},
-		"Config.Ledger":      {Handler: handler, Ledger: memory(t, 0)},
-		"Config.Source":      {Handler: handler, Source: new(dispatch.Log)},
+		"Config.DeadLetter":  {Handler: handler},
 		"Config.Handler":     {},
 		"Config.MaxInFlight": {Handler: handler, DeadLetter: dispatch.Discard, MaxInFlight: -1},
 	} {
@@ -369,8 +393,9 @@ func TestConsumerRefuses(t *testing.T) {
 
 	// An Ownership that breaks its word ends the Run.
 	for field, p := range map[string]dispatch.Partition{
-		"Partition.Name": filled(t, "a", 0), "Partition.Source": {Name: "b", Ledger: memory(t, 0),
-			Source: (*dispatch.Log)(nil)}, "Partition.Ledger": {Name: "c", Source: new(dispatch.Log)},
+		"Partition.Name":   filled(t, "a", 0),
+		"Partition.Source": {Name: "b", Ledger: memory(t, 0), Source: (*dispatch.Log)(nil)},
+		"Partition.Ledger": {Name: "c", Source: new(dispatch.Log)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := consume(t, dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})

@@ -20,8 +20,8 @@ func TestRetryKeepsOrder(t *testing.T) {
 		log := fill("a", "a", "b", "a")
 		c := newCalls()
 		began := time.Now()
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 5), Source: log, Backoff: time.Second,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 5), Source: log}, dispatch.Config{
+			Backoff: time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				if job.Record.Offset == 0 && job.Lease.RetryCount < 3 {
@@ -52,8 +52,8 @@ func TestFetchedWorkIsBounded(t *testing.T) {
 			block := make(chan struct{})
 			ledger := memory(t, 0)
 			seen := &events{}
-			r := run(t, dispatch.Config{
-				Ledger: ledger, Source: log, MaxInFlight: 2, MaxBuffered: 50, MaxPerDomain: 10, Observer: seen,
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+				MaxInFlight: 2, MaxBuffered: 50, MaxPerDomain: 10, Observer: seen,
 				Handler: func(context.Context, dispatch.Job) error { <-block; return nil },
 			})
 			time.Sleep(time.Minute)
@@ -116,8 +116,8 @@ func TestFullBacklogLosesNothing(t *testing.T) {
 				}
 			}
 		}
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, Observer: seen, Grace: time.Second,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			Observer: seen, Grace: time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				time.Sleep(time.Millisecond)

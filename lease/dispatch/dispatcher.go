@@ -18,6 +18,10 @@ type Dispatcher struct {
 	cfg  Config
 	used atomic.Bool // Run was called
 
+	// partition's Source and Ledger are set once Open has returned them, and Open is nil then. Only Run's goroutine changes
+	// them, under mu.
+	partition Partition
+
 	// Contexts of one Run, set before its first goroutine starts. runCtx ends when the drain begins; handlerCtx when handlers
 	// and commits that began before it have had their time; ledgerCtx when Run returns.
 	runCtx, handlerCtx, ledgerCtx context.Context
@@ -47,34 +51,36 @@ type Dispatcher struct {
 	position       int64 // every record below was read: it is in a queue, done, or deferred
 	taken          bool  // position is valid
 
-	// openPartition opens cfg.Source and cfg.Ledger; nil once they are set. Only Run's goroutine changes it, and them.
-	openPartition func(context.Context) (Source, lease.Ledger, error)
-	draining      bool
-	closed        bool               // Run has returned, or is about to: nothing is written any more
-	paused        bool               // fetching waits for room
-	cancelFetch   context.CancelFunc // of the Fetch that waits at position; nil while none does
-	count         counters
-	floors        floors
-	stallReason   string   // why nothing had ended when watchForStalls looked
-	lastProgress  progress // at that time
+	draining     bool
+	closed       bool               // Run has returned, or is about to: nothing is written any more
+	paused       bool               // fetching waits for room
+	cancelFetch  context.CancelFunc // of the Fetch that waits at position; nil while none does
+	count        counters
+	floors       floors
+	stallReason  string   // why nothing had ended when watchForStalls looked
+	lastProgress progress // at that time
 
 	wakeFetch chan struct{} // to the fetch loop: there is room, or deferred records are to be read; capacity 1
 	drained   chan struct{} // closed when a drain has nothing left to wait for
 }
 
-// New returns a Dispatcher. It starts no goroutine and calls none of its parts. Error: *InvalidError naming the field.
-func New(cfg Config) (*Dispatcher, error) {
+// New returns a Dispatcher of one partition. It starts no goroutine and calls none of its parts. Error: *lease.InvalidError
+// naming the field.
+func New(partition Partition, cfg Config) (*Dispatcher, error) {
+	if err := partition.check(); err != nil {
+		return nil, err
+	}
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	return sharing(cfg, newSlots(cfg), &semaphore{limit: cfg.MaxBuffered, ofRecords: true}, &semaphore{limit: 1}), nil
+	return sharing(partition, cfg, newSlots(cfg), &semaphore{limit: cfg.MaxBuffered, ofRecords: true}, &semaphore{limit: 1}), nil
 }
 
 // sharing returns a Dispatcher with its part of the slots and semaphores. Its Run releases them.
-func sharing(cfg Config, slots *slots, records, trials *semaphore) *Dispatcher {
+func sharing(partition Partition, cfg Config, slots *slots, records, trials *semaphore) *Dispatcher {
 	d := &Dispatcher{
-		cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
+		partition: partition, cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
 		position:  math.MaxInt64,
 		wakeFetch: make(chan struct{}, 1), committing: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
@@ -86,7 +92,7 @@ func sharing(cfg Config, slots *slots, records, trials *semaphore) *Dispatcher {
 // Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers
 // may end within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the
 // partition. It returns nil after a drain that left nothing running, and an ErrDrain after any other. A second Run is
-// an *InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
+// a *lease.InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
 // not make. Other failures are retried and sent to the Observer.
 //
 // When the partition is lost, because the Source returns an ErrLost or ctx ends with one as its cause, Run drains without
@@ -128,7 +134,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return lost
 	}
 	loops.Go(d.fetch)
-	loops.Go(d.commits)
+	loops.Go(d.commitLoop)
 	<-runCtx.Done()
 	timeout := time.AfterFunc(d.cfg.DrainTimeout, endHandlers)
 	defer timeout.Stop()
@@ -171,7 +177,7 @@ func (d *Dispatcher) drain() error {
 
 	d.mu.Lock()
 	d.closed = true
-	failed := drainError{name: d.cfg.Name}
+	failed := drainError{name: d.partition.Name}
 	for _, dom := range d.domains {
 		if dom.timer != nil {
 			dom.timer.Stop()

@@ -7,11 +7,11 @@
 //
 // # The picture
 //
-//	log                         one process (a Consumer)                      your code
+//	log                            one process (a Consumer)                      your code
 //
-//	partition 0: ann ann bob -> Dispatcher: a queue for each key -+         +-> Handler(ann, 0)
-//	                                                              +- slots -+-> Handler(bob, 2)
-//	partition 1: eve eve eve -> Dispatcher: a queue for each key -+         +-> Handler(eve, 0)
+//	partition 0: ann:0 ann:1 bob:2 -> Dispatcher: a queue for each key -+         +-> Handler(ann:0)
+//	                                                                    +- slots -+-> Handler(bob:2)
+//	partition 1: eve:0 eve:1 eve:2 -> Dispatcher: a queue for each key -+         +-> Handler(eve:0)
 //
 // Its words:
 //
@@ -37,9 +37,7 @@
 //		if err != nil {
 //			log.Fatal(err)
 //		}
-//		d, err := dispatch.New(dispatch.Config{
-//			Source: orders,
-//			Ledger: ledger,
+//		d, err := dispatch.New(dispatch.Partition{Source: orders, Ledger: ledger}, dispatch.Config{
 //			Handler: func(ctx context.Context, job dispatch.Job) error {
 //				return ship(ctx, job.Record.Payload) // nil: done; an error: a retry
 //			},
@@ -56,8 +54,8 @@
 //		}
 //	}
 //
-// In production a [Consumer] takes the place of the [Dispatcher]. The group comes from an engine's package, whose text shows how
-// to open it, and brings Source and Ledger of each partition:
+// In production a [Consumer] takes the place of the [Dispatcher], with the same Config. The group comes from an engine's package,
+// whose text shows how to open it, and brings the partitions:
 //
 //	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handle, DeadLetter: deadletter.Keep(store)})
 //	…
@@ -70,7 +68,7 @@
 //   - nil, when its context was done and the drain left nothing running;
 //   - [ErrDrain], when a handler outlived the drain or the last commit failed: the next owner of the partition goes on;
 //   - [ErrLost], when the partition belongs to another process (a Consumer drops the partition instead, and goes on);
-//   - an *InvalidError for a nil context, a second Run, or a Dispatcher that New did not make;
+//   - a [lease.InvalidError] for a nil context, a second Run, or a Dispatcher that New did not make;
 //   - for a Consumer, also the error with which the membership of the group ended.
 //
 // No other error ends it. Calls of the ledger and the source are repeated with pauses up to 5 s, and each error is an [Event].

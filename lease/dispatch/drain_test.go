@@ -29,7 +29,7 @@ func TestDrainAndRestart(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}
-		r := run(t, dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: 3, Handler: handler})
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{MaxInFlight: 3, Handler: handler})
 		time.Sleep(4500 * time.Millisecond)
 		r.mustStop(t)
 		equal(t, "done in the first life", r.Stats().Succeeded, 15)
@@ -39,7 +39,7 @@ func TestDrainAndRestart(t *testing.T) {
 			t.Error("D4: nothing committed")
 		}
 
-		r = run(t, dispatch.Config{Ledger: ledger, Source: log, MaxInFlight: 3, Handler: handler})
+		r = run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{MaxInFlight: 3, Handler: handler})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		c.check(t)
@@ -62,8 +62,8 @@ func late(_ context.Context, fn func() error) error {
 func TestAdmittedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, c := memory(t, 3), newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: fill("a"), Concurrency: late,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("a")}, dispatch.Config{
+			Concurrency: late,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return nil
@@ -109,7 +109,7 @@ func TestDrainTimesOut(t *testing.T) {
 			finished[job.Record.Domain]++
 			return nil
 		}
-		r := run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: handler, DrainTimeout: time.Second,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{Handler: handler, DrainTimeout: time.Second,
 			Backoff: time.Hour, MaxBackoff: time.Hour})
 		synctest.Wait()
 		began := time.Now()
@@ -133,7 +133,7 @@ func TestDrainTimesOut(t *testing.T) {
 		first = false
 		mu.Unlock()
 
-		r = run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: handler, Backoff: time.Second})
+		r = run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{Handler: handler, Backoff: time.Second})
 		time.Sleep(time.Hour)
 		r.mustStop(t)
 		mu.Lock()
@@ -157,8 +157,8 @@ func TestRestartWithBacklog(t *testing.T) {
 				p := &process{Ledger: ledger, Source: log}
 				c := newCalls()
 				die := make(chan struct{})
-				r := run(t, dispatch.Config{
-					Ledger: p, Source: p, DrainTimeout: time.Second,
+				r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+					DrainTimeout: time.Second,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						if len(c.of(job.Record.Domain)) == 4 {
@@ -182,13 +182,15 @@ func TestRestartWithBacklog(t *testing.T) {
 				if !keep {
 					ledger = memory(t, 3)
 				}
-				r = run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					if int(job.Record.Payload[0]) != int(job.Record.Offset) {
-						t.Errorf("D4: %d has payload %d", job.Record.Offset, job.Record.Payload)
-					}
-					return nil
-				}})
+				r = run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						defer c.enter(job)()
+						if int(job.Record.Payload[0]) != int(job.Record.Offset) {
+							t.Errorf("D4: %d has payload %d", job.Record.Offset, job.Record.Payload)
+						}
+						return nil
+					},
+				})
 				time.Sleep(time.Minute)
 				r.mustStop(t)
 				equal(t, "floor", r.Stats().Committed, 60)
@@ -219,8 +221,8 @@ func TestHandOversCostNoAttempt(t *testing.T) {
 		var letters []dispatch.DeadLetter
 		began := time.Now()
 		for range 20 { // of 1.05 s
-			r := run(t, dispatch.Config{
-				Ledger: ledger, Source: log, Backoff: 5 * time.Second, MaxBackoff: 5 * time.Second,
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+				Backoff: 5 * time.Second, MaxBackoff: 5 * time.Second,
 				DrainTimeout: 500 * time.Millisecond,
 				Handler: func(ctx context.Context, job dispatch.Job) error {
 					defer c.enter(job)()

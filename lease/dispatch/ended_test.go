@@ -34,8 +34,8 @@ func TestHandlerEndsItsLease(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					r := run(t, dispatch.Config{
-						Ledger: ledger, Source: log, Observer: seen,
+					r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+						Observer: seen,
 						Handler: func(ctx context.Context, job dispatch.Job) error {
 							defer c.enter(job)()
 							if job.Record.Offset > 0 {

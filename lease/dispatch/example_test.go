@@ -16,9 +16,9 @@ import (
 )
 
 func ExampleNew() {
-	_, err := dispatch.New(dispatch.Config{})
+	_, err := dispatch.New(dispatch.Partition{}, dispatch.Config{})
 	fmt.Println(err)
-	// Output: lease: dispatch.Config.Ledger is nil; allowed: a ledger
+	// Output: lease: dispatch.Partition.Ledger is nil; allowed: a ledger
 }
 
 func ExampleDispatcher() {
@@ -32,9 +32,7 @@ func ExampleDispatcher() {
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	d, err := dispatch.New(dispatch.Config{
-		Ledger: ledger,
-		Source: orders,
+	d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: orders}, dispatch.Config{
 		Handler: func(ctx context.Context, job dispatch.Job) error {
 			fmt.Println(job.Record.Domain, job.Record.Offset, string(job.Record.Payload))
 			if job.Record.Offset == 2 {
@@ -70,9 +68,7 @@ func ExampleLater() {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	opens := time.Now().Add(10 * time.Millisecond) // the mail server
-	d, err := dispatch.New(dispatch.Config{
-		Ledger: ledger,
-		Source: mails,
+	d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: mails}, dispatch.Config{
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			switch wait := time.Until(opens); {
 			case job.Record.Domain == "bob":
@@ -105,9 +101,7 @@ func ExampleDeadLetter() {
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	d, err := dispatch.New(dispatch.Config{
-		Ledger:  ledger,
-		Source:  events,
+	d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: events}, dispatch.Config{
 		Handler: func(context.Context, dispatch.Job) error { return errors.New("bad payload") },
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			fmt.Println(letter.Record.Offset, string(letter.Record.Payload), letter.Err)
@@ -160,9 +154,7 @@ func ExampleRate() {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	began := time.Now()
-	d, err := dispatch.New(dispatch.Config{
-		Ledger:      ledger,
-		Source:      calls,
+	d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: calls}, dispatch.Config{
 		MaxInFlight: 1,
 		Rate:        &interval{length: 10 * time.Millisecond},
 		Owner: func(domain string) string {

@@ -337,9 +337,9 @@ func TestStuckOwner(t *testing.T) {
 		}
 		hang := make(chan struct{})
 		calls := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: memory(t,
-				0), Source: log, MaxInFlight: 12, MaxBuffered: 100, MaxPerDomain: 10, MaxPerOwner: 20, Owner: ownerOf,
+		r := run(t, dispatch.Partition{Ledger: memory(t,
+			0), Source: log}, dispatch.Config{
+			MaxInFlight: 12, MaxBuffered: 100, MaxPerDomain: 10, MaxPerOwner: 20, Owner: ownerOf,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer calls.enter(job)()
 				if ownerOf(job.Record.Domain) == "stuck" {
@@ -375,7 +375,7 @@ func TestStuckOwner(t *testing.T) {
 func TestOwnerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
-		r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: fill("a", "b", "a"), Observer: seen,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: fill("a", "b", "a")}, dispatch.Config{Observer: seen,
 			Owner:   func(string) string { panic("on purpose") },
 			Handler: func(context.Context, dispatch.Job) error { return nil }})
 		time.Sleep(time.Minute)

@@ -48,8 +48,8 @@ func TestLostReplies(t *testing.T) {
 					c := newCalls()
 					var mu sync.Mutex
 					var letters []dispatch.DeadLetter
-					r := run(t, dispatch.Config{
-						Ledger: p, Source: p, Grace: time.Hour,
+					r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+						Grace: time.Hour,
 						Handler: func(_ context.Context, job dispatch.Job) error {
 							defer c.enter(job)()
 							if job.Record.Offset == 0 {
@@ -102,7 +102,7 @@ func TestConcurrencyIsShared(t *testing.T) {
 			for k := range 100 {
 				log.Append(fmt.Sprint(i, "-", k%10), nil)
 			}
-			all = append(all, run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, Concurrency: both.do,
+			all = append(all, run(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, dispatch.Config{Concurrency: both.do,
 				Observer: seen, Handler: handler}))
 		}
 		time.Sleep(time.Minute)
@@ -122,9 +122,9 @@ func TestConcurrencyIsShared(t *testing.T) {
 func TestRefusedHoldsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := memory(t, 0)
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: fill("k"), Concurrency: make(pool).do,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k")}, dispatch.Config{
+			Concurrency: make(pool).do,
+			Handler:     func(context.Context, dispatch.Job) error { return nil },
 		})
 		time.Sleep(time.Minute)
 		for l := range ledger.Held(context.Background()) {
@@ -148,9 +148,9 @@ func TestSourceFails(t *testing.T) {
 			return nil, nil
 		}
 		seen := &events{}
-		r := run(t, dispatch.Config{
-			Ledger: p, Source: p, Observer: seen,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+			Observer: seen,
+			Handler:  func(context.Context, dispatch.Job) error { return nil },
 		})
 		time.Sleep(time.Minute)
 		var waits []time.Duration
@@ -222,9 +222,9 @@ func TestSloppySourceIsRefused(t *testing.T) {
 					log.Append(fmt.Sprint("k", i%3), nil)
 				}
 				c, seen, wrong, want := newCalls(), &events{}, c.wrong, c.want
-				r := run(t, dispatch.Config{
-					Ledger: memory(t, 0), Source: &sloppy{Log: log,
-						wrong: wrong}, Observer: seen, MaxBuffered: 8, MaxPerDomain: 2,
+				r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: &sloppy{Log: log,
+					wrong: wrong}}, dispatch.Config{
+					Observer: seen, MaxBuffered: 8, MaxPerDomain: 2,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						time.Sleep(time.Millisecond)
@@ -258,8 +258,8 @@ func TestSloppySourceIsRefused(t *testing.T) {
 func TestHandlerPanicsAndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 1), Source: fill("panic", "exit", "error"), Observer: seen,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 1), Source: fill("panic", "exit", "error")}, dispatch.Config{
+			Observer: seen,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				switch {
 				case job.Lease.RetryCount > 0:
@@ -297,9 +297,9 @@ func TestHandlerPanicsAndLeaves(t *testing.T) {
 func TestObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{also: func(dispatch.Event) { panic("observer") }}
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 0), Source: fill("k"), Observer: seen,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
+		r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: fill("k")}, dispatch.Config{
+			Observer: seen,
+			Handler:  func(context.Context, dispatch.Job) error { return nil },
 		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)

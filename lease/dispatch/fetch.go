@@ -33,7 +33,7 @@ func (d *Dispatcher) fetch() {
 			continue
 		}
 		limit = read.until(from, limit)
-		records, err := d.cfg.Source.Fetch(ctx, from, limit)
+		records, err := d.partition.Source.Fetch(ctx, from, limit)
 		interrupted := ctx.Err() != nil
 		d.mu.Lock()
 		d.cancelFetch = nil

@@ -34,9 +34,10 @@ func (d *Dispatcher) floorLocked() int64 {
 	return floor
 }
 
-// commits commits the floor every CommitEvery, until the drain begins. A commit that is running then may end, as handlers may: a
-// server could carry out one that is cancelled after the drain's own. Only one for a lost partition is cancelled at once.
-func (d *Dispatcher) commits() {
+// commitLoop commits the floor every CommitEvery, until the drain begins. A commit that is running then may end, as handlers
+// may: a server could carry out one that is cancelled after the drain's own. Only one for a lost partition is cancelled at
+// once.
+func (d *Dispatcher) commitLoop() {
 	ctx, cancel := context.WithCancel(d.handlerCtx)
 	defer cancel()
 	stop := context.AfterFunc(d.runCtx, func() {
@@ -57,7 +58,7 @@ func (d *Dispatcher) commits() {
 			return
 		}
 		_ = d.commit(ctx) // the observer got the error; the next tick tries again
-		if source, ok := d.cfg.Source.(Ended); ok {
+		if source, ok := d.partition.Source.(Ended); ok {
 			if end, err := source.End(d.runCtx); err == nil {
 				d.mu.Lock()
 				d.floors.end, d.floors.endKnown = end, true
@@ -81,7 +82,7 @@ func (d *Dispatcher) commit(ctx context.Context) error {
 	}
 	if done.committed > done.compacted {
 		// ErrFloor: a later owner has compacted the ledger further.
-		if err := d.cfg.Ledger.Compact(ctx, done.committed); err != nil && !errors.Is(err, lease.ErrFloor) {
+		if err := d.partition.Ledger.Compact(ctx, done.committed); err != nil && !errors.Is(err, lease.ErrFloor) {
 			d.observeUnless(ctx, Event{Kind: LedgerError, Offset: done.committed, Err: err})
 			return err
 		}
@@ -110,7 +111,7 @@ func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
 	d.mu.Lock()
 	floor = max(floor, d.floors.committed)
 	d.mu.Unlock()
-	if err := d.cfg.Source.Commit(ctx, floor); err != nil {
+	if err := d.partition.Source.Commit(ctx, floor); err != nil {
 		d.observeUnless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
 		_ = d.endIfLost(err) // err is returned in any case
 		return err

@@ -26,8 +26,8 @@ func TestFloorWaitsForWhatIsPutOff(t *testing.T) {
 			return nil, nil
 		}
 		c := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: p, Source: p, MaxPerDomain: 1, CommitEvery: time.Millisecond,
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+			MaxPerDomain: 1, CommitEvery: time.Millisecond,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return nil
@@ -62,10 +62,12 @@ func TestLedgerHasWorkBelowTheCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newCalls()
-		r := run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			return nil
-		}})
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				defer c.enter(job)()
+				return nil
+			},
+		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		same(t, "D2: k", c.of("k"), 1)

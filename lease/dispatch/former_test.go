@@ -97,10 +97,12 @@ func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 						taken.Store(true)
 					}
 				}}, "second": {}}
-				a := run(t, dispatch.Config{Ledger: first, Source: first, Observer: seen["first"], Handler: work})
+				a := run(t, dispatch.Partition{Ledger: first, Source: first}, dispatch.Config{Observer: seen["first"],
+					Handler: work})
 				time.Sleep(time.Second)
 				second := &claim{log}
-				b := run(t, dispatch.Config{Ledger: ledger, Source: second, Observer: seen["second"], Handler: work})
+				b := run(t, dispatch.Partition{Ledger: ledger, Source: second}, dispatch.Config{Observer: seen["second"],
+					Handler: work})
 				time.Sleep(5 * time.Second)
 				close(asleep)
 				time.Sleep(time.Hour)
@@ -140,13 +142,13 @@ func TestFormerOwnerAfterGrace(t *testing.T) {
 					}
 					return nil, nil
 				}
-				old := run(t, dispatch.Config{
-					Ledger: p, Source: p, CommitEvery: time.Hour,
-					Handler: func(context.Context, dispatch.Job) error { return nil },
+				old := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+					CommitEvery: time.Hour,
+					Handler:     func(context.Context, dispatch.Job) error { return nil },
 				})
 				synctest.Wait()
-				young := run(t, dispatch.Config{
-					Ledger: ledger, Source: &claim{log}, Observer: seen, Backoff: 20 * time.Minute,
+				young := run(t, dispatch.Partition{Ledger: ledger, Source: &claim{log}}, dispatch.Config{
+					Observer: seen, Backoff: 20 * time.Minute,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						if released && job.Lease.RetryCount < 1 {
 							return errLost
@@ -180,15 +182,15 @@ func TestFormerOwnerAfterGrace(t *testing.T) {
 // An owner is fenced out of a key, and the partition is its own all the same. It goes on with the key when the lease is free:
 // at once if it was given back or its record is done, after Grace if not, and when the source can be asked again.
 func TestFencedOwnerGoesOn(t *testing.T) {
-	for how, leave := range map[string]func(*lease.Memory, lease.Lease) error{
-		"gives it back": func(ledger *lease.Memory, l lease.Lease) error {
+	for how, leave := range map[string]func(lease.Ledger, lease.Lease) error{
+		"gives it back": func(ledger lease.Ledger, l lease.Lease) error {
 			return ledger.Release(context.Background(), l.Domain, l.Token)
 		},
-		"does its work": func(ledger *lease.Memory, l lease.Lease) error {
+		"does its work": func(ledger lease.Ledger, l lease.Lease) error {
 			_, err := ledger.Succeed(context.Background(), l.Domain, l.Token)
 			return err
 		},
-		"dies": func(*lease.Memory, lease.Lease) error { return nil },
+		"dies": func(lease.Ledger, lease.Lease) error { return nil },
 	} {
 		for _, outcome := range []error{nil, errors.New("failed"), dispatch.ErrPermanent} {
 			for _, away := range []time.Duration{0, time.Hour} {
@@ -203,8 +205,8 @@ func TestFencedOwnerGoesOn(t *testing.T) {
 							}
 							return nil, nil
 						}
-						r := run(t, dispatch.Config{
-							Ledger: p, Source: p, Observer: seen, Grace: 10 * time.Second,
+						r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+							Observer: seen, Grace: 10 * time.Second,
 							Handler: func(ctx context.Context, job dispatch.Job) error {
 								defer c.enter(job)()
 								if job.Record.Offset > 0 || began.Swap(true) {
@@ -250,8 +252,8 @@ func TestFencedOwnerHearsThatItIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), keys(40)
 		var taken lease.Lease
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: &claim{log}, CommitEvery: time.Hour,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: &claim{log}}, dispatch.Config{
+			CommitEvery: time.Hour,
 			Handler: func(ctx context.Context, job dispatch.Job) (err error) {
 				if job.Record.Offset == 0 {
 					if _, err := (&claim{log}).Committed(ctx); err != nil {

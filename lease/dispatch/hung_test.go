@@ -66,7 +66,7 @@ func TestHungDeadLetterEndsTheTrial(t *testing.T) {
 		hang := make(chan struct{})
 		told := make(chan string, 2)
 		var first atomic.Bool
-		r := run(t, dispatch.Config{Ledger: ledger, Source: log, AttemptTimeout: time.Minute,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{AttemptTimeout: time.Minute,
 			Handler: func(context.Context, dispatch.Job) error { return nil },
 			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 				told <- letter.Record.Domain

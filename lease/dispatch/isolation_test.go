@@ -26,8 +26,8 @@ func TestStuckKeyDelaysOnlyItself(t *testing.T) {
 		var last time.Time
 		others := 0
 		release := make(chan struct{})
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 1<<30), Source: log, MaxInFlight: 4, MaxBuffered: 100, MaxPerDomain: 10,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 1<<30), Source: log}, dispatch.Config{
+			MaxInFlight: 4, MaxBuffered: 100, MaxPerDomain: 10,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				switch job.Record.Domain {
 				case "poison":
@@ -85,8 +85,8 @@ func TestBrokenDomainDelaysOnlyItself(t *testing.T) {
 					return nil, nil
 				}
 				c := newCalls()
-				r := run(t, dispatch.Config{
-					Ledger: p, Source: p, MaxInFlight: 1,
+				r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+					MaxInFlight: 1,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						if call == "Fail" && job.Record.Offset%10 == 0 && job.Lease.RetryCount == 0 {
@@ -124,8 +124,8 @@ func TestHotKey(t *testing.T) {
 		}
 		began := time.Now()
 		c := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 0), Source: log, MaxInFlight: 4, MaxBuffered: 100, MaxPerDomain: 10,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, dispatch.Config{
+			MaxInFlight: 4, MaxBuffered: 100, MaxPerDomain: 10,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				time.Sleep(time.Millisecond)
@@ -160,8 +160,8 @@ func TestSlowKey(t *testing.T) {
 		for i := range 500 {
 			log.Append(fmt.Sprint("k", i%20), nil)
 		}
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 0), Source: log, MaxInFlight: 2, MaxBuffered: 20, MaxPerDomain: 1,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, dispatch.Config{
+			MaxInFlight: 2, MaxBuffered: 20, MaxPerDomain: 1,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				time.Sleep(time.Millisecond)
 				if job.Record.Domain == "slow" {

@@ -70,8 +70,8 @@ func (d *distant) sentSoFar() int {
 // drained runs until the commit of floor 1 is on its way and record 1 is done too, drains, and returns how long that took.
 func drained(t *testing.T, source *distant, stop func(*running) error) (took time.Duration, err error) {
 	t.Helper()
-	r := run(t, dispatch.Config{
-		Ledger: memory(t, 0), Source: source, MaxInFlight: 2, CommitEvery: time.Second, DrainTimeout: 10 * time.Second,
+	r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: source}, dispatch.Config{
+		MaxInFlight: 2, CommitEvery: time.Second, DrainTimeout: 10 * time.Second,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			time.Sleep(time.Duration(job.Record.Offset) * 1500 * time.Millisecond)
 			return nil
@@ -147,8 +147,8 @@ func TestDrainEndsAQuestionThatHangs(t *testing.T) {
 		}
 		source := &distant{Log: fill("a", "b"), takes: time.Hour}
 		p.Source = source
-		r := run(t, dispatch.Config{
-			Ledger: p, Source: p, CommitEvery: 10 * time.Second, DrainTimeout: 10 * time.Second,
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+			CommitEvery: 10 * time.Second, DrainTimeout: 10 * time.Second,
 			Handler: func(context.Context, dispatch.Job) error { return nil },
 		})
 		time.Sleep(5 * time.Second)

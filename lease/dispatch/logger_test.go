@@ -217,10 +217,12 @@ func TestStatsCountSuspects(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Minute)
-			r := run(t, dispatch.Config{Ledger: ledger, Source: log, Handler: func(context.Context, dispatch.Job) error {
-				time.Sleep(time.Second)
-				return nil
-			}})
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+				Handler: func(context.Context, dispatch.Job) error {
+					time.Sleep(time.Second)
+					return nil
+				},
+			})
 			var counts []int
 			for range want {
 				time.Sleep(500 * time.Millisecond)
@@ -251,9 +253,9 @@ func TestLostBeforeTaken(t *testing.T) {
 			}
 			return dispatch.Lost("p", errDead), nil
 		}
-		r := run(t, dispatch.Config{
-			Ledger: p, Source: p, Observer: seen,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+			Observer: seen,
+			Handler:  func(context.Context, dispatch.Job) error { return nil },
 		})
 		time.Sleep(500 * time.Millisecond)
 		equal(t, "held", r.Stats().Held, false)

@@ -33,10 +33,12 @@ func TestSourceSaysLost(t *testing.T) {
 					return nil, nil
 				}
 				log := p.Source.(*dispatch.Log)
-				r := run(t, dispatch.Config{Ledger: p, Source: p, Handler: func(context.Context, dispatch.Job) error {
-					time.Sleep(time.Second + time.Millisecond) // so that nothing is committed before
-					return nil
-				}})
+				r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+					Handler: func(context.Context, dispatch.Job) error {
+						time.Sleep(time.Second + time.Millisecond) // so that nothing is committed before
+						return nil
+					},
+				})
 				time.Sleep(time.Second + 500*time.Microsecond)
 				log.Append("c", nil) // something to fetch
 				if err := <-r.result; !errors.Is(err, dispatch.ErrLost) || !strings.Contains(err.Error(),
@@ -58,16 +60,17 @@ func TestCauseSaysLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger, log, seen, c := memory(t, 3), fill("a", "a", "b"), &events{}, newCalls()
 				release := make(chan struct{})
-				d, err := dispatch.New(dispatch.Config{Ledger: ledger, Source: log, DeadLetter: dispatch.Discard,
-					Observer: seen, DrainTimeout: time.Second, CommitEvery: time.Hour,
-					Handler: func(_ context.Context, job dispatch.Job) error {
-						defer c.enter(job)()
-						if hangs && job.Record.Domain == "b" {
-							<-release
-						}
-						time.Sleep(100 * time.Millisecond)
-						return nil
-					}})
+				d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: log},
+					dispatch.Config{DeadLetter: dispatch.Discard,
+						Observer: seen, DrainTimeout: time.Second, CommitEvery: time.Hour,
+						Handler: func(_ context.Context, job dispatch.Job) error {
+							defer c.enter(job)()
+							if hangs && job.Record.Domain == "b" {
+								<-release
+							}
+							time.Sleep(100 * time.Millisecond)
+							return nil
+						}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -97,11 +100,12 @@ func TestLostAtBothEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		end(dispatch.Lost("p", errLost))
+		partition := dispatch.Partition{Ledger: memory(t, 3), Source: fill("a")}
 		cfg := dispatch.Config{
-			Ledger: memory(t, 3), Source: fill("a"), DeadLetter: dispatch.Discard,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
+			DeadLetter: dispatch.Discard,
+			Handler:    func(context.Context, dispatch.Job) error { return nil },
 		}
-		d, err := dispatch.New(cfg)
+		d, err := dispatch.New(partition, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,15 +113,15 @@ func TestLostAtBothEnds(t *testing.T) {
 			t.Errorf("D8: Run of a partition that is lost already: %v", err)
 		}
 
-		p := &process{Ledger: cfg.Ledger, Source: cfg.Source}
+		p := &process{Ledger: partition.Ledger, Source: partition.Source}
 		p.fault = func(call, _ string) (before, after error) {
 			if call == "Commit" {
 				before = dispatch.Lost("p", nil)
 			}
 			return before, nil
 		}
-		cfg.Source, cfg.CommitEvery = p, time.Hour
-		r := run(t, cfg)
+		partition.Source, cfg.CommitEvery = p, time.Hour
+		r := run(t, partition, cfg)
 		synctest.Wait()
 		if err := r.stop(); !errors.Is(err, dispatch.ErrLost) || errors.Is(err, dispatch.ErrDrain) {
 			t.Errorf("D8: a drain whose commit is refused: %v", err)
@@ -145,8 +149,8 @@ func TestUnsureTakesNothingFromTheNewOwner(t *testing.T) {
 				}
 				cut.Store(call == "TryAcquire")
 				c := newCalls()
-				old := run(t, dispatch.Config{
-					Ledger: p, Source: p, CommitEvery: time.Hour,
+				old := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+					CommitEvery: time.Hour,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						cut.Store(true)
@@ -156,8 +160,8 @@ func TestUnsureTakesNothingFromTheNewOwner(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				gone.Store(true) // and then the ledger can be reached again
 				seen := &events{}
-				young := run(t, dispatch.Config{
-					Ledger: ledger, Source: log, Observer: seen,
+				young := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+					Observer: seen,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						time.Sleep(time.Minute)

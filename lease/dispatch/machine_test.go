@@ -233,7 +233,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		}
 	}}
 	cfg := dispatch.Config{
-		Ledger: p, Source: p, Observer: observer, MaxInFlight: w.inFlight, MaxBuffered: w.buffered, MaxPerDomain: w.share,
+		Observer: observer, MaxInFlight: w.inFlight, MaxBuffered: w.buffered, MaxPerDomain: w.share,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 80 * time.Millisecond, DrainTimeout: time.Minute,
 		CommitEvery: 20 * time.Millisecond, AttemptTimeout: time.Second,
 		Handler: func(_ context.Context, job dispatch.Job) error {
@@ -300,7 +300,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 	if w.gate > 0 {
 		cfg.Concurrency = make(pool, w.gate).do
 	}
-	d, err := dispatch.New(cfg)
+	d, err := dispatch.New(dispatch.Partition{Ledger: p, Source: p}, cfg)
 	if err != nil {
 		panic(err)
 	}

@@ -65,7 +65,7 @@ const (
 // Event is one event of a dispatcher. Kind says which fields are set.
 type Event struct {
 	Kind       Kind
-	Name       string // Config.Name, or the name of the Consumer's Partition
+	Name       string // the partition's
 	Domain     string
 	Offset     int64
 	Token      lease.Token
@@ -127,6 +127,6 @@ func (d *Dispatcher) observe(e Event) {
 			d.tally(&d.count.panics)
 		}
 	}()
-	e.Name = d.cfg.Name
+	e.Name = d.partition.Name
 	d.cfg.Observer.Observe(e)
 }

@@ -27,8 +27,8 @@ func TestKillerReachesGiveUp(t *testing.T) {
 		for life := 1; life <= 6; life++ {
 			p := &process{Ledger: ledger, Source: log}
 			dead := false
-			r := run(t, dispatch.Config{
-				Ledger: p, Source: p, DrainTimeout: time.Millisecond, Backoff: time.Second,
+			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+				DrainTimeout: time.Millisecond, Backoff: time.Second,
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					if job.Record.Offset == 0 {
 						time.Sleep(time.Millisecond) // the innocent is done by then
@@ -74,20 +74,21 @@ func TestTakingFencesAndGoesOn(t *testing.T) {
 		c := newCalls()
 		began := time.Now()
 		cfg := dispatch.Config{
-			Ledger: p, Source: p, Backoff: time.Second, MaxBackoff: time.Hour, DrainTimeout: time.Millisecond,
+			Backoff: time.Second, MaxBackoff: time.Hour, DrainTimeout: time.Millisecond,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return errors.New("never")
 			},
 		}
-		r := run(t, cfg) // attempts at 0, 1, 3, 7 s
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, cfg) // attempts at 0, 1, 3, 7 s
 		time.Sleep(8 * time.Second)
 		p.kill()
 		_ = r.stop()
 
 		seen := &events{}
-		cfg.Ledger, cfg.Source, cfg.Observer = ledger, log, seen
-		r = run(t, cfg) // the next is due at 15 s all the same, and the one after 16 s later
+		cfg.Observer = seen
+		// The next is due at 15 s all the same, and the one after 16 s later.
+		r = run(t, dispatch.Partition{Ledger: ledger, Source: log}, cfg)
 		synctest.Wait()
 		held := seen.of(dispatch.Reclaimed)
 		if len(held) != 1 || held[0].RetryCount != 4 {
@@ -106,7 +107,7 @@ func TestTakingFencesAndGoesOn(t *testing.T) {
 		// A long time later everything is due at once, not in another hour.
 		time.Sleep(time.Hour * 5)
 		before := time.Now()
-		r = run(t, cfg)
+		r = run(t, dispatch.Partition{Ledger: ledger, Source: log}, cfg)
 		time.Sleep(2 * time.Second)
 		r.mustStop(t)
 		equal(t, "due at once", c.times["k"][6].Sub(before), 0)
@@ -137,8 +138,8 @@ func TestRebalanceWithLateOwner(t *testing.T) {
 		}
 		var refused error
 		seen := &events{}
-		old := run(t, dispatch.Config{
-			Name: "old", Ledger: ledger, Source: log, Observer: seen, MaxBuffered: 16,
+		old := run(t, dispatch.Partition{Name: "old", Ledger: ledger, Source: log}, dispatch.Config{
+			Observer: seen, MaxBuffered: 16,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				if job.Record.Offset == 4 {
 					<-hang
@@ -152,8 +153,8 @@ func TestRebalanceWithLateOwner(t *testing.T) {
 		equal(t, "the old one's floor", old.Stats().Floor, 4)
 		hanging, _ := ledger.Inspect(context.Background(), "k0")
 
-		young := run(t, dispatch.Config{
-			Name: "new", Ledger: ledger, Source: log, Grace: 5 * time.Second,
+		young := run(t, dispatch.Partition{Name: "new", Ledger: ledger, Source: log}, dispatch.Config{
+			Grace:   5 * time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error { return write(job) },
 		})
 		time.Sleep(time.Minute)
@@ -195,8 +196,8 @@ func TestForeignLeaseGetsGrace(t *testing.T) {
 			ledger, log := memory(t, 3), fill("x")
 			seen := &events{}
 			c := newCalls()
-			r := run(t, dispatch.Config{
-				Ledger: ledger, Source: log, Observer: seen, Grace: 10 * time.Second,
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+				Observer: seen, Grace: 10 * time.Second,
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					defer c.enter(job)()
 					return nil
@@ -241,8 +242,8 @@ func TestForeignLeaseGivenUp(t *testing.T) {
 		ledger, log := memory(t, 0), fill("x")
 		var letters []dispatch.DeadLetter
 		c := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, Grace: time.Second,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			Grace: time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return nil

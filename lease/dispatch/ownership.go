@@ -4,13 +4,17 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
-// Partition is one assigned partition: its source and its ledger.
+// Partition is one partition: its log and its ledger, which are required unless Open returns them.
 type Partition struct {
-	Name   string // unique among those of the group
+	// Name appears in events, stats, errors and dead letters. It is unique among the partitions of a group, which brings it
+	// along; without a group it may be empty, but deadletter.Keep requires one.
+	Name   string
 	Source Source
 	Ledger lease.Ledger
 	// Open, if not nil, returns Source and Ledger, which must be nil then. An Ownership sets it for a partition that is
@@ -18,6 +22,27 @@ type Partition struct {
 	// each error is an event (TakeFailed). Open is called again after pauses up to 5 s, by one goroutine. It must return
 	// when its ctx ends: the partition is to be given back.
 	Open func(ctx context.Context) (Source, lease.Ledger, error)
+}
+
+// check reports what the partition lacks.
+func (p Partition) check() error {
+	name := ""
+	if p.Name != "" {
+		name = fmt.Sprintf(", of %q", p.Name)
+	}
+	if p.Open != nil {
+		if p.Source != nil || p.Ledger != nil {
+			return invalidField("Partition.Open", "set"+name, "nil beside a Source or a Ledger")
+		}
+		return nil
+	}
+	if missing := nilcheck.Required(p.Ledger); missing != "" {
+		return invalidField("Partition.Ledger", missing+name, "a ledger")
+	}
+	if missing := nilcheck.Required(p.Source); missing != "" {
+		return invalidField("Partition.Source", missing+name, "a source")
+	}
+	return nil
 }
 
 // Ownership is membership of a group that shares partitions out: Kafka's consumer groups (leasekafka), a record in a

@@ -99,8 +99,8 @@ func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 			log.Append(fmt.Sprint("k", i), nil)
 		}
 		p := &process{Ledger: memory(t, 3), Source: log}
-		r := run(t, dispatch.Config{
-			Ledger: p, Source: p, MaxInFlight: 30, CommitEvery: time.Millisecond, DrainTimeout: time.Second,
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+			MaxInFlight: 30, CommitEvery: time.Millisecond, DrainTimeout: time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				if job.Record.Offset >= 10 {
 					<-release
@@ -116,8 +116,7 @@ func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 		}
 		close(release)
 		c := newCalls()
-		next := run(t, dispatch.Config{
-			Ledger: memory(t, 3), Source: log,
+		next := run(t, dispatch.Partition{Ledger: memory(t, 3), Source: log}, dispatch.Config{
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return nil
@@ -146,7 +145,7 @@ func TestPeer_FranzGoCommitAfterRevocation(t *testing.T) {
 			}
 			return nil, nil
 		}
-		d, err := dispatch.New(dispatch.Config{Ledger: p, Source: p, DeadLetter: dispatch.Discard,
+		d, err := dispatch.New(dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{DeadLetter: dispatch.Discard,
 			CommitEvery: time.Millisecond, DrainTimeout: time.Minute,
 			Handler: func(context.Context, dispatch.Job) error { <-release; return nil }})
 		if err != nil {

@@ -67,8 +67,8 @@ func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 			began, release := time.Now(), make(chan struct{})
 			var mu sync.Mutex
 			done, last := 0, began
-			r := run(t, dispatch.Config{
-				Ledger: p, Source: p, MaxInFlight: places, MaxPerDomain: share, MaxBuffered: share*len(kinds) + max(share,
+			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+				MaxInFlight: places, MaxPerDomain: share, MaxBuffered: share*len(kinds) + max(share,
 					spare), Backoff: 5 * time.Second, MaxBackoff: 5 * time.Second,
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					switch of(job.Record.Domain) {
@@ -148,7 +148,7 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 				}
 				return nil, nil
 			}
-			cfg := dispatch.Config{Ledger: p, Source: p, DeadLetter: dispatch.Discard, MaxInFlight: 4,
+			cfg := dispatch.Config{DeadLetter: dispatch.Discard, MaxInFlight: 4,
 				DrainTimeout: time.Minute, CommitEvery: 10 * time.Millisecond,
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					mu.Lock()
@@ -164,7 +164,7 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 					}
 					return nil
 				}}
-			d, err := dispatch.New(cfg)
+			d, err := dispatch.New(dispatch.Partition{Ledger: p, Source: p}, cfg)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -255,8 +255,8 @@ func TestWaitingHoldsNothing(t *testing.T) {
 		all := &bucket{period: time.Second, burst: 1}
 		var letters []time.Time
 		c := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, MaxInFlight: 1, Rate: all,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			MaxInFlight: 1, Rate: all,
 			RateOf: func(domain string) dispatch.Rate {
 				if domain == "slow" {
 					return slow
@@ -417,8 +417,8 @@ func TestSpentWithoutABeginning(t *testing.T) {
 		}
 		began := time.Now()
 		c := newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: p, Source: p, Backoff: time.Millisecond, Rate: &bucket{period: 10 * time.Second, burst: 1},
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+			Backoff: time.Millisecond, Rate: &bucket{period: 10 * time.Second, burst: 1},
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return nil
@@ -445,8 +445,8 @@ func TestSuspectsPay(t *testing.T) {
 		c := newCalls()
 		never := &bucket{period: time.Hour, burst: 1}
 		never.Take(began)
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, Rate: &bucket{period: time.Second, burst: 1}, Backoff: time.Nanosecond,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			Rate: &bucket{period: time.Second, burst: 1}, Backoff: time.Nanosecond,
 			RateOf: func(domain string) dispatch.Rate {
 				if domain == "a" {
 					return never
@@ -515,8 +515,9 @@ func TestNonsense(t *testing.T) {
 						return c.rate.delay()
 					}, c.rate.take}
 					seen, calls := &events{}, newCalls()
+					partition := dispatch.Partition{Ledger: memory(t, 3), Source: fill("odd", "fine")}
 					cfg := dispatch.Config{
-						Ledger: memory(t, 3), Source: fill("odd", "fine"), Observer: seen,
+						Observer: seen,
 						RateOf: func(domain string) dispatch.Rate {
 							if domain == "odd" {
 								return rate
@@ -529,9 +530,9 @@ func TestNonsense(t *testing.T) {
 						},
 					}
 					if whose == "all" {
-						cfg.Rate, cfg.RateOf, cfg.Source = rate, nil, fill("odd")
+						cfg.Rate, cfg.RateOf, partition.Source = rate, nil, fill("odd")
 					}
-					r := run(t, cfg)
+					r := run(t, partition, cfg)
 					time.Sleep(10 * time.Second)
 					synctest.Wait()
 					equal(t, "odd", len(calls.of("odd")), c.count)

@@ -49,12 +49,14 @@ func readings(t *testing.T, share float64, hot int) (logs float64, fetches int) 
 	}
 	began, c := time.Now(), newCalls()
 	var last atomic.Int64 // nanoseconds after began; in virtual time all at one instant write the same
-	r := run(t, dispatch.Config{Ledger: memory(t, 0), Source: log, Handler: func(_ context.Context, job dispatch.Job) error {
-		defer c.enter(job)()
-		time.Sleep(time.Millisecond)
-		last.Store(int64(time.Since(began)))
-		return nil
-	}})
+	r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, dispatch.Config{
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			defer c.enter(job)()
+			time.Sleep(time.Millisecond)
+			last.Store(int64(time.Since(began)))
+			return nil
+		},
+	})
 	time.Sleep(time.Minute)
 	r.mustStop(t)
 	c.check(t)
@@ -122,8 +124,7 @@ func TestLostRecordIsNotWaitedFor(t *testing.T) {
 				}
 				var letters []dispatch.DeadLetter
 				hold(x.before)
-				r := run(t, dispatch.Config{
-					Ledger: ledger, Source: log,
+				r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						return nil

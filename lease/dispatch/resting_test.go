@@ -17,22 +17,22 @@ import (
 // A member that does not know yet that it has lost the partition takes a lease that its owner had given back until the retry,
 // and leaves. The owner goes on with what it left.
 func TestRestingLeaseTakenByLateOwner(t *testing.T) {
-	for how, leave := range map[string]func(*lease.Memory, lease.Lease) error{
-		"and gives it back": func(ledger *lease.Memory, l lease.Lease) error {
+	for how, leave := range map[string]func(lease.Ledger, lease.Lease) error{
+		"and gives it back": func(ledger lease.Ledger, l lease.Lease) error {
 			return ledger.Release(context.Background(), l.Domain, l.Token)
 		},
-		"and does its work": func(ledger *lease.Memory, l lease.Lease) error {
+		"and does its work": func(ledger lease.Ledger, l lease.Lease) error {
 			_, err := ledger.Succeed(context.Background(), l.Domain, l.Token)
 			return err
 		},
-		"and dies": func(*lease.Memory, lease.Lease) error { return nil },
+		"and dies": func(lease.Ledger, lease.Lease) error { return nil },
 	} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger, log, c := memory(t, 9), fill("k", "k"), newCalls()
 				began := time.Now()
-				r := run(t, dispatch.Config{
-					Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second,
+				r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+					Backoff: 10 * time.Second, Grace: 20 * time.Second,
 					Handler: func(_ context.Context, job dispatch.Job) error {
 						defer c.enter(job)()
 						if time.Since(began) < time.Second {
@@ -70,8 +70,8 @@ func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 func TestRestingLeaseOfNewOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log, c := memory(t, 9), fill("k"), newCalls()
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, Backoff: 10 * time.Second, Grace: 20 * time.Second,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			Backoff: 10 * time.Second, Grace: 20 * time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				return errors.New("later")

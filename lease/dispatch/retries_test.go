@@ -57,8 +57,8 @@ func TestPausesDouble(t *testing.T) {
 			t.Run(fmt.Sprint(took, by), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var f failing
-					r := run(t, dispatch.Config{
-						Ledger: skewed{memory(t, 6), by}, Source: fill("k"), Backoff: 50 * time.Millisecond,
+					r := run(t, dispatch.Partition{Ledger: skewed{memory(t, 6), by}, Source: fill("k")}, dispatch.Config{
+						Backoff: 50 * time.Millisecond,
 						Handler: f.handler(func() time.Duration { return took }),
 					})
 					time.Sleep(time.Minute)
@@ -84,8 +84,8 @@ func TestPropertyPauseAfterFailure(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			draws := 0
 			defer dispatch.SetRandom(func() float64 { draws++; return chance[draws%len(chance)] })()
-			r := run(t, dispatch.Config{
-				Ledger: skewed{memory(t, 8), by}, Source: fill("k"), Backoff: backoff, MaxBackoff: most,
+			r := run(t, dispatch.Partition{Ledger: skewed{memory(t, 8), by}, Source: fill("k")}, dispatch.Config{
+				Backoff: backoff, MaxBackoff: most,
 				CommitEvery: 10 * time.Hour,
 				Handler:     f.handler(func() time.Duration { return time.Duration(took[len(f.ends)]) }),
 			})

@@ -42,9 +42,9 @@ type Source interface {
 	// called once, when the partition is taken.
 	Committed(ctx context.Context) (int64, error)
 	// Fetch returns at most limit records in the order of their offsets, from the first offset at or above from, leaving none
-	// out. A batch that begins below from or does not rise is rejected whole (FetchFailed, an *InvalidError). Fetch waits until
-	// there is a record, and returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else first;
-	// nothing is lost by that. It keeps the records, so a Source must not reuse them.
+	// out. A batch that begins below from or does not rise is rejected whole (FetchFailed, a *lease.InvalidError). Fetch waits
+	// until there is a record, and returns no empty slice without an error. The dispatcher cancels ctx to read somewhere else
+	// first; nothing is lost by that. It keeps the records, so a Source must not reuse them.
 	Fetch(ctx context.Context, from int64, limit int) ([]Record, error)
 	// Commit says that every record below floor is done. Floors rise; the last one, or at first that of Committed, is
 	// repeated to ask whether the partition is still owned, before a lease of another process is reclaimed and after one

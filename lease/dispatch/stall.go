@@ -48,7 +48,7 @@ func (d *Dispatcher) watchForStalls() {
 // stallReasonLocked returns what the waiting records wait for; "" if there are none.
 func (d *Dispatcher) stallReasonLocked() string {
 	switch {
-	case d.openPartition != nil:
+	case d.partition.Open != nil:
 		return "unopened"
 	case !d.taken:
 		return "taking"

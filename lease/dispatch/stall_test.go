@@ -31,20 +31,20 @@ func (h *heldBack) Fetch(ctx context.Context, from int64, limit int) ([]dispatch
 // nothing to do, says nothing.
 func TestStalledSaysWhy(t *testing.T) {
 	const period = 10 * time.Second
-	for why, set := range map[string]func(t *testing.T, cfg *dispatch.Config, release <-chan struct{}){
-		"": func(_ *testing.T, cfg *dispatch.Config, _ <-chan struct{}) {
+	for why, set := range map[string]func(t *testing.T, on *dispatch.Partition, cfg *dispatch.Config, release <-chan struct{}){
+		"": func(_ *testing.T, on *dispatch.Partition, cfg *dispatch.Config, _ <-chan struct{}) {
 			log := new(dispatch.Log)
 			for range 30 {
 				log.Append("k", nil)
 			}
-			cfg.Source = log
+			on.Source = log
 			cfg.Handler = func(context.Context, dispatch.Job) error {
 				time.Sleep(period - time.Millisecond)
 				return nil
 			}
 		},
-		"taking": func(_ *testing.T, cfg *dispatch.Config, release <-chan struct{}) {
-			p := &process{Ledger: cfg.Ledger, Source: cfg.Source}
+		"taking": func(_ *testing.T, on *dispatch.Partition, _ *dispatch.Config, release <-chan struct{}) {
+			p := &process{Ledger: on.Ledger, Source: on.Source}
 			p.fault = func(call, _ string) (before, after error) {
 				select {
 				case <-release:
@@ -55,28 +55,28 @@ func TestStalledSaysWhy(t *testing.T) {
 				}
 				return nil, nil
 			}
-			cfg.Ledger, cfg.Source = p, p
+			on.Ledger, on.Source = p, p
 		},
-		"working": func(_ *testing.T, cfg *dispatch.Config, release <-chan struct{}) {
+		"working": func(_ *testing.T, _ *dispatch.Partition, cfg *dispatch.Config, release <-chan struct{}) {
 			cfg.Handler = func(context.Context, dispatch.Job) error {
 				<-release
 				return nil
 			}
 		},
-		"fenced": func(t *testing.T, cfg *dispatch.Config, _ <-chan struct{}) {
+		"fenced": func(t *testing.T, on *dispatch.Partition, cfg *dispatch.Config, _ <-chan struct{}) {
 			cfg.Grace = 2*time.Minute + time.Second
 			done := false
 			cfg.Handler = func(ctx context.Context, job dispatch.Job) error {
 				if !done {
 					done = true
-					if _, err := cfg.Ledger.Reclaim(ctx, job.Lease.Domain, job.Lease.Token); err != nil {
+					if _, err := on.Ledger.Reclaim(ctx, job.Lease.Domain, job.Lease.Token); err != nil {
 						t.Error(err)
 					}
 				}
 				return nil
 			}
 		},
-		"pausing": func(_ *testing.T, cfg *dispatch.Config, _ <-chan struct{}) {
+		"pausing": func(_ *testing.T, _ *dispatch.Partition, cfg *dispatch.Config, _ <-chan struct{}) {
 			cfg.Backoff = 2*time.Minute + time.Second
 			cfg.Handler = func(_ context.Context, job dispatch.Job) error {
 				if job.Lease.RetryCount == 0 {
@@ -85,9 +85,9 @@ func TestStalledSaysWhy(t *testing.T) {
 				return nil
 			}
 		},
-		"reading": func(_ *testing.T, cfg *dispatch.Config, release <-chan struct{}) {
-			h := &heldBack{cfg.Source.(*dispatch.Log), 0}
-			cfg.Source = h
+		"reading": func(_ *testing.T, on *dispatch.Partition, _ *dispatch.Config, release <-chan struct{}) {
+			h := &heldBack{on.Source.(*dispatch.Log), 0}
+			on.Source = h
 			go func() {
 				<-release
 				h.Append("k", nil)
@@ -97,12 +97,13 @@ func TestStalledSaysWhy(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen, release := &events{}, make(chan struct{})
+				partition := dispatch.Partition{Ledger: memory(t, 3), Source: fill("k")}
 				cfg := dispatch.Config{
-					Ledger: memory(t, 3), Source: fill("k"), Observer: seen, AttemptTimeout: period,
+					Observer: seen, AttemptTimeout: period,
 					Handler: func(context.Context, dispatch.Job) error { return nil },
 				}
-				set(t, &cfg, release)
-				r := run(t, cfg)
+				set(t, &partition, &cfg, release)
+				r := run(t, partition, cfg)
 				time.Sleep(2 * time.Minute)
 				told := seen.of(dispatch.Stalled)
 				if why == "" {
@@ -137,8 +138,8 @@ func TestStalledSaysWhy(t *testing.T) {
 func TestStalledWhileRecordsCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, release, log := &events{}, make(chan struct{}), fill("0")
-		r := run(t, dispatch.Config{
-			Ledger: memory(t, 3), Source: log, Observer: seen, AttemptTimeout: 10 * time.Second,
+		r := run(t, dispatch.Partition{Ledger: memory(t, 3), Source: log}, dispatch.Config{
+			Observer: seen, AttemptTimeout: 10 * time.Second,
 			Handler: func(context.Context, dispatch.Job) error {
 				<-release
 				return nil

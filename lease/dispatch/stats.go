@@ -64,7 +64,7 @@ func (d *Dispatcher) Stats() Stats {
 	defer d.mu.Unlock()
 	c := d.count
 	s := Stats{
-		Name: d.cfg.Name, Held: d.taken && !d.closed, Buffered: d.buffered, Paused: d.paused, Lag: -1,
+		Name: d.partition.Name, Held: d.taken && !d.closed, Buffered: d.buffered, Paused: d.paused, Lag: -1,
 		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
 		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
 		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,

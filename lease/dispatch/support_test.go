@@ -62,12 +62,12 @@ type running struct {
 }
 
 // run starts a dispatcher, dropping dead letters unless cfg says where they go.
-func run(t testing.TB, cfg dispatch.Config) *running {
+func run(t testing.TB, p dispatch.Partition, cfg dispatch.Config) *running {
 	t.Helper()
 	if cfg.DeadLetter == nil {
 		cfg.DeadLetter = dispatch.Discard
 	}
-	d, err := dispatch.New(cfg)
+	d, err := dispatch.New(p, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (r *running) mustStop(t testing.TB) {
 }
 
 // memory is a ledger with so many retries.
-func memory(t testing.TB, retries int) *lease.Memory {
+func memory(t testing.TB, retries int) lease.Ledger {
 	t.Helper()
 	l, err := lease.NewMemory(lease.Config{MaxRetries: retries})
 	if err != nil {
@@ -244,8 +244,8 @@ func (p *process) TryAcquire(ctx context.Context, domain string, offset int64) (
 	return called(p, "TryAcquire", domain, func() (lease.Acquisition, error) { return p.Ledger.TryAcquire(ctx, domain, offset) })
 }
 
-func (p *process) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
-	return called(p, "Offer", domain, func() (lease.AcquireStatus, error) { return p.Ledger.Offer(ctx, domain, offset) })
+func (p *process) Offer(ctx context.Context, domain string, offset int64) (lease.Status, error) {
+	return called(p, "Offer", domain, func() (lease.Status, error) { return p.Ledger.Offer(ctx, domain, offset) })
 }
 
 func (p *process) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {

@@ -41,7 +41,7 @@ func (l *lives) live(t *testing.T, most int, work func(ctx context.Context, job 
 			close(died)
 		})
 		cfg := l.cfg
-		cfg.Ledger, cfg.Source, cfg.DrainTimeout = p, p, time.Millisecond
+		cfg.DrainTimeout = time.Millisecond
 		cfg.Handler = func(ctx context.Context, job dispatch.Job) error {
 			l.mu.Lock()
 			l.runs[job.Record.Offset] = append(l.runs[job.Record.Offset], job.Lease.RetryCount)
@@ -60,7 +60,7 @@ func (l *lives) live(t *testing.T, most int, work func(ctx context.Context, job 
 			l.letters[letter.Record.Offset] = letter.Err
 			return nil
 		}
-		r := run(t, cfg)
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, cfg)
 		select {
 		case <-died:
 			l.deaths++
@@ -154,8 +154,7 @@ func TestLateOwnerIsFencedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		var refused error
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: fill("k"),
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k")}, dispatch.Config{
 			Handler: func(ctx context.Context, job dispatch.Job) error {
 				_, refused = ledger.Succeed(ctx, "k", late.Lease.Token)
 				return nil
@@ -182,7 +181,7 @@ func TestDrainAcquitsNobody(t *testing.T) {
 		time.Sleep(time.Second)
 		c := newCalls()
 		cfg := dispatch.Config{
-			Ledger: ledger, Source: log, DrainTimeout: time.Second,
+			DrainTimeout: time.Second,
 			Handler: func(ctx context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				<-ctx.Done()
@@ -190,7 +189,7 @@ func TestDrainAcquitsNobody(t *testing.T) {
 			},
 		}
 		for life := 1; life <= 3; life++ {
-			r := run(t, cfg)
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, cfg)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			equal(t, "running", c.running(), life) // one suspect, and those that have had their run and are ordinary again
@@ -219,8 +218,8 @@ func TestSuspectThatHangsStopsNobody(t *testing.T) {
 		time.Sleep(time.Hour)
 		began, c := time.Now(), newCalls()
 		wake := make(chan struct{})
-		r := run(t, dispatch.Config{
-			Ledger: ledger, Source: log, AttemptTimeout: 10 * time.Second, MaxInFlight: 3,
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			AttemptTimeout: 10 * time.Second, MaxInFlight: 3,
 			Handler: func(ctx context.Context, job dispatch.Job) error {
 				defer c.enter(job)()
 				switch job.Record.Domain {

@@ -23,19 +23,20 @@ func (d *Dispatcher) take() bool {
 
 // openSource opens the source and the ledger, if the partition came without.
 func (d *Dispatcher) openSource() error {
-	if d.openPartition == nil {
+	if d.partition.Open == nil {
 		return nil
 	}
-	source, ledger, err := d.openPartition(d.runCtx)
+	source, ledger, err := d.partition.Open(d.runCtx)
 	if err != nil {
 		return err
 	}
-	if err := (Partition{Name: d.cfg.Name, Source: source, Ledger: ledger}).complete(); err != nil {
+	opened := Partition{Name: d.partition.Name, Source: source, Ledger: ledger}
+	if err := opened.check(); err != nil {
 		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.cfg.Source, d.cfg.Ledger, d.openPartition = source, ledger, nil
+	d.partition.Source, d.partition.Ledger, d.partition.Open = source, ledger, nil
 	return nil
 }
 
@@ -44,7 +45,7 @@ func (d *Dispatcher) takeOnce() error {
 	if err := d.openSource(); err != nil {
 		return err
 	}
-	from, err := d.cfg.Source.Committed(d.runCtx)
+	from, err := d.partition.Source.Committed(d.runCtx)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (d *Dispatcher) takeOnce() error {
 	// Every lease that is held now is a former owner's, unless the partition has been assigned to another process meanwhile,
 	// which the source knows.
 	var held []lease.Lease
-	for l, err := range d.cfg.Ledger.Held(d.runCtx) {
+	for l, err := range d.partition.Ledger.Held(d.runCtx) {
 		if err != nil {
 			return err
 		}
@@ -84,7 +85,7 @@ func (d *Dispatcher) takeOnce() error {
 		dom.recordState, dom.inLedger, dom.ledgerOffset = t, true, l.Offset
 		d.mu.Unlock()
 	}
-	for head, err := range d.cfg.Ledger.Ready(d.runCtx) {
+	for head, err := range d.partition.Ledger.Ready(d.runCtx) {
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
-package durable
+// What an engine remembers between calls: the latest state of the domains that were used last, and whose turn it is.
 
-// This file is what a Ledger remembers between calls: the latest state of the domains that were used last, and whose turn it is.
+package durable
 
 import (
 	"container/list"
@@ -29,14 +29,14 @@ func (e *entry) keep(rec *record, version uint64) {
 	e.rec, e.version, e.seen = rec, version, max(e.seen, version)
 }
 
-// take returns the state in memory and forgets it, so that whoever fails, or panics, with a state half changed leaves none behind.
+// take returns the state in memory and forgets it, so that whoever fails, or panics, with a state half changed leaves none
+// behind.
 func (e *entry) take() (*record, uint64) {
 	rec := e.rec
 	e.rec = nil
 	return rec, e.version
 }
 
-// cache is the entries.
 type cache struct {
 	// mu guards all of it. It is held for some map and list accesses, never in a Store call and never while awaiting a turn.
 	mu      sync.Mutex

@@ -1,6 +1,6 @@
-package durable_test
+// What is refused before the store is asked, and what an observer is told.
 
-// This file holds what is refused before the store is asked, and what an observer is told.
+package durable_test
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func TestConfig(t *testing.T) {
 	}
 	for want, none := range map[string]durable.Store{
 		"lease: durable.Config.Store is nil; allowed: a Store":                     nil,
-		"lease: durable.Config.Store is a nil *durable.MemStore; allowed: a Store": (*durable.MemStore)(nil),
+		"lease: durable.Config.Store is a nil *durable.memStore; allowed: a Store": (*durable.MemStore)(nil),
 	} {
 		if _, err := durable.New(durable.Config{Store: none}); err == nil || err.Error() != want {
 			t.Errorf("no Store: %v", err)
@@ -69,7 +69,7 @@ func TestConfig(t *testing.T) {
 
 // observed collects events and calls the ledger, which must not be held then.
 type observed struct {
-	l      *durable.Ledger
+	l      lease.Ledger
 	t      *testing.T
 	events []lease.Event
 }
@@ -100,12 +100,12 @@ func TestObserver(t *testing.T) {
 	}
 	noError(t, o.l.Compact(ctx, 2))
 	want := []lease.Event{
-		{Op: lease.OpTryAcquire, Domain: "A", Offset: 3, Token: held.Token, Acquire: lease.Acquired},
-		{Op: lease.OpOffer, Domain: "A", Offset: 4, Acquire: lease.Enqueued},
-		{Op: lease.OpSucceed, Domain: "A", Offset: 3, Token: held.Token, Complete: lease.NextHint, Next: 4},
-		{Op: lease.OpSucceed, Domain: "A", Token: 5, Err: &lease.LeaseNotFoundError{Domain: "A", Got: 5}},
-		{Op: lease.OpOffer, Domain: "A", Offset: 6},
-		{Op: lease.OpCompact, Offset: 2},
+		{Op: "try_acquire", Result: "acquired", Domain: "A", Offset: 3, Token: held.Token},
+		{Op: "offer", Result: "enqueued", Domain: "A", Offset: 4},
+		{Op: "succeed", Result: "next_hint", Domain: "A", Offset: 3, Token: held.Token},
+		{Op: "succeed", Result: "lease_not_found", Domain: "A", Token: 5, Err: &lease.LeaseNotFoundError{Domain: "A", Got: 5}},
+		{Op: "offer", Result: "error", Domain: "A", Offset: 6},
+		{Op: "compact", Result: "ok", Offset: 2},
 	}
 	if len(o.events) == len(want) {
 		if o.events[4].Err == nil {

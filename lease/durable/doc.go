@@ -1,35 +1,44 @@
-// Package durable is the ledger of package lease in a store that outlives the process: PostgreSQL, JetStream, or any [Store] that can
-// compare-and-swap a record. Any number of processes may share it. docs/lease-engines.md has the errors and how to recover.
+// Package durable is the ledger of package lease in a store that outlives the process: PostgreSQL, JetStream, or any [Store]
+// that can compare-and-swap a record. Any number of processes may share it. docs/lease-engines.md has the errors and how to
+// recover.
+//
+//	store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: "orders/3"})
+//	…
+//	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 //
 // # One record for a domain
 //
-// A [Store] keeps bytes under a name. Each domain has one record, and every call that changes it is one compare-and-swap (optimistic
-// concurrency): the state is read, or known from the last call, stepped by lease.State.Step, and swapped for the version that it came from. After a
-// conflict the call is made again on the new version. So the domain's history is one line, however many write it. No lease of time, no
-// leader and no lock is involved.
+// A [Store] keeps bytes under a name. Each domain has one record, and every call that changes it is one compare-and-swap
+// (optimistic concurrency): the state is read, or known from the last call, stepped by the rules of package lease, and
+// swapped for the version that it came from. After a conflict the call is made again on the new version. So the domain's
+// history is one line, however many write it. No lease of time, no leader and no lock is involved.
 //
-// The state that a [Ledger] left in a domain stays in its memory, so the next change costs one Swap; if another writer came in between, that Swap
-// fails and harms nothing. An answer that changes nothing (ALREADY_..., BUSY, an error) has no Swap to be wrong by, so it is confirmed by a Load.
+// The state that a ledger left in a domain stays in its memory, so the next change costs one Swap; if another writer came in
+// between, that Swap fails and harms nothing. An answer that changes nothing (ALREADY_..., BUSY, an error) has no Swap to be
+// wrong by, so it is confirmed by a Load.
 //
 // # Lost replies
 //
-// A Swap that was sent and not answered was carried out, or not, or will be. The record holds the id of the last write of each of the sixteen
-// writers that wrote last. The Ledger sends the same Swap again: it is carried out now; or it conflicts, and then the record, read again, either shows the
-// id, or shows that no id was dropped since, in which case the Swap was not and, its version being gone, never will be
-// carried out. In the one case left the call ends in *[AmbiguousError]. It never guesses.
+// A Swap that was sent and not answered was carried out, or not, or will be. The record holds the id of the last write of
+// each of the sixteen writers that wrote last. The ledger sends the same Swap again: it is carried out now; or it conflicts,
+// and then the record, read again, either shows the id, or shows that no id was dropped since, in which case the Swap was not
+// and, its version being gone, never will be carried out. In the one case left the call ends in [ErrAmbiguous]. It never
+// guesses.
 //
 // # Tokens
 //
-// The ledger's own record issues a number to each Ledger at its first write. The Ledger counts by a Lamport clock that passes every token it
-// meets. A token is the clock (41 bits) above the number (22 bits): unique because no two Ledgers have one number, rising in a domain
-// because the record keeps the domain's greatest token and the clock passes it. Records show the numbers of their last writers, so a number that the
-// ledger's own record never issued shows that this record was deleted or restored from a backup.
+// The ledger's own record issues a number to each writer, which is what [New] returns, at its first write. A writer counts by
+// a Lamport clock that passes every token it meets. A token is the clock (41 bits) above the number (22 bits): unique because
+// no two writers have one number, rising in a domain because the record keeps the domain's greatest token and the clock
+// passes it. Records show the numbers of their last writers, so a number that the ledger's own record never issued shows that
+// this record was deleted or restored from a backup.
 //
 // # The floor
 //
-// The floor of Compact lies in the ledger's own record, and is written there before any state is trimmed at it. A state says which floor it was trimmed at,
-// so a Ledger that reads it knows that floor too; a domain that is not in the store is judged only after the floor was read. Compact visits no domain: each is
-// trimmed when it is written next, and no record is ever deleted, since it keeps the domain's greatest token.
+// The floor of Compact lies in the ledger's own record, and is written there before any state is trimmed at it. A state says
+// which floor it was trimmed at, so a writer that reads it knows that floor too; a domain that is not in the store is judged
+// only after the floor was read. Compact visits no domain: each is trimmed when it is written next, and no record is ever
+// deleted, since it keeps the domain's greatest token.
 //
 // # Record format 1
 //
@@ -40,7 +49,7 @@
 //	greatest token    varint      of all that the domain had
 //	floor             signed      at which it was trimmed
 //	write ids         1 byte, then two varints each: 0 to 16 of a writer and its count, oldest first
-//	state             lease.State.AppendBinary
+//	state             State.Append of lease/internal/step
 //	checksum          4 bytes     CRC-32C of the name and all of the above, little-endian
 //
 // The ledger's own record, under the name "":

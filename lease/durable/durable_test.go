@@ -1,6 +1,6 @@
-package durable_test
+// What a call costs, what is confirmed, and what of other Ledgers on the same store is seen.
 
-// This file holds what a call costs, what is confirmed, and what of other Ledgers on the same store is seen.
+package durable_test
 
 import (
 	"errors"
@@ -116,8 +116,8 @@ func TestConflictReplays(t *testing.T) {
 	}
 }
 
-// Tokens rise in a domain and are unique in the ledger, whoever makes them and however often everybody is restarted; and they fit a
-// signed column.
+// Tokens rise in a domain and are unique in the ledger, whoever makes them and however often everybody is restarted; and they
+// fit a signed column.
 func TestTokensOverRestartsAndWriters(t *testing.T) {
 	store := &durable.MemStore{}
 	seen, last := map[lease.Token]bool{}, map[string]lease.Token{}
@@ -130,7 +130,8 @@ func TestTokensOverRestartsAndWriters(t *testing.T) {
 	}
 	offset := int64(0)
 	for round := range 20 {
-		ledgers := []*durable.Ledger{open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})}
+		ledgers := []*durable.Ledger{open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store}),
+			open(t, durable.Config{Store: store})}
 		for i := range 60 {
 			l, domain := ledgers[i*i%3], string(rune('A'+i%4))
 			offset++
@@ -212,7 +213,8 @@ func TestFloorIsWrittenFirst(t *testing.T) {
 	for _, hits := range []fault{lostBefore, lostAfter} {
 		store.swap = func(string) fault { return hits }
 		err := l.Compact(ctx, 40)
-		if hits == lostBefore && (!errors.Is(err, durable.ErrAmbiguous) || errors.Is(err, errInjected)) || hits == lostAfter && err != nil {
+		if hits == lostBefore && (!errors.Is(err, durable.ErrAmbiguous) || errors.Is(err, errInjected)) ||
+			hits == lostAfter && err != nil {
 			t.Errorf("L4: %d: Compact = %v", hits, err)
 		}
 	}
@@ -257,7 +259,7 @@ func TestRestart(t *testing.T) {
 	}
 	var none *lease.LeaseNotFoundError
 	succeed(t, l, held)
-	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Outcome != lease.OutcomeProcessed {
+	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Status != lease.AlreadyProcessed {
 		t.Errorf("the old process: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
-package durable_test
+// A ledger over a store, and what a lost reply comes to.
 
-// This file shows a ledger over a store, and what a lost reply comes to.
+package durable_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 func ExampleNew() {
-	store := &durable.MemStore{} // or leasenats.OpenStore, leasepg.OpenStore, or any durable.Store
+	store := durable.NewMemStore() // or leasenats.Open, leasepg.New, or any durable.Store
 	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 3})
 	if err != nil {
 		fmt.Println(err)
@@ -29,9 +29,9 @@ func ExampleNew() {
 	fmt.Println(done.Status, done.Next)
 	_, err = ledger.Succeed(ctx, "order-17", held.Lease.Token)
 	var none *lease.LeaseNotFoundError
-	fmt.Println(errors.As(err, &none), none.Outcome)
+	fmt.Println(errors.As(err, &none), none.Status)
 	// Output:
 	// ACQUIRED ENQUEUED
 	// NEXT_HINT 2
-	// true PROCESSED
+	// true ALREADY_PROCESSED
 }

@@ -1,6 +1,6 @@
-package durable_test
+// A store that fails on purpose: before a swap, after it, without saying which, or not at all until it is let go.
 
-// This file is a store that fails on purpose: before a swap, after it, without saying which, or not at all until it is let go.
+package durable_test
 
 import (
 	"context"
@@ -146,7 +146,7 @@ var ctx = context.Background()
 
 func open(t testing.TB, cfg durable.Config) *durable.Ledger {
 	t.Helper()
-	return must(durable.New(cfg))(t)
+	return must(durable.Open(cfg))(t)
 }
 
 func acquire(t testing.TB, l lease.Ledger, domain string, offset int64) lease.Lease {

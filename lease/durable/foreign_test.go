@@ -1,6 +1,6 @@
 package durable_test
 
-// This file puts records into a ledger that are not its own: those of another ledger, or of its own past.
+// Records in a ledger that are not its own: those of another ledger, or of its own past.
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // elsewhere is the record of domain A in another ledger, with that floor and a lease whose clock is the next after clock.
@@ -46,12 +47,12 @@ func TestForeignRecord(t *testing.T) {
 			store.Tamper("A", elsewhere(t, c.floor, c.clock))
 			for _, l := range []*durable.Ledger{l, open(t, durable.Config{Store: store})} {
 				for _, call := range []model.Call{
-					{}, {Op: lease.OpTryAcquire}, {Op: lease.OpOffer}, {Op: lease.OpAcquireNext}, {Op: lease.OpSucceed}, {Op: lease.OpFail},
-					{Op: lease.OpReclaim}, {Op: lease.OpRelease},
+					{}, {Op: step.TryAcquire}, {Op: step.Offer}, {Op: step.AcquireNext}, {Op: step.Succeed}, {Op: step.Fail},
+					{Op: step.Reclaim}, {Op: step.Release},
 				} {
 					call.Domain, call.Offset, call.Token = "A", 9, held.Token
-					var corrupt *durable.CorruptError
-					if r := call.Do(ctx, l); !errors.As(r.Err, &corrupt) || corrupt.Domain != "A" || !strings.Contains(r.Err.Error(), c.says) {
+					if r := call.Do(ctx, l); !errors.Is(r.Err, durable.ErrCorrupt) ||
+						!strings.Contains(r.Err.Error(), `"A"`) || !strings.Contains(r.Err.Error(), c.says) {
 						t.Errorf("%v: %v", call, r)
 					}
 				}
@@ -74,7 +75,8 @@ func TestForeignRecord(t *testing.T) {
 	}
 }
 
-// The ledger's own record, put back from before the floor was raised: what was trimmed since is refused until the floor is as high again.
+// The ledger's own record, put back from before the floor was raised: what was trimmed since is refused until the floor is as
+// high again.
 func TestFloorOfAnEarlierRoot(t *testing.T) {
 	store := &durable.MemStore{}
 	l := open(t, durable.Config{Store: store})
@@ -84,7 +86,7 @@ func TestFloorOfAnEarlierRoot(t *testing.T) {
 	succeed(t, l, held)
 	store.Tamper("", before)
 	l = open(t, durable.Config{Store: store})
-	if _, err := l.TryAcquire(ctx, "A", 8); !is[*durable.CorruptError](err) {
+	if _, err := l.TryAcquire(ctx, "A", 8); !errors.Is(err, durable.ErrCorrupt) {
 		t.Errorf("under a floor that is gone: %v", err)
 	}
 	noError(t, l.Compact(ctx, 5))
@@ -98,18 +100,19 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 		cfg := lease.Config{MaxRetries: 1}
 		store, other := &durable.MemStore{}, &durable.MemStore{}
 		fresh := func(s durable.Store) *durable.Ledger {
-			return must(durable.New(durable.Config{Store: s, MaxRetries: cfg.MaxRetries, MaxCached: 1}))(t)
+			return must(durable.Open(durable.Config{Store: s, MaxRetries: cfg.MaxRetries, MaxCached: 1}))(t)
 		}
 		ledgers := []*durable.Ledger{fresh(store), fresh(store), fresh(store)}
 		models := map[string]*model.Domain{"A": model.New(), "B": model.New()}
 		for _, l := range ledgers { // each draws its number
-			c := model.Call{Op: lease.OpOffer, Domain: "A", Offset: 100}
+			c := model.Call{Op: step.Offer, Domain: "A", Offset: 100}
 			noError(t, models["A"].Accept(cfg, c, c.Do(ctx, l)))
 		}
 		foreign := fresh(other)
 		call := func(domains ...string) model.Call {
 			return model.Call{
-				Op: lease.OpKind(rapid.IntRange(0, int(lease.OpRelease)).Draw(t, "op")), Domain: rapid.SampledFrom(domains).Draw(t, "domain"),
+				Op:     step.Kind(rapid.IntRange(0, int(step.Release)).Draw(t, "op")),
+				Domain: rapid.SampledFrom(domains).Draw(t, "domain"),
 				Offset: rapid.Int64Range(0, 40).Draw(t, "offset"),
 			}
 		}
@@ -131,7 +134,7 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 				}
 			},
 			"compact": func(*rapid.T) {
-				c := model.Call{Op: lease.OpCompact, Offset: rapid.Int64Range(0, 20).Draw(t, "floor")}
+				c := model.Call{Op: step.Compact, Offset: rapid.Int64Range(0, 20).Draw(t, "floor")}
 				reply := c.Do(ctx, ledgers[0])
 				for domain, m := range models {
 					noError(t, m.Accept(cfg, c, reply))
@@ -144,7 +147,7 @@ func TestPropertyForeignRecordsStayApart(t *testing.T) {
 				c := call("A", "B", "evil")
 				l := ledgers[rapid.IntRange(0, 2).Draw(t, "ledger")]
 				if c.Domain == "evil" {
-					if r := c.Do(ctx, l); is[*durable.CorruptError](r.Err) {
+					if r := c.Do(ctx, l); errors.Is(r.Err, durable.ErrCorrupt) {
 						refused++
 					} else {
 						taken++ // it does not show

@@ -1,6 +1,6 @@
-package durable
+// The reference of a Store, in memory.
 
-// This file is the reference of a Store, in memory.
+package durable
 
 import (
 	"context"
@@ -10,9 +10,8 @@ import (
 	"sync"
 )
 
-// MemStore is a Store in memory, gone with the process: the reference for engines, and a store for tests. The zero
-// MemStore is empty and ready. A MemStore must not be copied.
-type MemStore struct {
+// memStore is a Store in memory.
+type memStore struct {
 	mu      sync.Mutex // guards records; held for the length of a map access
 	records map[string]memRecord
 }
@@ -23,8 +22,10 @@ type memRecord struct {
 	index   Index
 }
 
-// Load implements Store.
-func (m *MemStore) Load(ctx context.Context, name string) ([]byte, uint64, error) {
+// NewMemStore returns an empty Store in memory, gone with the process: the reference for engines, and a store for tests.
+func NewMemStore() Store { return new(memStore) }
+
+func (m *memStore) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -34,8 +35,7 @@ func (m *MemStore) Load(ctx context.Context, name string) ([]byte, uint64, error
 	return slices.Clone(r.state), r.version, nil
 }
 
-// Swap implements Store.
-func (m *MemStore) Swap(ctx context.Context, name string, old uint64, state []byte, index Index) (uint64, error) {
+func (m *memStore) Swap(ctx context.Context, name string, old uint64, state []byte, index Index) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNotApplied, err)
 	}
@@ -51,11 +51,9 @@ func (m *MemStore) Swap(ctx context.Context, name string, old uint64, state []by
 	return old + 1, nil
 }
 
-// Limit implements Store: there is none.
-func (m *MemStore) Limit(string) int { return 0 }
+func (m *memStore) Limit(string) int { return 0 }
 
-// List implements Store.
-func (m *MemStore) List(ctx context.Context, index Index) iter.Seq2[string, error] {
+func (m *memStore) List(ctx context.Context, index Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		m.mu.Lock()
 		var names []string

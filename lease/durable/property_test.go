@@ -1,6 +1,6 @@
-package durable_test
+// Ledgers that come and go, over a store that fails, against the model of one ledger that does neither.
 
-// This file holds Ledgers that come and go, over a store that fails, against the model of one ledger that does neither.
+package durable_test
 
 import (
 	"errors"
@@ -12,18 +12,21 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 func TestPropertyFaults(t *testing.T) {
 	var faults, ambiguous, calls int
 	rapid.Check(t, func(t *rapid.T) {
-		cfg := lease.Config{MaxRetries: rapid.IntRange(0, 2).Draw(t, "MaxRetries"), MaxBacklog: rapid.IntRange(0, 4).Draw(t, "MaxBacklog")}
+		cfg := lease.Config{MaxRetries: rapid.IntRange(0, 2).Draw(t, "MaxRetries"),
+			MaxBacklog: rapid.IntRange(0, 4).Draw(t, "MaxBacklog")}
 		store := &faulty{}
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "faults"), 0))
 		part := rapid.SampledFrom([]float64{0.05, 0.3, 0.7}).Draw(t, "how many")
 		fresh := func() *durable.Ledger {
-			l := must(durable.New(durable.Config{
-				Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, MaxCached: rapid.IntRange(0, 2).Draw(t, "MaxCached"),
+			l := must(durable.Open(durable.Config{
+				Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog,
+				MaxCached: rapid.IntRange(0, 2).Draw(t, "MaxCached"),
 			}))(t)
 			return l
 		}
@@ -51,9 +54,9 @@ func TestPropertyFaults(t *testing.T) {
 		call := func(t *rapid.T) {
 			calls++
 			c := model.Call{
-				Op: rapid.SampledFrom([]lease.OpKind{
-					lease.OpTryAcquire, lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext, lease.OpAcquireNext,
-					lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease,
+				Op: rapid.SampledFrom([]step.Kind{
+					step.TryAcquire, step.TryAcquire, step.Offer, step.AcquireNext, step.AcquireNext,
+					step.Succeed, step.Succeed, step.Fail, step.Reclaim, step.Release,
 				}).Draw(t, "op"),
 				Domain: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "domain"),
 				Offset: rapid.Int64Range(-2, 12).Draw(t, "offset"),
@@ -90,7 +93,7 @@ func TestPropertyFaults(t *testing.T) {
 			"call": call, "call again": call, "and again": call, "and once more": call,
 			"compact": func(t *rapid.T) {
 				quiet(func() {
-					c := model.Call{Op: lease.OpCompact, Offset: rapid.Int64Range(-2, 12).Draw(t, "floor")}
+					c := model.Call{Op: step.Compact, Offset: rapid.Int64Range(-2, 12).Draw(t, "floor")}
 					reply := c.Do(ctx, ledgers[0])
 					for domain, m := range models {
 						noError(t, m.Accept(cfg, c, reply))

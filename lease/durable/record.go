@@ -1,6 +1,6 @@
-package durable
+// What lies in the store: the record of a domain and the ledger's own, as bytes.
 
-// This file is what lies in the store: the record of a domain and the ledger's own, as bytes.
+package durable
 
 import (
 	"encoding/binary"
@@ -10,15 +10,17 @@ import (
 	"math"
 	"slices"
 
-	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 const (
 	// format is the newest format of a record that this package reads, and the one that it writes.
 	format = 1
-	// maxWriteIDs is how many writers' last writes a record keeps. A lost reply is explained if fewer other writers than this came in between.
+	// maxWriteIDs is how many writers' last writes a record keeps. A lost reply is explained if fewer other writers than this
+	// came in between.
 	maxWriteIDs = 16
-	// writerBits of a token are the writer's number, the rest its clock. 22 and 41 leave the top bit free, so that a token fits a signed column.
+	// writerBits of a token are the writer's number, the rest its clock. 22 and 41 leave the top bit free, so that a token
+	// fits a signed column.
 	writerBits = 22
 	maxWriter  = 1<<writerBits - 1
 	maxClock   = 1<<(63-writerBits) - 1
@@ -31,11 +33,11 @@ type writeID struct{ writer, n uint64 }
 
 // record is what is kept of a domain.
 type record struct {
-	state    lease.State
-	swaps    uint64      // Swaps that made the record what it is
-	last     lease.Token // the greatest token that the domain ever had (L9)
-	floor    int64       // the state has been trimmed at it; never above the ledger's
-	writeIDs []writeID   // the last write of each of the writers that wrote last, oldest first
+	state    step.State
+	swaps    uint64    // Swaps that made the record what it is
+	last     uint64    // the greatest token that the domain ever had (L9)
+	floor    int64     // the state has been trimmed at it; never above the ledger's
+	writeIDs []writeID // the last write of each of the writers that wrote last, oldest first
 }
 
 // stamp notes that m is the write that makes the record what it is.
@@ -50,7 +52,7 @@ func (r *record) stamp(m writeID) {
 
 // writer is the greatest number among the writers that r shows.
 func (r *record) writer() uint64 {
-	greatest := uint64(r.last) & maxWriter
+	greatest := r.last & maxWriter
 	for _, m := range r.writeIDs {
 		greatest = max(greatest, m.writer)
 	}
@@ -63,30 +65,21 @@ func (r *record) coversWritesAfter(swaps uint64) bool {
 	return len(r.writeIDs) < maxWriteIDs || r.swaps-swaps <= maxWriteIDs
 }
 
-// index is the shelf for the record.
-func (r *record) index() Index {
-	if _, held := r.state.Leased(""); held {
-		return Held
-	}
-	if _, ready := r.state.Waiting(); ready {
-		return Ready
-	}
-	return Neither
-}
+// index is where the record is filed.
+func (r *record) index() Index { return Index(r.state.Index()) }
 
 // encode writes r down under name, in the format of the package comment.
-func (r *record) encode(name string) ([]byte, error) {
+func (r *record) encode(name string) []byte {
 	b := append(make([]byte, 0, 128), format)
 	b = binary.AppendUvarint(b, r.swaps)
-	b = binary.AppendUvarint(b, uint64(r.last))
+	b = binary.AppendUvarint(b, r.last)
 	b = binary.AppendVarint(b, r.floor)
 	b = append(b, byte(len(r.writeIDs)))
 	for _, m := range r.writeIDs {
 		b = binary.AppendUvarint(b, m.writer)
 		b = binary.AppendUvarint(b, m.n)
 	}
-	b, err := r.state.AppendBinary(b)
-	return appendChecksum(b, name), err
+	return appendChecksum(r.state.Append(b), name)
 }
 
 // root is the ledger's own record, under the name "".
@@ -115,7 +108,7 @@ func open(b []byte, name string, version uint64) (*reader, error) {
 	const least = 1 + crc32.Size
 	switch {
 	case len(b) > 0 && b[0] > format:
-		return nil, &NewerError{Domain: name, Format: int(b[0]), Known: format}
+		return nil, newer(name, int(b[0]), format)
 	case len(b) < least || b[0] != format:
 		return nil, corrupt(name, version, errors.New("no record"))
 	}
@@ -126,17 +119,13 @@ func open(b []byte, name string, version uint64) (*reader, error) {
 	return &reader{rest: body[1:]}, nil
 }
 
-func corrupt(name string, version uint64, err error) error {
-	return &CorruptError{Domain: name, Version: version, Err: err}
-}
-
 // decode reads the record of name.
 func decode(b []byte, name string, version uint64) (*record, error) {
 	d, err := open(b, name, version)
 	if err != nil {
 		return nil, err
 	}
-	r := &record{swaps: d.unsigned(), last: lease.Token(d.unsigned()), floor: d.signed()}
+	r := &record{swaps: d.unsigned(), last: d.unsigned(), floor: d.signed()}
 	n := d.unsigned()
 	if n > maxWriteIDs {
 		d.bad = true
@@ -147,14 +136,13 @@ func decode(b []byte, name string, version uint64) (*record, error) {
 	if d.bad {
 		return nil, corrupt(name, version, errors.New("malformed varint"))
 	}
-	if err := r.state.UnmarshalBinary(d.rest); err != nil {
-		var invalid *lease.DecodeError
-		if errors.As(err, &invalid) && invalid.Format > lease.StateFormat {
-			return nil, &NewerError{Domain: name, Format: invalid.Format, Known: lease.StateFormat}
+	if err := r.state.Decode(d.rest); err != nil {
+		if invalid := (*step.DecodeError)(nil); errors.As(err, &invalid) && invalid.Format > step.Format {
+			return nil, newer(name, invalid.Format, step.Format)
 		}
 		return nil, corrupt(name, version, err)
 	}
-	if held, ok := r.state.Leased(name); ok && held.Token > r.last {
+	if held, ok := r.state.Leased(); ok && held.Token > r.last {
 		return nil, corrupt(name, version, errors.New("lease token exceeds the greatest token of the record"))
 	}
 	return r, nil
@@ -170,7 +158,8 @@ func decodeRoot(b []byte, version uint64) (root, error) {
 	case d.bad:
 		return root{}, corrupt("", version, errors.New("malformed varint"))
 	case len(d.rest) > 0 || r.writers > maxWriter:
-		return root{}, corrupt("", version, fmt.Errorf("%d writers, %d bytes behind the last field; allowed: %d at most, 0", r.writers, len(d.rest), maxWriter))
+		return root{}, corrupt("", version, fmt.Errorf("%d writers, %d bytes behind the last field; allowed: %d at most, 0",
+			r.writers, len(d.rest), maxWriter))
 	}
 	return r, nil
 }

@@ -1,6 +1,6 @@
-package durable
+// The ledger's own record: the floor, and the numbers of those who write.
 
-// This file is the ledger's own record: the floor, and the numbers of those who write.
+package durable
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // loadRoot reads the ledger's own record and learns its floor.
-func (l *Ledger) loadRoot(ctx context.Context, from Store) (root, uint64, error) {
+func (l *engine) loadRoot(ctx context.Context, from Store) (root, uint64, error) {
 	data, version, err := l.read(ctx, from, "", l.seen.Load())
 	if err != nil {
 		return root{}, 0, err
@@ -27,7 +27,7 @@ func (l *Ledger) loadRoot(ctx context.Context, from Store) (root, uint64, error)
 }
 
 // learnRoot learns from the root that the store holds under version.
-func (l *Ledger) learnRoot(r root, version uint64) {
+func (l *engine) learnRoot(r root, version uint64) {
 	atomicMax(&l.floor, r.floor)
 	atomicMax(&l.seen, version)
 	atomicMax(&l.writersIssued, r.writers)
@@ -36,7 +36,7 @@ func (l *Ledger) learnRoot(r root, version uint64) {
 // atomicMax raises a to n, if n is more.
 func atomicMax[N int64 | uint64](a interface {
 	Load() N
-	CompareAndSwap(was, is N) bool
+	CompareAndSwap(old, new N) bool
 }, n N) {
 	for {
 		was := a.Load()
@@ -46,12 +46,12 @@ func atomicMax[N int64 | uint64](a interface {
 	}
 }
 
-// updateRoot changes the ledger's own record; change says whether there is anything to write. lost is the error of the last write whose reply was lost: change
-// looks at the record again after it, so what it asks for must be harmless to have twice.
-func (l *Ledger) updateRoot(ctx context.Context, change func(r *root) (bool, error)) (lost, err error) {
+// updateRoot changes the ledger's own record; change says whether there is anything to write. lost is the error of the last
+// write whose reply was lost: change looks at the record again after it, so what it asks for must be harmless to have twice.
+func (l *engine) updateRoot(ctx context.Context, change func(r *root) (bool, error)) (lost, err error) {
 	losses := 0
 	for range maxTries {
-		r, version, err := l.loadRoot(ctx, l.cfg.Store)
+		r, version, err := l.loadRoot(ctx, l.store)
 		if err != nil {
 			return lost, err
 		}
@@ -59,7 +59,7 @@ func (l *Ledger) updateRoot(ctx context.Context, change func(r *root) (bool, err
 		if err != nil || !write {
 			return nil, err
 		}
-		version, err = l.cfg.Store.Swap(ctx, "", version, r.encode(), Neither)
+		version, err = l.store.Swap(ctx, "", version, r.encode(), Neither)
 		switch {
 		case err == nil:
 			l.learnRoot(r, version)
@@ -71,14 +71,14 @@ func (l *Ledger) updateRoot(ctx context.Context, change func(r *root) (bool, err
 				continue
 			}
 		}
-		return lost, &StoreError{Call: "Swap", Name: "", Err: err}
+		return lost, storeError("Swap", "", err)
 	}
-	return lost, &ContentionError{Tries: maxTries}
+	return lost, contention("")
 }
 
 // number returns this Ledger's writer number, and has the root issue one on first use. A number from a write whose reply was lost
 // is not used: only an answered write says that no other Ledger has it.
-func (l *Ledger) number(ctx context.Context) (uint64, error) {
+func (l *engine) number(ctx context.Context) (uint64, error) {
 	if writer := l.writer.Load(); writer != 0 {
 		return writer, nil
 	}
@@ -89,7 +89,7 @@ func (l *Ledger) number(ctx context.Context) (uint64, error) {
 		}
 		_, err := l.updateRoot(ctx, func(r *root) (bool, error) {
 			if r.writers == maxWriter {
-				return false, &ExhaustedError{Kind: "writers"}
+				return false, exhausted("writers")
 			}
 			r.writers++
 			writer = r.writers
@@ -103,14 +103,8 @@ func (l *Ledger) number(ctx context.Context) (uint64, error) {
 	return writer, err
 }
 
-// Compact implements lease.Ledger. It costs a Load and a Swap, whatever the number of domains: each domain is trimmed
-// when it is written next. Other Ledgers learn the floor when they open, meet a domain that is new to the store, meet a
-// state trimmed at it, or call Inspect or Compact. Until then they answer by the floor that they know, and never
-// contradict a completed offset.
-func (l *Ledger) Compact(ctx context.Context, floor int64) error {
-	if err := l.done(ctx); err != nil {
-		return err
-	}
+// Compact implements step.Engine.
+func (l *engine) Compact(ctx context.Context, floor int64) error {
 	sent := false
 	var lost error
 	err := l.exclusive(ctx, "", func(*entry) (err error) {
@@ -125,12 +119,7 @@ func (l *Ledger) Compact(ctx context.Context, floor int64) error {
 		return err
 	})
 	if err != nil && lost != nil {
-		err = &AmbiguousError{Cause: lost}
-	}
-	if l.cfg.Observer != nil {
-		op := lease.Op{Kind: lease.OpCompact, Offset: floor}
-		r := lease.Result{Offset: floor}
-		lease.Report(l.cfg.Observer, &op, &r, err)
+		err = ambiguous("", lost)
 	}
 	return err
 }

@@ -1,6 +1,6 @@
-package durable
+// The interface of a store: three calls and a number, with the guarantees that each must give.
 
-// This file is the interface of an engine: three calls and a number, with the guarantees that each must give.
+package durable
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"iter"
 )
 
-// Store keeps one record for each name and replaces it by compare-and-swap. A Ledger needs nothing else of an engine.
-// MemStore is the reference implementation.
+// Store keeps one record for each name and replaces it by compare-and-swap. A ledger needs nothing else.
+// NewMemStore makes the reference implementation, and leasetest.Run over New tests another one.
 //
 // A name is any 0 to 65,535 bytes: a domain, which may hold zero bytes and need not be UTF-8, or "", the ledger's own
 // record. Names that differ in a byte are different records. A record is opaque bytes. It must never be deleted or
@@ -22,7 +22,7 @@ import (
 //
 // An answered Swap is as durable as the engine's package says.
 //
-// Every method is safe for concurrent use and returns soon after ctx is done. The Ledger holds no lock during a call.
+// Every method is safe for concurrent use and returns soon after ctx is done. The ledger holds no lock during a call.
 type Store interface {
 	// Load returns the record of name and its version; nil, 0 and no error if there is none. The caller may keep and
 	// change the slice. A record that exists but cannot be read is an error, never "none".
@@ -32,13 +32,13 @@ type Store interface {
 	//
 	//   - one that wraps ErrConflict: not applied, and never will be, because old is not the version;
 	//   - one that wraps ErrNotApplied: not applied, and never will be, for another reason: rejected, too large, not sent;
-	//   - any other, ctx's too: unknown. It may have been applied, or may still be. The Ledger finds out by itself.
+	//   - any other, ctx's too: unknown. It may have been applied, or may still be. The ledger finds out by itself.
 	//
 	// An engine that is not sure returns the third kind: ErrNotApplied for a Swap that takes effect breaks the ledger.
 	// Swap need not retry; the Ledger sends the same Swap again when it has to.
 	Swap(ctx context.Context, name string, old uint64, state []byte, index Index) (version uint64, err error)
 	// Limit returns the size in bytes of the largest record that Swap accepts under name, as far as is known; 0: no
-	// limit. It sends no request and does not block. The Ledger accepts no new offsets into a record that has reached
+	// limit. It sends no request and does not block. The ledger accepts no new offsets into a record that has reached
 	// half of it.
 	Limit(name string) int
 	// List yields the names whose last applied Swap filed them under index, which is Ready or Held: in no order, each

@@ -1,68 +1,49 @@
-package durable
+// Ready and Held: the store's index names the domains, and each is read before it is yielded.
 
-// This file is Ready and Held: the store's index names the domains, and each is read before it is yielded.
+package durable
 
 import (
 	"context"
 	"iter"
 
-	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
-// Ready implements lease.Ledger. It costs one List of the Store, and a Load for each domain.
-func (l *Ledger) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
-	return walk(ctx, l, Ready, func(domain string, s *lease.State) (lease.Head, bool) {
-		offset, ok := s.Waiting()
-		return lease.Head{Domain: domain, Offset: offset}, ok
-	})
-}
-
-// Held implements lease.Ledger. It costs one List of the Store, and a Load for each domain.
-func (l *Ledger) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {
-	return walk(ctx, l, Held, func(domain string, s *lease.State) (lease.Lease, bool) { return s.Leased(domain) })
-}
-
-// walk yields what show makes of the domains under index, holding nothing: no turn, no lock, so that the body may call what it likes. A
-// domain that show passes over has left the index since.
-func walk[T any](ctx context.Context, l *Ledger, index Index, show func(string, *lease.State) (T, bool)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		if err := l.done(ctx); err != nil {
-			yield(none, err)
-			return
-		}
-		for domain, err := range l.cfg.Store.List(ctx, index) {
+// List implements step.Engine. It costs one List of the Store, and a Load for each domain. It holds nothing while the body
+// runs: no turn, no lock. A domain that has left the index since is passed over.
+func (l *engine) List(ctx context.Context, index step.Index) iter.Seq2[step.Item, error] {
+	return func(yield func(step.Item, error) bool) {
+		for domain, err := range l.store.List(ctx, Index(index)) {
+			var item step.Item
+			listed := false
 			if err != nil {
-				yield(none, &StoreError{Call: "List", Err: err})
-				return
-			}
-			item, ok, err := look(ctx, l, domain, show)
-			if err == nil {
+				err = storeError("List", "", err)
+			} else if item, listed, err = l.item(ctx, domain, index); err == nil {
 				err = ctx.Err()
 			}
 			if err != nil {
-				yield(none, err)
+				yield(step.Item{}, err)
 				return
 			}
-			if ok && !yield(item, nil) {
+			if listed && !yield(item, nil) {
 				return
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			yield(none, err)
+			yield(step.Item{}, err)
 		}
 	}
 }
 
-func look[T any](ctx context.Context, l *Ledger, domain string, show func(string, *lease.State) (T, bool)) (item T, ok bool, err error) {
-	data, version, err := l.read(ctx, l.cfg.Store, domain, 1) // it was listed, so it is there
+func (l *engine) item(ctx context.Context, domain string, index step.Index) (item step.Item, listed bool, err error) {
+	data, version, err := l.read(ctx, l.store, domain, 1) // it was listed, so it is there
 	if err != nil {
 		return item, false, err
 	}
-	rec, err := l.decode(ctx, l.cfg.Store, data, domain, version)
+	rec, err := l.decode(ctx, l.store, data, domain, version)
 	if err != nil {
 		return item, false, err
 	}
-	item, ok = show(domain, &rec.state)
-	return item, ok, nil
+	item, listed = rec.state.Item(domain, index)
+	return item, listed, nil
 }

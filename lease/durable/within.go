@@ -1,63 +1,68 @@
-package durable
+// An offset finished in the caller's transaction.
 
-// This file finishes an offset in the caller's transaction.
+package durable
 
 import (
 	"context"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
-// Store returns Config.Store.
-func (l *Ledger) Store() Store {
-	if l == nil {
-		return nil
-	}
-	return l.cfg.Store
+// kept is what New returns: a Ledger that leasepg.SucceedTx can look into.
+type kept struct {
+	lease.Ledger
+	engine *engine
 }
+
+// Store returns Config.Store.
+func (k *kept) Store() Store { return k.engine.store }
 
 // SucceedIn is Succeed inside a transaction of the caller's. view is the ledger's Store as seen by the transaction: its
 // Load must lock the record against other writers until the transaction ends; its Limit and List are not called. This
-// Ledger assumes nothing about the commit: its next call on the domain reads the record again. Config.Observer gets no
-// event. After the commit, Succeed with this token returns a *lease.LeaseNotFoundError whose Outcome is
-// OutcomeProcessed.
+// ledger assumes nothing about the commit: its next call on the domain reads the record again. Config.Observer gets no
+// event. After the commit, Succeed with this token returns a *lease.LeaseNotFoundError whose Status is
+// AlreadyProcessed.
 //
-// Engines with transactions wrap it, as leasepg.SucceedTx does. Errors: those of Succeed except *AmbiguousError and
-// *ContentionError. After an error the transaction must be rolled back.
-func (l *Ledger) SucceedIn(ctx context.Context, view Store, domain string, token lease.Token) (lease.Completion, error) {
-	if err := l.admit(ctx, domain); err != nil {
-		return lease.Completion{}, err
-	}
+// Errors: those of Succeed except ErrAmbiguous. After an error the transaction must be rolled back.
+func (k *kept) SucceedIn(ctx context.Context, view Store, domain string, token lease.Token) (lease.Completion, error) {
 	if missing := nilcheck.Required(view); missing != "" {
 		return lease.Completion{}, &lease.InvalidError{Field: "view", Value: missing, Allowed: "a Store"}
 	}
-	// What is in memory is let go at once, and the turn too: the lock on the record may have to be waited for, and belongs to the transaction.
-	e := &entry{name: domain}
-	if err := l.exclusive(ctx, domain, func(kept *entry) error {
-		kept.take()
-		e.seen = kept.seen
+	return lease.FromEngine(within{k.engine, view}, lease.Config{}).Succeed(ctx, domain, token)
+}
+
+// within is an engine in one transaction.
+type within struct {
+	*engine
+	view Store
+}
+
+// Do carries out a Succeed.
+func (w within) Do(ctx context.Context, op step.Op) (r step.Result, err error) {
+	// The state in memory is forgotten at once, and the turn given up too: the lock on the record may have to be waited for,
+	// and belongs to the transaction.
+	e := &entry{name: op.Domain}
+	if err := w.exclusive(ctx, op.Domain, func(cached *entry) error {
+		cached.take()
+		e.seen = cached.seen
 		return nil
 	}); err != nil {
-		return lease.Completion{}, err
+		return r, err
 	}
-	rec, version, err := l.load(ctx, view, e)
+	rec, version, err := w.load(ctx, w.view, e)
 	if err != nil {
-		return lease.Completion{}, err
+		return r, err
 	}
-	var r lease.Result
 	// No number of a writer: Succeed makes no token.
-	if err := l.step(rec, 0, &lease.Op{Kind: lease.OpSucceed, Domain: domain, Token: token}, &r); err != nil {
-		return lease.Completion{}, err
+	if err := w.step(rec, 0, &op, &r); err != nil || r.Refused != 0 {
+		return r, err
 	}
 	// No write id either: no call will look for this write, and ids that other calls look for are not dropped.
 	rec.swaps++
-	data, err := rec.encode(domain)
-	if err == nil {
-		_, err = view.Swap(ctx, domain, version, data, rec.index())
+	if _, err = w.view.Swap(ctx, op.Domain, version, rec.encode(op.Domain), rec.index()); err != nil {
+		return r, storeError("Swap", op.Domain, err)
 	}
-	if err != nil {
-		return lease.Completion{}, &StoreError{Call: "Swap", Name: domain, Err: err}
-	}
-	return lease.Completion{Status: r.Complete, Next: r.Next}, nil
+	return r, nil
 }

@@ -1,6 +1,6 @@
-package durable_test
+// An offset that is finished in a transaction which may or may not be committed, over a store in memory.
 
-// This file is an offset that is finished in a transaction which may or may not be committed, over a store in memory.
+package durable_test
 
 import (
 	"context"
@@ -28,8 +28,8 @@ func (p *pending) Swap(_ context.Context, name string, old uint64, state []byte,
 
 func TestSucceedIn(t *testing.T) {
 	store := new(durable.MemStore)
-	ledger := must(durable.New(durable.Config{Store: store, MaxRetries: 1}))(t)
-	if ledger.Store() != durable.Store(store) || (*durable.Ledger)(nil).Store() != nil {
+	ledger := must(durable.Open(durable.Config{Store: store, MaxRetries: 1}))(t)
+	if ledger.Store() != durable.Store(store) {
 		t.Error("Store is not the one that was given")
 	}
 	held := must(ledger.TryAcquire(t.Context(), "A", 1))(t)
@@ -42,7 +42,8 @@ func TestSucceedIn(t *testing.T) {
 	if tx, _, err := succeed(held.Lease.Token + 1); !errors.Is(err, lease.ErrTokenMismatch) || tx.commit != nil {
 		t.Errorf("another token: %v", err)
 	}
-	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, "A", held.Lease.Token); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
+	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, "A",
+		held.Lease.Token); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
 		t.Errorf("a transaction that fails: %v", err)
 	}
 	if _, err := ledger.SucceedIn(t.Context(), nil, "A", held.Lease.Token); !errors.Is(err, lease.ErrInvalid) {
@@ -58,12 +59,14 @@ func TestSucceedIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := ledger.Inspect(t.Context(), "A"); err != nil || v.Lease == nil { // which is kept in memory now, and about to be wrong
+	if v, err := ledger.Inspect(t.Context(), "A"); err != nil ||
+		v.Lease == nil { // which is kept in memory now, and about to be wrong
 		t.Fatalf("before the commit: %+v, %v", v, err)
 	}
 	noError(t, tx.commit())
 	var done *lease.LeaseNotFoundError
-	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) || done.Outcome != lease.OutcomeProcessed || done.Offset != 1 {
+	if _, err := ledger.Succeed(t.Context(), "A", held.Lease.Token); !errors.As(err, &done) ||
+		done.Status != lease.AlreadyProcessed || done.Offset != 1 {
 		t.Errorf("after the commit: %v", err)
 	}
 	if a, err := ledger.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 {

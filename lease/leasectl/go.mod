@@ -6,10 +6,10 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/nats-io/nats-server/v2 v2.14.5
 	github.com/nats-io/nats.go v1.53.1
-	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/lease/leasekafka v0.0.0
-	github.com/stopbank/stopbank/lease/leasenats v0.0.0
-	github.com/stopbank/stopbank/lease/leasepg v0.0.0
+	github.com/stopbank/stopbank/lease v0.1.0
+	github.com/stopbank/stopbank/lease/leasekafka v0.1.0
+	github.com/stopbank/stopbank/lease/leasenats v0.1.0
+	github.com/stopbank/stopbank/lease/leasepg v0.1.0
 	github.com/twmb/franz-go v1.21.7
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260515175617-8268a5d078c0
 	github.com/twmb/franz-go/pkg/kmsg v1.14.0
@@ -34,12 +34,3 @@ require (
 	golang.org/x/text v0.41.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 )
-
-replace (
-	github.com/stopbank/stopbank/lease => ../
-	github.com/stopbank/stopbank/lease/leasekafka => ../leasekafka
-	github.com/stopbank/stopbank/lease/leasenats => ../leasenats
-	github.com/stopbank/stopbank/lease/leasepg => ../leasepg
-)
-
-replace github.com/stopbank/stopbank/internal/pgtest => ../../internal/pgtest

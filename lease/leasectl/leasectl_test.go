@@ -31,6 +31,8 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 	"github.com/stopbank/stopbank/lease/leasekafka"
 	"github.com/stopbank/stopbank/lease/leasenats"
 	"github.com/stopbank/stopbank/lease/leasepg"
@@ -149,7 +151,7 @@ func onNATS(t *testing.T) desk {
 			info := must(stream.Info(t.Context()))(t)
 			for seq := range info.State.LastSeq {
 				m := must(stream.GetMsg(t.Context(), seq+1))(t)
-				all = append(all, fmt.Sprint(strings.TrimPrefix(m.Subject, "orders."), " ", string(m.Data), " ", m.Header["Trace"][0], " ", m.Header[deadletter.HeaderReplayOf][0]))
+				all = append(all, fmt.Sprint(strings.TrimPrefix(m.Subject, "orders."), " ", string(m.Data), " ", m.Header["Trace"][0], " ", m.Header[dlq.ReplayOf][0]))
 			}
 			return all
 		},
@@ -236,7 +238,7 @@ const hostile = "\x1b[2J\x1b]0;owned\x07 \u009b31m \u202e evil \r\n \x00 \xff"
 func (d desk) put(t *testing.T, offset int64, key, payload, failure string) {
 	t.Helper()
 	noError(t, d.letters.Put(t.Context(), deadletter.Letter{
-		Partition: "orders/1", Attempts: 11, Failure: deadletter.Clip(failure), At: time.Date(2026, 11, 22, 3, 0, int(offset), 0, time.UTC), Size: len(payload),
+		Partition: "orders/1", Attempts: 11, Failure: clip.Text(failure), At: time.Date(2026, 11, 22, 3, 0, int(offset), 0, time.UTC), Size: len(payload),
 		Record: dispatch.Record{Domain: key, Offset: offset, Payload: []byte(payload), Headers: []dispatch.Header{{Key: "Trace", Value: []byte("t1")}}},
 	}))
 }

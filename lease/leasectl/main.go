@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 )
 
 // What the program ends with.
@@ -196,7 +197,7 @@ func (o options) checked(ids []string) (options, error) {
 			return o, err
 		}
 	}
-	return o, o.filter.Check()
+	return o, dlq.Check(o.filter)
 }
 
 // do carries the command out.

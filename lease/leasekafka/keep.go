@@ -9,6 +9,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -19,7 +20,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 	if wrong != "" {
 		return p.error(fmt.Errorf("the metadata of offset %d is %s", floor, wrong))
 	}
-	l := newLedger(p.m.cfg.Ledger, floor, m, func() error {
+	l := newLedger(floor, m, func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.lost
@@ -29,7 +30,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 	if err := p.Commit(p.ctx, floor); err != nil {
 		return err
 	}
-	p.ledger = l
+	p.ledger = lease.FromEngine(l, p.m.cfg.Ledger)
 	return nil
 }
 

@@ -18,17 +18,28 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
+// opened is a ledger with its engine.
+type opened struct {
+	lease.Ledger
+	engine *ledger
+}
+
+func openLedger(cfg lease.Config, floor int64, m memo, lost func() error) opened {
+	engine := newLedger(floor, m, lost)
+	return opened{lease.FromEngine(engine, cfg), engine}
+}
+
 // committing is a ledger whose failures are committed at once.
-type committing struct{ *ledger }
+type committing struct{ opened }
 
 func (c committing) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	c.keeps(1 << 60)
-	return c.ledger.Fail(ctx, domain, token)
+	c.engine.keeps(1 << 60)
+	return c.Ledger.Fail(ctx, domain, token)
 }
 
 func (c committing) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	c.keeps(1 << 60)
-	return c.ledger.GiveUp(ctx, domain, token)
+	c.engine.keeps(1 << 60)
+	return c.Ledger.GiveUp(ctx, domain, token)
 }
 
 var errGone = errors.New("gone")
@@ -37,7 +48,7 @@ func never() error { return nil }
 
 func TestLedgerConformance(t *testing.T) {
 	leasetest.Run(t, func(_ testing.TB, cfg lease.Config) lease.Ledger {
-		return committing{newLedger(cfg, -1<<63, memo{}, never)}
+		return committing{openLedger(cfg, -1<<63, memo{}, never)}
 	})
 }
 
@@ -58,7 +69,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 		ctx := t.Context()
 		cfg := lease.Config{MaxRetries: 3}
 		floor, text := int64(0), ""
-		var l *ledger
+		var l opened
 		var now, committed map[int64]told
 		leases, released := map[string]lease.Lease{}, map[string]lease.Lease{}
 		highest := lease.Token(0)
@@ -67,7 +78,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 			if wrong != "" {
 				t.Fatal(wrong)
 			}
-			l = newLedger(cfg, floor, m, never)
+			l = openLedger(cfg, floor, m, never)
 			now = map[int64]told{}
 			maps.Copy(now, committed)
 			clear(leases)
@@ -92,8 +103,8 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 			}
 		}
 		commit := func() {
-			said, changes := l.text(floor)
-			l.keeps(changes)
+			said, changes := l.engine.text(floor)
+			l.engine.keeps(changes)
 			text, committed = said, maps.Clone(now)
 		}
 		take()
@@ -113,7 +124,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 				}
 				status, err := l.Offer(ctx, domain, offset)
 				s := now[offset]
-				want := []lease.AcquireStatus{lease.Enqueued}
+				want := []lease.Status{lease.Enqueued}
 				switch {
 				case s.done:
 					want[0] = lease.AlreadyProcessed
@@ -174,7 +185,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 					f, _ := l.Fail(ctx, domain, held.Token)
 					answer <- f
 				}()
-				<-l.commitNow
+				<-l.engine.commitNow
 				if s.retries++; s.retries > cfg.MaxRetries {
 					s = told{given: true}
 					delete(leases, domain)
@@ -240,8 +251,8 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 // A failure is answered when a commit has it, when the partition is lost, or when its caller has gone.
 func TestLedgerFailWaits(t *testing.T) {
 	var gone atomic.Bool
-	begin := func() (*ledger, lease.Lease) {
-		l := newLedger(lease.Config{MaxRetries: lease.DefaultRetries}, 0, memo{}, func() error {
+	begin := func() (opened, lease.Lease) {
+		l := openLedger(lease.Config{MaxRetries: lease.DefaultRetries}, 0, memo{}, func() error {
 			if gone.Load() {
 				return errGone
 			}
@@ -259,16 +270,16 @@ func TestLedgerFailWaits(t *testing.T) {
 		_, err := l.Fail(t.Context(), "a", held.Token)
 		answer <- err
 	}()
-	<-l.commitNow
-	l.keeps(0) // a commit that failed
-	<-l.commitNow
+	<-l.engine.commitNow
+	l.engine.keeps(0) // a commit that failed
+	<-l.engine.commitNow
 	select {
 	case err := <-answer:
 		t.Fatalf("answered before it was committed: %v", err)
 	default:
 	}
-	_, changes := l.text(0)
-	l.keeps(changes)
+	_, changes := l.engine.text(0)
+	l.engine.keeps(changes)
 	if err := <-answer; err != nil {
 		t.Error(err)
 	}
@@ -281,9 +292,9 @@ func TestLedgerFailWaits(t *testing.T) {
 		_, err := l.Fail(t.Context(), "a", held.Token)
 		answer <- err
 	}()
-	<-l.commitNow
+	<-l.engine.commitNow
 	gone.Store(true)
-	l.keeps(0)
+	l.engine.keeps(0)
 	var mismatch *lease.TokenMismatchError
 	if err := <-answer; !errors.As(err, &mismatch) {
 		t.Errorf("of a partition that is lost: %v", err)

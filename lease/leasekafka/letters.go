@@ -18,6 +18,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 )
 
 // LettersConfig configures OpenLetters.
@@ -281,11 +283,11 @@ func (s *letters) applyLocked(r *kgo.Record) {
 
 // read reads the letter in a record of the topic.
 func read(r *kgo.Record) (letter deadletter.Letter, err error) {
-	if letter, err = deadletter.Decode(r.Value); err != nil {
+	if letter, err = dlq.Decode(r.Value); err != nil {
 		return letter, fmt.Errorf("offset %d: %w", r.Offset, err)
 	}
 	if want := letterKey(kindLetter, letter.ID()); !slices.Equal(want, r.Key) {
-		return letter, fmt.Errorf("offset %d: %w", r.Offset, &deadletter.CorruptError{Reason: fmt.Sprintf("it is %q under the key %q", letter.ID().String(), r.Key)})
+		return letter, fmt.Errorf("offset %d: %w: it is %q under the key %q", r.Offset, deadletter.ErrCorrupt, letter.ID().String(), r.Key)
 	}
 	return letter, nil
 }
@@ -333,11 +335,7 @@ func (s *letters) Put(ctx context.Context, letter deadletter.Letter) error {
 			return nil
 		}
 		letter.Route = s.cfg.Route(letter.Record)
-		value, err := letter.MarshalBinary()
-		if err != nil {
-			return err
-		}
-		records := []*kgo.Record{s.entry(kindLetter, id, value)}
+		records := []*kgo.Record{s.entry(kindLetter, id, dlq.Append(nil, letter))}
 		if letter.Parked {
 			records = append(records, s.entry(kindParked, id, []byte(letter.Note)))
 		}
@@ -348,7 +346,7 @@ func (s *letters) Put(ctx context.Context, letter deadletter.Letter) error {
 // List implements deadletter.Store. It holds the letters of the filter without their payloads.
 func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
-		err := filter.Check()
+		err := dlq.Check(filter)
 		var all []*deadletter.Letter
 		if err == nil {
 			err = s.current(ctx, func(*kgo.Client) error {
@@ -356,7 +354,7 @@ func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 					if f.bad != nil {
 						return s.failed(f.bad)
 					}
-					if f.there && filter.Matches(f.letter) {
+					if f.there && dlq.Matches(filter, f.letter) {
 						letter := f.marked()
 						all = append(all, &letter)
 					}
@@ -368,7 +366,7 @@ func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 			yield(deadletter.Letter{}, err)
 			return
 		}
-		deadletter.Sorted(all, filter)(yield)
+		dlq.Sorted(all, filter)(yield)
 	}
 }
 
@@ -404,7 +402,7 @@ func (s *letters) getLocked(ctx context.Context, client *kgo.Client, id deadlett
 
 // Park implements deadletter.Store.
 func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error {
-	return s.change(ctx, id, s.entry(kindParked, id, []byte(deadletter.Clip(note))))
+	return s.change(ctx, id, s.entry(kindParked, id, []byte(clip.Text(note))))
 }
 
 // Unpark implements deadletter.Store.
@@ -443,7 +441,7 @@ func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 		if err != nil || partition < 0 || topic == "" {
 			return invalidField("Letter.Partition", strconv.Quote(id.Partition), "topic/number, such as orders/3, so that it can be replayed")
 		}
-		record := letter.Replay()
+		record := dlq.Replay(letter)
 		again := &kgo.Record{Topic: topic, Partition: int32(partition), Value: record.Payload}
 		if letter.Route != "" {
 			again.Key = []byte(letter.Route)

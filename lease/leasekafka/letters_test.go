@@ -208,10 +208,10 @@ func TestLettersRefuse(t *testing.T) {
 			return errors.New("nothing")
 		}
 		for range 2 {
-			if err := list(); !is[*deadletter.CorruptError](err) {
+			if err := list(); !errors.Is(err, deadletter.ErrCorrupt) {
 				t.Errorf("listed beside a damaged letter: %v", err)
 			}
-			if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !is[*deadletter.CorruptError](err) {
+			if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !errors.Is(err, deadletter.ErrCorrupt) {
 				t.Errorf("a damaged letter: %v", err)
 			}
 			if _, err := s.Get(ctx, strange.ID()); err != nil {

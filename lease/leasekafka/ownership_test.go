@@ -98,14 +98,14 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		}
 		return behind, nil
 	}
-	join := func(old bool) ownertest.Member {
+	g.Join = func() ownertest.Member {
 		line := k.line(t)
 		mine := cfg
 		members++
 		client := fmt.Sprint("member-", members)
 		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext), kgo.ClientID(client))
 		mine.OpenLedger = func(_ context.Context, partition string) (lease.Ledger, error) {
-			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100, OldReaders: old})
+			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100})
 		}
 		if inMemory {
 			mine.OpenLedger, mine.Ledger, mine.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
@@ -120,7 +120,5 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		}
 		return m
 	}
-	g.Join = func() ownertest.Member { return join(false) }
-	g.JoinOld = func() ownertest.Member { return join(true) } // in memory there is but one version
 	return g
 }

@@ -39,7 +39,7 @@ type kafka struct {
 	admin          *kgo.Client
 
 	mu      sync.Mutex
-	ledgers map[string]*durable.MemStore
+	ledgers map[string]durable.Store
 }
 
 // start returns the cluster of KAFKA_BROKERS, or a fake one.
@@ -113,7 +113,7 @@ func (k *kafka) line(t testing.TB) *ownertest.Line {
 func (k *kafka) open(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	k.topic = fmt.Sprintf("stopbank-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
-	k.partitions, k.ledgers = int(partitions), map[string]*durable.MemStore{}
+	k.partitions, k.ledgers = int(partitions), map[string]durable.Store{}
 	admin, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
@@ -160,11 +160,11 @@ func of(n, keys int, partitions int32) []*kgo.Record {
 }
 
 // store is what the ledger of a partition is kept in, one for all members.
-func (k *kafka) store(partition string) *durable.MemStore {
+func (k *kafka) store(partition string) durable.Store {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ledgers[partition] == nil {
-		k.ledgers[partition] = &durable.MemStore{}
+		k.ledgers[partition] = durable.NewMemStore()
 	}
 	return k.ledgers[partition]
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-func openLedger(ctx context.Context, nc *nats.Conn) (*durable.Ledger, error) {
+func openLedger(ctx context.Context, nc *nats.Conn) (lease.Ledger, error) {
 	store, err := leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: nc, Bucket: "orders", Name: "partition-3"})
 	if err != nil {
 		return nil, err

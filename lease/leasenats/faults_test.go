@@ -27,7 +27,7 @@ import (
 // moves between processes. The goroutine notes what it was given, so that what is lost, doubled or out of order shows.
 type work struct {
 	t         *testing.T
-	ledgers   []*durable.Ledger
+	ledgers   []lease.Ledger
 	offsets   int
 	finished  atomic.Int64 // offsets
 	failed    atomic.Int64 // calls that ended in a store's error and were made again
@@ -36,9 +36,9 @@ type work struct {
 
 func (w *work) domain(name string, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	ledger := func() *durable.Ledger { return w.ledgers[rnd.IntN(len(w.ledgers))] }
+	ledger := func() lease.Ledger { return w.ledgers[rnd.IntN(len(w.ledgers))] }
 	// call repeats until it was carried out, or may have been.
-	call := func(do func(*durable.Ledger) error) (unknown bool) {
+	call := func(do func(lease.Ledger) error) (unknown bool) {
 		for deadline := time.Now().Add(2 * time.Minute); ; {
 			err := do(ledger())
 			switch {
@@ -47,7 +47,7 @@ func (w *work) domain(name string, seed uint64) {
 			case errors.Is(err, durable.ErrAmbiguous):
 				w.ambiguous.Add(1)
 				return true
-			case !errors.Is(err, durable.ErrStore) && !errors.Is(err, durable.ErrContention):
+			case !errors.Is(err, durable.ErrStore):
 				w.t.Errorf("%s: %v", name, err)
 				return false
 			case time.Now().After(deadline):
@@ -58,13 +58,13 @@ func (w *work) domain(name string, seed uint64) {
 		}
 	}
 	for offset := range int64(w.offsets) {
-		for call(func(l *durable.Ledger) error { _, err := l.Offer(ctx, name, offset); return err }) {
+		for call(func(l lease.Ledger) error { _, err := l.Offer(ctx, name, offset); return err }) {
 		}
 	}
 	var last lease.Token
 	for want := int64(0); want < int64(w.offsets) && !w.t.Failed(); want++ {
 		var held lease.Lease
-		if call(func(l *durable.Ledger) error {
+		if call(func(l lease.Ledger) error {
 			a, err := l.AcquireNext(ctx, name)
 			held = a.Lease
 			if err == nil && a.Status != lease.Acquired {
@@ -74,7 +74,7 @@ func (w *work) domain(name string, seed uint64) {
 		}) {
 			// It may have been carried out. Nobody else takes this domain, so a lease is this one's.
 			for held.Token == 0 && !w.t.Failed() {
-				call(func(l *durable.Ledger) error {
+				call(func(l lease.Ledger) error {
 					a, err := l.AcquireNext(ctx, name)
 					if a.Status == lease.Busy {
 						var v lease.View
@@ -96,10 +96,10 @@ func (w *work) domain(name string, seed uint64) {
 		// After an outcome unknown Succeed says by itself that it was carried out.
 		unknown := false
 		for done := false; !done && !w.t.Failed(); {
-			again := call(func(l *durable.Ledger) error {
+			again := call(func(l lease.Ledger) error {
 				_, err := l.Succeed(ctx, name, held.Token)
 				var none *lease.LeaseNotFoundError
-				if unknown && errors.As(err, &none) && none.Outcome == lease.OutcomeProcessed {
+				if unknown && errors.As(err, &none) && none.Status == lease.AlreadyProcessed {
 					return nil
 				}
 				return err

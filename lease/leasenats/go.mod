@@ -6,7 +6,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats-server/v2 v2.14.5
 	github.com/nats-io/nats.go v1.53.1
-	github.com/stopbank/stopbank/lease v0.0.0
+	github.com/stopbank/stopbank/lease v0.1.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -23,5 +23,3 @@ require (
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 )
-
-replace github.com/stopbank/stopbank/lease => ../

@@ -176,7 +176,7 @@ func (g *Group) partition(number int) (*source, dispatch.Partition) {
 	return s, dispatch.Partition{Name: name, Source: s, Ledger: ledger}
 }
 
-func (g *Group) ledger(name string) (*durable.Ledger, error) {
+func (g *Group) ledger(name string) (lease.Ledger, error) {
 	cfg := g.cfg.Ledger
 	return durable.New(durable.Config{Store: g.store.named(name), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
 }

@@ -33,7 +33,7 @@ func TestOwnership(t *testing.T) {
 				end()
 			}
 		})
-		join := func(old bool) ownertest.Member {
+		join := func() ownertest.Member {
 			p := must(proxy.New(server.Addr().String()))(t)
 			nc := must(nats.Connect("nats://"+p.Addr(), nats.MaxReconnects(-1)))(t)
 			open = append(open, nc.Close, p.Close)
@@ -50,8 +50,7 @@ func TestOwnership(t *testing.T) {
 				number := partition[strings.LastIndex(partition, "-")+1:]
 				must(js.Publish(ctx, name+"."+number+"."+domain, payload))(t)
 			},
-			Join:    func() ownertest.Member { return join(false) },
-			JoinOld: func() ownertest.Member { return join(true) },
+			Join: join,
 		}
 		for i := range partitions {
 			g.Partitions = append(g.Partitions, fmt.Sprint("g-", i))

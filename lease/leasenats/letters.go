@@ -16,6 +16,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 )
 
 // LettersConfig configures OpenLetters.
@@ -104,10 +106,7 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	l.Route = s.cfg.Stream + " " + s.cfg.Route(l.Record)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	value, err := l.AppendBinary([]byte{tagLetter})
-	if err == nil {
-		_, err = s.kv.Create(ctx, letterKey(l.ID()), value)
-	}
+	_, err := s.kv.Create(ctx, letterKey(l.ID()), dlq.Append([]byte{tagLetter}, l))
 	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return s.failed(err)
 	}
@@ -119,7 +118,7 @@ func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 	value := entry.Value()
 	switch {
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagLetter:
-		l, err = deadletter.Decode(value[1:])
+		l, err = dlq.Decode(value[1:])
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagGone:
 		return l, deadletter.Fate(value[1:]), nil
 	default:
@@ -134,7 +133,7 @@ func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 // List implements deadletter.Store.
 func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
-		err := filter.Check()
+		err := dlq.Check(filter)
 		var all []*deadletter.Letter
 		if err == nil {
 			all, err = s.collect(ctx, filter)
@@ -143,7 +142,7 @@ func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 			yield(deadletter.Letter{}, err)
 			return
 		}
-		deadletter.Sorted(all, filter)(yield)
+		dlq.Sorted(all, filter)(yield)
 	}
 }
 
@@ -170,7 +169,7 @@ func (s *letters) collect(ctx context.Context, filter deadletter.Filter) (all []
 			if err != nil {
 				return nil, err
 			}
-			if gone == "" && filter.Matches(l) {
+			if gone == "" && dlq.Matches(filter, l) {
 				l.Record.Payload, l.Record.Headers = nil, nil
 				all = append(all, &l)
 			}
@@ -234,8 +233,8 @@ func (s *letters) change(ctx context.Context, id deadletter.ID, next func(contex
 // Park implements deadletter.Store.
 func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error {
 	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
-		l.Parked, l.Note = true, deadletter.Clip(note)
-		return l.AppendBinary([]byte{tagLetter})
+		l.Parked, l.Note = true, clip.Text(note)
+		return dlq.Append([]byte{tagLetter}, l), nil
 	})
 }
 
@@ -243,7 +242,7 @@ func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error
 func (s *letters) Unpark(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
 		l.Parked, l.Note = false, ""
-		return l.AppendBinary([]byte{tagLetter})
+		return dlq.Append([]byte{tagLetter}, l), nil
 	})
 }
 
@@ -258,7 +257,7 @@ func (s *letters) Discard(ctx context.Context, id deadletter.ID) error {
 func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, func(ctx context.Context, l deadletter.Letter) ([]byte, error) {
 		stream, subject, _ := strings.Cut(l.Route, " ")
-		record := l.Replay()
+		record := dlq.Replay(l)
 		m := &nats.Msg{Subject: subject, Data: record.Payload, Header: nats.Header{}}
 		for _, h := range record.Headers {
 			if !strings.HasPrefix(h.Key, "Nats-") {

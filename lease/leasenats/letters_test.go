@@ -17,6 +17,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 	"github.com/stopbank/stopbank/lease/internal/testkit/lettertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
@@ -92,7 +93,7 @@ func TestLettersThroughATransform(t *testing.T) {
 		t.Errorf("replayed as %s: %q, was %s", again.Domain, again.Payload, record.Domain)
 	}
 	raw := must(stream.GetMsg(ctx, 2))(t)
-	if got := fmt.Sprint(raw.Header["Trace"], raw.Header[deadletter.HeaderReplayOf], raw.Header["Nats-Expected-Last-Sequence"], len(raw.Header)); got != "[t1] [group-9@1] [] 4" {
+	if got := fmt.Sprint(raw.Header["Trace"], raw.Header[dlq.ReplayOf], raw.Header["Nats-Expected-Last-Sequence"], len(raw.Header)); got != "[t1] [group-9@1] [] 4" {
 		t.Errorf("headers %s: %v", got, raw.Header)
 	}
 }

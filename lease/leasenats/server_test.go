@@ -127,7 +127,7 @@ func openStore(t testing.TB, cfg leasenats.StoreConfig) durable.Store {
 	}
 }
 
-func open(t testing.TB, store durable.Store, cfg lease.Config) *durable.Ledger {
+func open(t testing.TB, store durable.Store, cfg lease.Config) lease.Ledger {
 	t.Helper()
 	return must(durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer}))(t)
 }

@@ -36,13 +36,13 @@ func runPipeline(t *testing.T, nc *nats.Conn, handler dispatch.Handler, change f
 	}
 	p := &pipeline{source: source(t, nc, nil)}
 	cfg := dispatch.Config{
-		Ledger: ledger, Source: p.source, Handler: handler, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond,
+		Handler: handler, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond,
 		CommitEvery: 10 * time.Millisecond, DrainTimeout: 5 * time.Second, DeadLetter: dispatch.Discard,
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	if p.d, err = dispatch.New(cfg); err != nil {
+	if p.d, err = dispatch.New(dispatch.Partition{Ledger: ledger, Source: p.source}, cfg); err != nil {
 		t.Fatal(err)
 	}
 	running, cancel := context.WithCancel(ctx)

@@ -5,7 +5,7 @@ go 1.25.0
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/stopbank/stopbank/lease v0.0.0
+	github.com/stopbank/stopbank/lease v0.1.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -18,7 +18,3 @@ require (
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 )
-
-replace github.com/stopbank/stopbank/lease => ../
-
-replace github.com/stopbank/stopbank/internal/pgtest => ../../internal/pgtest

@@ -43,7 +43,7 @@ func TestOrderOfQuestions(t *testing.T) {
 	defer watched.Close()
 	o := outbox(t, watched, 1)
 	put(t, pool, o, record("a", 1))
-	s := opened(t, o, 0, new(durable.MemStore))
+	s := opened(t, o, 0, durable.NewMemStore())
 	from, _ := take(t, s)
 	next(t, s, from, 9)
 	want := []string{"outbox_ids", "pg_locks", "pg_postmaster_start_time", "outbox_records"}

@@ -19,6 +19,8 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 )
 
 // LettersConfig configures OpenLetters.
@@ -90,7 +92,7 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 		keys, values = append(keys, []byte(h.Key)), append(values, h.Value)
 	}
 	if _, err := s.pool.Exec(ctx, putLetter, l.Partition, l.Record.Offset, []byte(l.Record.Domain), l.Record.Payload, keys, values, len(l.Record.Payload),
-		written, min(l.Attempts, math.MaxInt32), deadletter.Clip(l.Failure), l.At, deadletter.Clip(l.Route), l.Parked, deadletter.Clip(l.Note)); err != nil {
+		written, min(l.Attempts, math.MaxInt32), clip.Text(l.Failure), l.At, clip.Text(l.Route), l.Parked, clip.Text(l.Note)); err != nil {
 		return fmt.Errorf("leasepg: put a dead letter: %w", err)
 	}
 	return nil
@@ -99,7 +101,7 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 // List implements deadletter.Store.
 func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 	return func(yield func(deadletter.Letter, error) bool) {
-		if err := filter.Check(); err != nil {
+		if err := dlq.Check(filter); err != nil {
 			yield(deadletter.Letter{}, err)
 			return
 		}
@@ -171,7 +173,7 @@ func get(ctx context.Context, on querier, id deadletter.ID, lock string) (deadle
 	case err != nil:
 		return deadletter.Letter{}, fmt.Errorf("leasepg: get a dead letter: %w", err)
 	case len(keys) != len(values):
-		return deadletter.Letter{}, &deadletter.CorruptError{Reason: fmt.Sprintf("%d headers with %d values", len(keys), len(values))}
+		return deadletter.Letter{}, fmt.Errorf("%w: %d headers with %d values", deadletter.ErrCorrupt, len(keys), len(values))
 	}
 	l.Record.Payload = payload
 	for i, key := range keys {
@@ -196,7 +198,7 @@ func notDead(ctx context.Context, on querier, id deadletter.ID) error {
 
 // Park implements deadletter.Store.
 func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error {
-	return s.update(ctx, id, parkLetter, true, deadletter.Clip(note))
+	return s.update(ctx, id, parkLetter, true, clip.Text(note))
 }
 
 // Unpark implements deadletter.Store.
@@ -230,7 +232,7 @@ func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 		if s.append == nil {
 			return &lease.InvalidError{Field: "leasepg.LettersConfig.Append", Value: "nil", Allowed: "a function that takes the replayed records"}
 		}
-		if err := s.append(ctx, tx, id.Partition, letter.Replay()); err != nil {
+		if err := s.append(ctx, tx, id.Partition, dlq.Replay(letter)); err != nil {
 			return fmt.Errorf("leasepg: append the record of %q: %w", id.String(), err)
 		}
 		if _, err := tx.Exec(ctx, dropLetter, id.Partition, id.Offset, string(deadletter.Replayed)); err != nil {

@@ -152,7 +152,7 @@ func TestLeastRights(t *testing.T) {
 	list(t, s, durable.Ready)
 	o := outbox(t, pool, 1)
 	put(t, pool, o, record("A", 1))
-	source := opened(t, o, 0, new(durable.MemStore))
+	source := opened(t, o, 0, durable.NewMemStore())
 	first, _ := take(t, source)
 	if got := next(t, source, first, 10); len(got) != 1 {
 		t.Errorf("%d records, want 1", len(got))

@@ -118,7 +118,7 @@ func TestKeepsRecords(t *testing.T) {
 			}
 			before := time.Now().Add(-time.Minute)
 			put(t, pool, o, written...)
-			s := opened(t, o, 0, new(durable.MemStore))
+			s := opened(t, o, 0, durable.NewMemStore())
 			from, _ := take(t, s)
 			var got []dispatch.Record
 			for len(got) < len(written) {
@@ -168,7 +168,7 @@ func TestHeadersAsBytes(t *testing.T) {
 func TestOutboxPosition(t *testing.T) {
 	pool := migrated(t, 2)
 	o := outbox(t, pool, 1)
-	s := opened(t, o, 0, new(durable.MemStore))
+	s := opened(t, o, 0, durable.NewMemStore())
 	floor, _ := take(t, s)
 	var many []dispatch.Record
 	for i := range 12_000 {
@@ -183,7 +183,7 @@ func TestOutboxPosition(t *testing.T) {
 	if n := left(); n != "1" {
 		t.Errorf("%s records are left of 12,000, want the one at the floor", n)
 	}
-	again := opened(t, o, 0, new(durable.MemStore))
+	again := opened(t, o, 0, durable.NewMemStore())
 	if at, _ := take(t, again); at != end-1 || at <= floor {
 		t.Errorf("begins at %d, want %d", at, end-1)
 	}
@@ -201,7 +201,7 @@ func TestOutboxPosition(t *testing.T) {
 	if n := left(); n != "1" {
 		t.Errorf("%s records are left after it", n)
 	}
-	if at, _ := take(t, opened(t, o, 0, new(durable.MemStore))); at != end-1 {
+	if at, _ := take(t, opened(t, o, 0, durable.NewMemStore())); at != end-1 {
 		t.Errorf("the floor is %d, want %d", at, end-1)
 	}
 	take(t, again)
@@ -219,7 +219,7 @@ func TestOutboxPutBack(t *testing.T) {
 	pool := fresh(t, 4)
 	noError(t, leasepg.Migrate(t.Context(), pool))
 	o := reopened(t, pool, "o", 1)
-	ledger := ledgerIn(t, new(durable.MemStore))
+	ledger := ledgerIn(t, durable.NewMemStore())
 	source := func() (dispatch.Source, error) {
 		p, err := o.Open(t.Context(), "o/0", ledger)
 		return p.Source, err
@@ -305,7 +305,7 @@ func TestListen(t *testing.T) {
 	conn.RuntimeParams["application_name"] = "stopbank_listener"
 	const listener = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'stopbank_listener' AND query LIKE 'SELECT pg_backend%' AND state = 'idle'"
 	go func() { listened <- o.Listen(ctx, conn) }()
-	s := opened(t, o, 0, new(durable.MemStore))
+	s := opened(t, o, 0, durable.NewMemStore())
 	from, _ := take(t, s)
 	for i := range 5 {
 		for ask(t, pool, listener) == "0" {
@@ -349,7 +349,7 @@ func TestPrepared(t *testing.T) {
 	}
 	o := outbox(t, pool, 1)
 	quiet := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: strings.TrimSuffix(o.Partitions()[0], "/0"), Partitions: 1}))(t)
-	s := opened(t, o, 0, new(durable.MemStore))
+	s := opened(t, o, 0, durable.NewMemStore())
 	from, _ := take(t, s)
 	conn := must(pool.Acquire(t.Context()))(t)
 	defer conn.Release()
@@ -372,7 +372,7 @@ func TestRestart(t *testing.T) {
 	}
 	pool := migrated(t, 3)
 	o := outbox(t, pool, 1)
-	s := opened(t, o, 0, new(durable.MemStore))
+	s := opened(t, o, 0, durable.NewMemStore())
 	from, _ := take(t, s)
 	put(t, pool, o, record("a", 1))
 	from = next(t, s, from, 9)[0].Offset + 1

@@ -110,7 +110,7 @@ func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (di
 
 // opener is GroupConfig.Open for the partitions of the outbox, each with a ledger beside it.
 func (o *Outbox) opener(cfg lease.Config) (func(ctx context.Context, name string) (dispatch.Partition, error), error) {
-	ledger := func(name string) (*durable.Ledger, error) {
+	ledger := func(name string) (lease.Ledger, error) {
 		if err := checkLedgerName(name); err != nil {
 			return nil, err
 		}

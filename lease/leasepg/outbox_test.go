@@ -101,7 +101,7 @@ func TestLateCommit(t *testing.T) {
 	pool := migrated(t, 4)
 	name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
 	o := reopened(t, pool, name, 1)
-	s := opened(t, o, 0, new(durable.MemStore))
+	s := opened(t, o, 0, durable.NewMemStore())
 	from, _ := take(t, s)
 	slow := must(pool.Begin(t.Context()))(t)
 	noError(t, o.Enqueue(t.Context(), slow, record("a", 1)))
@@ -135,7 +135,7 @@ func TestOtherWritersHoldNothingUp(t *testing.T) {
 	pool := migrated(t, 4)
 	execute(t, pool, "CREATE TABLE IF NOT EXISTS others (n int)")
 	o := outbox(t, pool, 1)
-	s := opened(t, o, 0, new(durable.MemStore))
+	s := opened(t, o, 0, durable.NewMemStore())
 	from, _ := take(t, s)
 	tx := must(pool.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
@@ -270,7 +270,7 @@ func TestPropertyOutbox(t *testing.T) {
 	var mu sync.Mutex // guards last
 	last := map[string]int{}
 	for i := range partitions {
-		s := opened(t, o, i, new(durable.MemStore))
+		s := opened(t, o, i, durable.NewMemStore())
 		from, _ := take(t, s)
 		rnd := rand.New(rand.NewPCG(seed, uint64(100+i)))
 		read.Go(func() {

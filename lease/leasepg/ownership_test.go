@@ -32,20 +32,18 @@ func TestOwnership(t *testing.T) {
 			logs[l.Name], g.Partitions = l, append(g.Partitions, l.Name)
 		}
 		name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
-		join := func(old bool) ownertest.Member {
+		g.Join = func() ownertest.Member {
 			line := ownertest.NewLine(t)
 			conn := dedicated(t)
 			conn.DialFunc = line.DialContext
 			o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
 				Conn: conn, Group: name, Names: g.Partitions, Session: 500 * time.Millisecond,
 				Open: func(_ context.Context, partition string) (dispatch.Partition, error) {
-					return logs[partition].Open(old), nil
+					return logs[partition].Open(), nil
 				},
 			}))(t)
 			return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
 		}
-		g.Join = func() ownertest.Member { return join(false) }
-		g.JoinOld = func() ownertest.Member { return join(true) }
 		return g
 	})
 }

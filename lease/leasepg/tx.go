@@ -28,9 +28,12 @@ import (
 // as a serialization failure, or a transaction that is over, aborted or read-only. After an error roll tx back: its writes
 // must not be kept.
 func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Lease) error {
-	kept, _ := ledger.(*durable.Ledger)
-	if kept == nil {
-		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a *durable.Ledger"}
+	kept, ok := ledger.(interface { // of durable.New
+		Store() durable.Store
+		SucceedIn(ctx context.Context, view durable.Store, domain string, token lease.Token) (lease.Completion, error)
+	})
+	if !ok {
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a ledger made by durable.New"}
 	}
 	store, _ := kept.Store().(*store)
 	missing := nilcheck.Required(tx)

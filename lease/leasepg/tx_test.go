@@ -21,7 +21,7 @@ import (
 )
 
 // held is a ledger with a lease on offset 1 of A, and 2 behind it.
-func held(t testing.TB, pool *pgxpool.Pool) (*durable.Ledger, lease.Lease) {
+func held(t testing.TB, pool *pgxpool.Pool) (lease.Ledger, lease.Lease) {
 	t.Helper()
 	l := ledgerIn(t, open(t, pool))
 	a, err := l.TryAcquire(t.Context(), "A", 1)
@@ -34,13 +34,13 @@ func held(t testing.TB, pool *pgxpool.Pool) (*durable.Ledger, lease.Lease) {
 	return l, a.Lease
 }
 
-func ledgerIn(t testing.TB, store durable.Store) *durable.Ledger {
+func ledgerIn(t testing.TB, store durable.Store) lease.Ledger {
 	t.Helper()
 	return must(durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries}))(t)
 }
 
 // outcome is what became of the lease: held, done, or something else.
-func outcome(t testing.TB, l *durable.Ledger, held lease.Lease) string {
+func outcome(t testing.TB, l lease.Ledger, held lease.Lease) string {
 	t.Helper()
 	v, err := l.Inspect(t.Context(), held.Domain)
 	switch {
@@ -83,10 +83,10 @@ func TestSucceedTx(t *testing.T) {
 				t.Fatalf("L14: committed: %s", got)
 			}
 			var again *lease.LeaseNotFoundError
-			if err := pgx.BeginFunc(t.Context(), pool, finish); !errors.As(err, &again) || again.Outcome != lease.OutcomeProcessed {
+			if err := pgx.BeginFunc(t.Context(), pool, finish); !errors.As(err, &again) || again.Status != lease.AlreadyProcessed {
 				t.Errorf("L14: a second time: %v", err)
 			}
-			if _, err := l.Succeed(t.Context(), "A", job.Token); !errors.As(err, &again) || again.Outcome != lease.OutcomeProcessed || again.Offset != 1 {
+			if _, err := l.Succeed(t.Context(), "A", job.Token); !errors.As(err, &again) || again.Status != lease.AlreadyProcessed || again.Offset != 1 {
 				t.Errorf("L14: Succeed, after it: %v", err)
 			}
 			if a, err := l.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 || a.Lease.Token <= job.Token {
@@ -101,7 +101,7 @@ func TestOthersWait(t *testing.T) {
 	pool := migrated(t, 4)
 	for _, commits := range []bool{false, true} {
 		l, job := held(t, pool)
-		other := ledgerIn(t, l.Store())
+		other := ledgerIn(t, l.(interface{ Store() durable.Store }).Store())
 		tx := must(pool.Begin(t.Context()))(t)
 		noError(t, leasepg.SucceedTx(t.Context(), tx, l, job))
 		reclaimed := make(chan error, 1)
@@ -201,7 +201,7 @@ func TestSucceedTxRefuses(t *testing.T) {
 
 	memory := must(lease.NewMemory(lease.Config{}))(t)
 	tx := begin(t, pool, pgx.TxOptions{})
-	for _, ledger := range []lease.Ledger{nil, memory, ledgerIn(t, new(durable.MemStore)), (*durable.Ledger)(nil)} {
+	for _, ledger := range []lease.Ledger{nil, memory, ledgerIn(t, durable.NewMemStore())} {
 		if err := leasepg.SucceedTx(t.Context(), tx, ledger, job); !refusesField(err, "ledger") {
 			t.Errorf("%T: %v", ledger, err)
 		}

@@ -91,8 +91,8 @@ func (b *bank) open(ctx context.Context) (err error) {
 
 // run works until ctx is done, and returns when nothing is in work.
 func (b *bank) run(ctx context.Context) error {
-	d, err := dispatch.New(dispatch.Config{
-		Name: "bank/0", Ledger: b.part.Ledger, Source: b.part.Source, Handler: b.handle,
+	d, err := dispatch.New(dispatch.Partition{Name: "bank/0", Ledger: b.part.Ledger, Source: b.part.Source}, dispatch.Config{
+		Handler:     b.handle,
 		MaxInFlight: 8, MaxBuffered: 256, MaxPerDomain: 16, Backoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond, CommitEvery: 50 * time.Millisecond,
 		DeadLetter: func(ctx context.Context, letter dispatch.DeadLetter) error {
 			return b.wrong(ctx, fmt.Errorf("given up: %w", letter.Err))

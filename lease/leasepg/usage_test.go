@@ -17,7 +17,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
-func openOrders(ctx context.Context, pool *pgxpool.Pool) (*durable.Ledger, error) {
+func openOrders(ctx context.Context, pool *pgxpool.Pool) (lease.Ledger, error) {
 	if err := leasepg.Migrate(ctx, pool); err != nil { // or in a deployment step of its own
 		return nil, err
 	}

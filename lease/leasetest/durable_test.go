@@ -1,6 +1,7 @@
-package leasetest_test
+// The suite on the ledger in memory, and on the one over a store: alone, and as several processes that come and go while the
+// store loses their replies.
 
-// This file runs the suite on the ledger in memory, and on the one over a store: alone, and as several processes that come and go while the store loses their replies.
+package leasetest_test
 
 import (
 	"context"
@@ -15,6 +16,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
@@ -29,7 +31,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-func openDurable(t testing.TB, store durable.Store, cfg lease.Config, cached int) *durable.Ledger {
+func openDurable(t testing.TB, store durable.Store, cfg lease.Config, cached int) lease.Ledger {
 	l, err := durable.New(durable.Config{
 		Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer, MaxCached: cached,
 	})
@@ -41,16 +43,18 @@ func openDurable(t testing.TB, store durable.Store, cfg lease.Config, cached int
 
 func TestDurable(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger { return openDurable(t, &durable.MemStore{}, cfg, 2) })
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
+		return openDurable(t, durable.NewMemStore(), cfg, 2)
+	})
 }
 
 func TestDurableProcessesThatLoseReplies(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	lost := 0
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
-		store := &deaf{rnd: rand.New(rand.NewPCG(7, 7))}
+		store := &deaf{Store: durable.NewMemStore(), rnd: rand.New(rand.NewPCG(7, 7))}
 		t.Cleanup(func() { lost += store.lost })
-		p := &processes{t: t, store: store, cfg: cfg, ledgers: make([]*durable.Ledger, 3)}
+		p := &processes{t: t, store: store, cfg: cfg, ledgers: make([]lease.Ledger, 3)}
 		for i := range p.ledgers {
 			p.ledgers[i] = openDurable(t, store, cfg, 1)
 		}
@@ -64,7 +68,7 @@ func TestDurableProcessesThatLoseReplies(t *testing.T) {
 
 // deaf loses one reply in eight of those to a Swap: half of them after it was applied, half of them with the Swap itself.
 type deaf struct {
-	durable.MemStore
+	durable.Store
 	mu   sync.Mutex // guards what follows
 	rnd  *rand.Rand
 	lost int
@@ -80,7 +84,7 @@ func (d *deaf) Swap(ctx context.Context, name string, old uint64, state []byte, 
 	if lose == 0 {
 		return 0, errors.New("lost")
 	}
-	version, err := d.MemStore.Swap(ctx, name, old, state, index)
+	version, err := d.Store.Swap(ctx, name, old, state, index)
 	if lose == 1 {
 		return 0, errors.New("the reply is lost")
 	}
@@ -99,10 +103,10 @@ type processes struct {
 
 	mu      sync.Mutex // guards what follows
 	calls   int
-	ledgers []*durable.Ledger
+	ledgers []lease.Ledger
 }
 
-func (p *processes) next() *durable.Ledger {
+func (p *processes) next() lease.Ledger {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
@@ -115,7 +119,7 @@ func (p *processes) next() *durable.Ledger {
 
 // do has one of the processes make a call.
 func (p *processes) do(ctx context.Context, c model.Call) model.Reply {
-	if c.Op != lease.OpCompact {
+	if c.Op != step.Compact {
 		p.whole.RLock()
 		defer p.whole.RUnlock()
 		return c.Do(ctx, p.next())

@@ -1,6 +1,6 @@
-package leasetest
+// The concurrent half of the random tests: histories of overlapping calls, checked by porcupine.
 
-// This file is the concurrent half of the random tests: histories of overlapping calls, checked by porcupine.
+package leasetest
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 const (
@@ -61,14 +62,14 @@ func record(l lease.Ledger, seed uint64) []porcupine.Operation {
 			for range historyCalls {
 				d := rnd.IntN(len(known))
 				c := model.Call{Domain: domains[d], Offset: floor.Load() + rnd.Int64N(8) - 1}
-				c.Op = []lease.OpKind{
-					0, lease.OpTryAcquire, lease.OpTryAcquire, lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext, lease.OpAcquireNext,
-					lease.OpSucceed, lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease, lease.OpCompact,
+				c.Op = []step.Kind{
+					0, step.TryAcquire, step.TryAcquire, step.TryAcquire, step.Offer, step.AcquireNext, step.AcquireNext,
+					step.Succeed, step.Succeed, step.Succeed, step.Fail, step.Reclaim, step.Release, step.Compact,
 				}[rnd.IntN(14)]
 				switch c.Op {
-				case lease.OpCompact:
+				case step.Compact:
 					c.Domain, c.Offset = "", floor.Add(1)
-				case lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease:
+				case step.Succeed, step.Fail, step.Reclaim, step.Release:
 					if rnd.IntN(5) == 0 {
 						d = 1 - d // the other domain's token, which this domain must reject
 					}

@@ -1,6 +1,6 @@
-package leasetest
+// The sequential half of the random tests: runs of calls compared with the naive model; rapid shrinks failing runs.
 
-// This file is the sequential half of the random tests: runs of calls compared with the naive model; rapid shrinks failing runs.
+package leasetest
 
 import (
 	"testing"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 var domains = []string{"A", "B", "C"}
@@ -39,9 +40,9 @@ type run struct {
 // call makes one call, usually one that advances a domain, and checks the answer.
 func (m *run) call(t *rapid.T) {
 	c := model.Call{
-		Op: rapid.SampledFrom([]lease.OpKind{
-			lease.OpTryAcquire, lease.OpTryAcquire, lease.OpOffer, lease.OpAcquireNext, lease.OpAcquireNext,
-			lease.OpSucceed, lease.OpSucceed, lease.OpFail, lease.OpReclaim, lease.OpRelease, lease.OpCompact,
+		Op: rapid.SampledFrom([]step.Kind{
+			step.TryAcquire, step.TryAcquire, step.Offer, step.AcquireNext, step.AcquireNext,
+			step.Succeed, step.Succeed, step.Fail, step.Reclaim, step.Release, step.Compact,
 		}).Draw(t, "op"),
 		Domain: rapid.SampledFrom(domains).Draw(t, "domain"),
 		Offset: rapid.Int64Range(-2, 12).Draw(t, "offset"),
@@ -54,7 +55,7 @@ func (m *run) call(t *rapid.T) {
 		c.Token = rapid.SampledFrom(m.tokens).Draw(t, "token")
 	}
 	reply := c.Do(ctx, m.ledger)
-	if c.Op == lease.OpCompact {
+	if c.Op == step.Compact {
 		for _, domain := range domains {
 			if err := m.models[domain].Accept(m.cfg, c, reply); err != nil {
 				t.Fatal(err)

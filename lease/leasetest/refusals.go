@@ -1,6 +1,6 @@
-package leasetest
+// The second half of the scenarios: rejected and repeated calls, the floor, and calls that change nothing.
 
-// This file is the second half of the scenarios: rejected and repeated calls, the floor, and calls that change nothing.
+package leasetest
 
 import (
 	"context"
@@ -12,6 +12,18 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
+// refusesAll makes each call that needs the token of domain's lease.
+func (s session) refusesAll(domain string, token lease.Token, family, want error) {
+	s.Helper()
+	_, err := s.Succeed(ctx, domain, token)
+	s.refused("Succeed", err, family, want)
+	_, err = s.Ledger.Fail(ctx, domain, token)
+	s.refused("Fail", err, family, want)
+	_, err = s.Reclaim(ctx, domain, token)
+	s.refused("Reclaim", err, family, want)
+	s.refused("Release", s.Release(ctx, domain, token), family, want)
+}
+
 func fence(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{MaxRetries: 1})
 	old := s.try("A", 1, lease.Acquired)
@@ -20,46 +32,35 @@ func fence(t testing.TB, open Open) {
 	before := s.look("A")
 	for _, wrong := range []lease.Token{0, old.Token, other.Token, held.Token - 1, held.Token + 1} {
 		want := &lease.TokenMismatchError{Domain: "A", Offset: 2, Got: wrong}
-		_, err := s.Succeed(ctx, "A", wrong)
-		s.refused("Succeed", err, lease.ErrTokenMismatch, want)
-		_, err = s.Ledger.Fail(ctx, "A", wrong)
-		s.refused("Fail", err, lease.ErrTokenMismatch, want)
-		_, err = s.Reclaim(ctx, "A", wrong)
-		s.refused("Reclaim", err, lease.ErrTokenMismatch, want)
-		s.refused("Release", s.Release(ctx, "A", wrong), lease.ErrTokenMismatch, want)
+		s.refusesAll("A", wrong, lease.ErrTokenMismatch, want)
 	}
 	if after := s.look("A"); !reflect.DeepEqual(before, after) {
 		s.Fatalf("%+v became %+v", before, after)
 	}
 	for _, token := range []lease.Token{0, held.Token} {
 		want := &lease.LeaseNotFoundError{Domain: "C", Got: token}
-		_, err := s.Succeed(ctx, "C", token)
-		s.refused("Succeed", err, lease.ErrLeaseNotFound, want)
-		_, err = s.Ledger.Fail(ctx, "C", token)
-		s.refused("Fail", err, lease.ErrLeaseNotFound, want)
-		_, err = s.Reclaim(ctx, "C", token)
-		s.refused("Reclaim", err, lease.ErrLeaseNotFound, want)
-		s.refused("Release", s.Release(ctx, "C", token), lease.ErrLeaseNotFound, want)
+		s.refusesAll("C", token, lease.ErrLeaseNotFound, want)
 	}
 }
 
 func twice(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	never := s.try("B", 1, lease.Acquired).Token
-	for i, how := range []lease.Outcome{lease.OutcomeProcessed, lease.OutcomeFailed} {
+	for i, status := range []lease.Status{lease.AlreadyProcessed, lease.AlreadyFailed} {
 		held := s.try("A", int64(i), lease.Acquired)
-		if how == lease.OutcomeProcessed {
+		if status == lease.AlreadyProcessed {
 			s.succeed(held, noBacklog)
 		} else {
 			s.fails(held, lease.Failure{Status: lease.GiveUpNoBacklog})
 		}
-		want := &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: how, Offset: held.Offset}
+		want := &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: status, Offset: held.Offset}
 		_, err := s.Succeed(ctx, "A", held.Token)
 		s.refused("Succeed again", err, lease.ErrLeaseNotFound, want)
 		_, err = s.Ledger.Fail(ctx, "A", held.Token)
 		s.refused("Fail again", err, lease.ErrLeaseNotFound, want)
 		_, err = s.Succeed(ctx, "A", never)
-		s.refused("Succeed with a token that was never A's", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "A", Got: never})
+		s.refused("Succeed with a token that was never A's", err, lease.ErrLeaseNotFound,
+			&lease.LeaseNotFoundError{Domain: "A", Got: never})
 	}
 	if v := s.look("A"); v.Processed != 1 || v.Failed != 1 {
 		s.Fatalf("view %+v", v)
@@ -126,7 +127,7 @@ func release(t testing.TB, open Open) {
 	s.refused("Release by who released before", s.Release(ctx, "A", held.Token), lease.ErrTokenMismatch, fenced)
 	s.succeed(heir, lease.Completion{Status: lease.NextHint, Next: 2})
 	s.refused("Release of what is done", s.Release(ctx, "A", heir.Token), lease.ErrLeaseNotFound,
-		&lease.LeaseNotFoundError{Domain: "A", Got: heir.Token, Outcome: lease.OutcomeProcessed, Offset: 1})
+		&lease.LeaseNotFoundError{Domain: "A", Got: heir.Token, Status: lease.AlreadyProcessed, Offset: 1})
 }
 
 func compact(t testing.TB, open Open) {
@@ -140,7 +141,8 @@ func compact(t testing.TB, open Open) {
 	s.try("A", 4, lease.Enqueued)
 	s.try("A", 10, lease.Enqueued)
 	s.compacts(6)
-	if v := s.look("A"); v.Lease == nil || *v.Lease != held || !slices.Equal(v.Backlog, []int64{4, 10}) || v.Processed != 2 || v.Failed != 1 || v.Floor != 6 {
+	if v := s.look("A"); v.Lease == nil || *v.Lease != held || !slices.Equal(v.Backlog, []int64{4, 10}) || v.Processed != 2 ||
+		v.Failed != 1 || v.Floor != 6 {
 		s.Fatalf("view %+v", v)
 	}
 	for _, domain := range []string{"A", "never seen"} {

@@ -1,6 +1,6 @@
-package leasetest
+// The contract's list of scenarios, in its order, with the contract's sentences.
 
-// This file is the contract's list of scenarios, in its order, with the contract's sentences.
+package leasetest
 
 import (
 	"context"
@@ -49,7 +49,7 @@ type session struct {
 
 func start(t testing.TB, open Open, cfg lease.Config) session { return session{t, open(t, cfg)} }
 
-func (s session) try(domain string, offset int64, want lease.AcquireStatus) lease.Lease {
+func (s session) try(domain string, offset int64, want lease.Status) lease.Lease {
 	s.Helper()
 	a, err := s.TryAcquire(ctx, domain, offset)
 	if err != nil || a.Status != want {
@@ -72,7 +72,7 @@ func (s session) fails(held lease.Lease, want lease.Failure) {
 	}
 }
 
-func (s session) offers(domain string, offset int64, want lease.AcquireStatus) {
+func (s session) offers(domain string, offset int64, want lease.Status) {
 	s.Helper()
 	if status, err := s.Offer(ctx, domain, offset); err != nil || status != want {
 		s.Fatalf("Offer(%q, %d) = %v, %v, want %v", domain, offset, status, err, want)
@@ -195,7 +195,8 @@ func giveUpAtOnce(t testing.TB, open Open) {
 			s.Fatalf("GiveUp = %+v, %v, want %+v", f, err, want)
 		}
 		_, err = s.GiveUp(ctx, "A", held.Token)
-		s.refused("GiveUp again", err, lease.ErrLeaseNotFound, &lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: lease.OutcomeFailed, Offset: 1})
+		s.refused("GiveUp again", err, lease.ErrLeaseNotFound,
+			&lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyFailed, Offset: 1})
 		s.try("A", 1, lease.AlreadyFailed)
 		s.try("A", 2, lease.Acquired)
 	}
@@ -276,7 +277,7 @@ func offer(t testing.TB, open Open) {
 
 func acquireNext(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	next := func(want lease.AcquireStatus) lease.Lease {
+	next := func(want lease.Status) lease.Lease {
 		t.Helper()
 		a, err := s.AcquireNext(ctx, "A")
 		if err != nil || a.Status != want {

@@ -1,6 +1,6 @@
-package leasetest
+// The ledger in memory broken on purpose, one way at a time: the check that is there for it must notice.
 
-// This file breaks the ledger in memory on purpose, one way at a time, and demands that the checks which are there for it notice.
+package leasetest
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 	"github.com/stopbank/stopbank/lease/internal/testkit/witness"
 )
 
@@ -72,7 +73,7 @@ func (b broken) open(t testing.TB, cfg lease.Config) lease.Ledger {
 }
 
 // ignored answers calls of this kind and does not make them.
-func ignored(op lease.OpKind) fault {
+func ignored(op step.Kind) fault {
 	return func(ctx context.Context, in *inner, c model.Call) model.Reply {
 		if c.Op == op {
 			return model.Reply{}
@@ -82,7 +83,7 @@ func ignored(op lease.OpKind) fault {
 }
 
 // before changes the calls of this kind, or makes others before them.
-func before(op lease.OpKind, change func(*inner, *model.Call)) fault {
+func before(op step.Kind, change func(*inner, *model.Call)) fault {
 	return func(ctx context.Context, in *inner, c model.Call) model.Reply {
 		if c.Op == op && ctx.Err() == nil && c.Domain != "" {
 			change(in, &c)
@@ -149,95 +150,121 @@ func faults() map[string]broken {
 				r.Acquisition.Status = lease.Acquired
 			}
 		})},
-		"two domains share a token": {by: random + "TokensRiseOverCompact", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
-			if r.Acquisition.Status == lease.Acquired {
-				r.Acquisition.Lease.Token = 7
-			}
-		})},
-		"any token succeeds": {by: random + "OnlyTheCurrentTokenActs", call: before(lease.OpSucceed, func(in *inner, c *model.Call) { c.Token = in.token(c.Domain) })},
-		"what was released can be finished": {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpSucceed, func(in *inner, c *model.Call) {
-			if l := in.view(c.Domain).Lease; l != nil && l.Released {
-				reclaimed(in, c)
-			}
-		})},
-		"Release does nothing":      {by: random + "ReleaseKeepsAllButTheOwner", call: ignored(lease.OpRelease)},
-		"Release rotates the token": {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpRelease, reclaimed)},
-		"Release counts a retry":    {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpRelease, func(in *inner, c *model.Call) { _, _ = in.Fail(ctx, c.Domain, c.Token) })},
-		"Release gives up":          {by: random + "ReleaseKeepsAllButTheOwner", call: before(lease.OpRelease, func(in *inner, c *model.Call) { _, _ = in.GiveUp(ctx, c.Domain, c.Token) })},
-		"Reclaim gives no owner": {by: random + "ReleaseKeepsAllButTheOwner", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if c.Op == lease.OpReclaim && r.Err == nil {
-				_ = in.Release(ctx, c.Domain, r.Lease.Token)
-			}
-		})},
-		"Reclaim keeps the token": {by: random + "ReclaimRotatesTheToken", call: before(lease.OpReclaim, func(in *inner, c *model.Call) {
-			if c.Token == in.token(c.Domain) {
-				c.Op = 0
-			}
-		})},
-		"the retries are not shown":          {by: "Machine Scenario4_Retry", call: shown(func(l *lease.Lease) { l.RetryCount = 0 })},
-		"a retry renews the lease":           {by: "Machine Scenario4_Retry AcquiredAtIsWallTime", call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.Add(time.Duration(l.RetryCount)) })},
-		"a lease does not say of what":       {by: random + "Scenario1_HappyPath", call: shown(func(l *lease.Lease) { l.Domain = "" })},
-		"AcquiredAt is local":                {by: "AcquiredAtIsWallTime", call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.In(time.FixedZone("", 3600)) })},
-		"AcquiredAt has a monotonic reading": {by: "AcquiredAtIsWallTime", call: shown(func(l *lease.Lease) { l.AcquiredAt = time.Now() })},
-		"AcquiredAt counts from the start":   {by: "AcquiredAtIsWallTime", call: shown(func(l *lease.Lease) { l.AcquiredAt = time.Unix(0, 1).UTC() })},
-		"one attempt too many":               {by: random + "Scenario5_FinalGiveUp TenRetries", cfg: func(cfg *lease.Config) { cfg.MaxRetries++ }},
-		"no more than five retries":          {by: "TenRetries", cfg: func(cfg *lease.Config) { cfg.MaxRetries = min(cfg.MaxRetries, 5) }},
-		"GiveUp gives one more chance":       {by: "GiveUpAtOnce", walk: "GiveUp gives one more chance"},
-		"a full backlog takes more":          {by: random + "FullBacklog", cfg: func(cfg *lease.Config) { cfg.MaxBacklog = 0 }},
-		"Succeed hands off": {by: random + "Scenario2_QueueThenOrchestratedHandOff", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if r.Completion.Status == lease.NextHint {
-				_, _ = in.AcquireNext(ctx, c.Domain)
-			}
-		})},
-		"the hint is the last that came": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if r.Completion.Status == lease.NextHint {
-				b := in.view(c.Domain).Backlog
-				r.Completion.Next = b[len(b)-1]
-			}
-		})},
-		"the backlog is shown backwards": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates LongBacklog", call: after(func(_ *inner, _ model.Call, r *model.Reply) { slices.Reverse(r.View.Backlog) })},
-		"the backlog drops what comes after 256": {by: "LongBacklog", call: before(lease.OpOffer, func(in *inner, c *model.Call) {
+		"two domains share a token": {by: random + "TokensRiseOverCompact",
+			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
+				if r.Acquisition.Status == lease.Acquired {
+					r.Acquisition.Lease.Token = 7
+				}
+			})},
+		"any token succeeds": {by: random + "OnlyTheCurrentTokenActs",
+			call: before(step.Succeed, func(in *inner, c *model.Call) { c.Token = in.token(c.Domain) })},
+		"what was released can be finished": {by: random + "ReleaseKeepsAllButTheOwner",
+			call: before(step.Succeed, func(in *inner, c *model.Call) {
+				if l := in.view(c.Domain).Lease; l != nil && l.Released {
+					reclaimed(in, c)
+				}
+			})},
+		"Release does nothing":      {by: random + "ReleaseKeepsAllButTheOwner", call: ignored(step.Release)},
+		"Release rotates the token": {by: random + "ReleaseKeepsAllButTheOwner", call: before(step.Release, reclaimed)},
+		"Release counts a retry": {by: random + "ReleaseKeepsAllButTheOwner",
+			call: before(step.Release, func(in *inner, c *model.Call) { _, _ = in.Fail(ctx, c.Domain, c.Token) })},
+		"Release gives up": {by: random + "ReleaseKeepsAllButTheOwner",
+			call: before(step.Release, func(in *inner, c *model.Call) { _, _ = in.GiveUp(ctx, c.Domain, c.Token) })},
+		"Reclaim gives no owner": {by: random + "ReleaseKeepsAllButTheOwner",
+			call: after(func(in *inner, c model.Call, r *model.Reply) {
+				if c.Op == step.Reclaim && r.Err == nil {
+					_ = in.Release(ctx, c.Domain, r.Lease.Token)
+				}
+			})},
+		"Reclaim keeps the token": {by: random + "ReclaimRotatesTheToken",
+			call: before(step.Reclaim, func(in *inner, c *model.Call) {
+				if c.Token == in.token(c.Domain) {
+					c.Op = 0
+				}
+			})},
+		"the retries are not shown": {by: "Machine Scenario4_Retry",
+			call: shown(func(l *lease.Lease) { l.RetryCount = 0 })},
+		"a retry renews the lease": {by: "Machine Scenario4_Retry AcquiredAtIsWallTime",
+			call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.Add(time.Duration(l.RetryCount)) })},
+		"a lease does not say of what": {by: random + "Scenario1_HappyPath",
+			call: shown(func(l *lease.Lease) { l.Domain = "" })},
+		"AcquiredAt is local": {by: "AcquiredAtIsWallTime",
+			call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.In(time.FixedZone("", 3600)) })},
+		"AcquiredAt has a monotonic reading": {by: "AcquiredAtIsWallTime",
+			call: shown(func(l *lease.Lease) { l.AcquiredAt = time.Now() })},
+		"AcquiredAt counts from the start": {by: "AcquiredAtIsWallTime",
+			call: shown(func(l *lease.Lease) { l.AcquiredAt = time.Unix(0, 1).UTC() })},
+		"one attempt too many": {by: random + "Scenario5_FinalGiveUp TenRetries",
+			cfg: func(cfg *lease.Config) { cfg.MaxRetries++ }},
+		"no more than five retries": {by: "TenRetries",
+			cfg: func(cfg *lease.Config) { cfg.MaxRetries = min(cfg.MaxRetries, 5) }},
+		"GiveUp gives one more chance": {by: "GiveUpAtOnce", walk: "GiveUp gives one more chance"},
+		"a full backlog takes more":    {by: random + "FullBacklog", cfg: func(cfg *lease.Config) { cfg.MaxBacklog = 0 }},
+		"Succeed hands off": {by: random + "Scenario2_QueueThenOrchestratedHandOff",
+			call: after(func(in *inner, c model.Call, r *model.Reply) {
+				if r.Completion.Status == lease.NextHint {
+					_, _ = in.AcquireNext(ctx, c.Domain)
+				}
+			})},
+		"the hint is the last that came": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates",
+			call: after(func(in *inner, c model.Call, r *model.Reply) {
+				if r.Completion.Status == lease.NextHint {
+					b := in.view(c.Domain).Backlog
+					r.Completion.Next = b[len(b)-1]
+				}
+			})},
+		"the backlog is shown backwards": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates LongBacklog",
+			call: after(func(_ *inner, _ model.Call, r *model.Reply) { slices.Reverse(r.View.Backlog) })},
+		"the backlog drops what comes after 256": {by: "LongBacklog", call: before(step.Offer, func(in *inner, c *model.Call) {
 			if b := in.view(c.Domain).Backlog; len(b) > 255 {
 				c.Offset = b[0]
 			}
 		})},
-		"a lost update": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates", call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
-			if v := in.view(c.Domain); c.Op == lease.OpTryAcquire && in.calls%5 == 0 && v.Lease != nil && v.Lease.Offset != c.Offset {
-				return model.Reply{Acquisition: lease.Acquisition{Status: lease.Enqueued}}
-			}
-			return c.Do(ctx, in)
-		}},
-		"an acquire overtakes the backlog": {by: random + "Scenario3_OutOfOrderAcquire", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
-			if errors.Is(r.Err, lease.ErrBacklogOrdering) {
-				*r = model.Reply{Acquisition: lease.Acquisition{Status: lease.Acquired}}
-			}
-		})},
-		"Offer grants nothing but says it did": {by: random + "OfferNeverGrants", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if r.Status == lease.Enqueued && in.token(c.Domain) == 0 {
-				r.Status = lease.Acquired
-			}
-		})},
-		"Busy hands out the token": {by: random + "AcquireNextTakesTheHead", call: after(func(in *inner, c model.Call, r *model.Reply) {
-			if r.Acquisition.Status == lease.Busy {
-				r.Acquisition.Lease = *in.view(c.Domain).Lease
-			}
-		})},
-		"what was given up counts as processed": {by: random + "Scenario6_Idempotence Scenario5_FinalGiveUp", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
-			if r.Acquisition.Status == lease.AlreadyFailed {
-				r.Acquisition.Status = lease.AlreadyProcessed
-			}
-		})},
-		"the outcome is not recorded": {by: random + "CompletingTwiceTellsTheOutcome", call: after(func(_ *inner, c model.Call, r *model.Reply) {
-			if errors.Is(r.Err, lease.ErrLeaseNotFound) {
-				r.Err = &lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
-			}
-		})},
-		"Compact does nothing": {by: random + "CompactSparesWhatIsLive FloorsAreWhole", call: ignored(lease.OpCompact)},
-		"the floor goes down, it says": {by: "Machine FloorNeverGoesDown", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
-			if errors.Is(r.Err, lease.ErrFloor) {
-				r.Err = nil
-			}
-		})},
+		"a lost update": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates",
+			call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
+				if v := in.view(c.Domain); c.Op == step.TryAcquire && in.calls%5 == 0 && v.Lease != nil &&
+					v.Lease.Offset != c.Offset {
+					return model.Reply{Acquisition: lease.Acquisition{Status: lease.Enqueued}}
+				}
+				return c.Do(ctx, in)
+			}},
+		"an acquire overtakes the backlog": {by: random + "Scenario3_OutOfOrderAcquire",
+			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
+				if errors.Is(r.Err, lease.ErrBacklogOrdering) {
+					*r = model.Reply{Acquisition: lease.Acquisition{Status: lease.Acquired}}
+				}
+			})},
+		"Offer grants nothing but says it did": {by: random + "OfferNeverGrants",
+			call: after(func(in *inner, c model.Call, r *model.Reply) {
+				if r.Status == lease.Enqueued && in.token(c.Domain) == 0 {
+					r.Status = lease.Acquired
+				}
+			})},
+		"Busy hands out the token": {by: random + "AcquireNextTakesTheHead",
+			call: after(func(in *inner, c model.Call, r *model.Reply) {
+				if r.Acquisition.Status == lease.Busy {
+					r.Acquisition.Lease = *in.view(c.Domain).Lease
+				}
+			})},
+		"what was given up counts as processed": {by: random + "Scenario6_Idempotence Scenario5_FinalGiveUp",
+			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
+				if r.Acquisition.Status == lease.AlreadyFailed {
+					r.Acquisition.Status = lease.AlreadyProcessed
+				}
+			})},
+		"the outcome is not recorded": {by: random + "CompletingTwiceTellsTheOutcome",
+			call: after(func(_ *inner, c model.Call, r *model.Reply) {
+				if errors.Is(r.Err, lease.ErrLeaseNotFound) {
+					r.Err = &lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
+				}
+			})},
+		"Compact does nothing": {by: random + "CompactSparesWhatIsLive FloorsAreWhole", call: ignored(step.Compact)},
+		"the floor goes down, it says": {by: "Machine FloorNeverGoesDown",
+			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
+				if errors.Is(r.Err, lease.ErrFloor) {
+					r.Err = nil
+				}
+			})},
 		"Compact misses a domain": {by: "CompactReachesEveryDomain", call: after(func(_ *inner, c model.Call, r *model.Reply) {
 			if strings.HasSuffix(c.Domain, "129") {
 				r.Acquisition.BelowFloor, r.View.Floor = false, math.MinInt64
@@ -250,20 +277,29 @@ func faults() map[string]broken {
 				in.views[c.Domain] = r.View
 			}
 		})},
-		"a done context is not looked at": {by: "DoneContextChangesNothing", call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
-			return c.Do(context.WithoutCancel(ctx), in)
-		}},
-		"no name is a name":                 {by: "EmptyDomain", call: renamed(func(s string) string { return s + "'" })},
-		"names are folded":                  {by: "DomainsAreBytes", call: renamed(strings.ToLower)},
-		"names are trimmed":                 {by: "DomainsAreBytes", call: renamed(strings.TrimSpace)},
-		"names end at a zero byte":          {by: "DomainsAreBytes", call: renamed(func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s })},
-		"names become valid UTF-8":          {by: "DomainsAreBytes", call: renamed(func(s string) string { return strings.ToValidUTF8(s, "\ufffd") })},
-		"names are normalised":              {by: "DomainsAreBytes", call: renamed(func(s string) string { return strings.ReplaceAll(s, "e\u0301", "\u00e9") })},
-		"names are cut at 1023 bytes":       {by: "DomainsAreBytes", call: renamed(func(s string) string { return s[:min(len(s), 1023)] })},
-		"names are subjects":                {by: "DomainsAreBytes", call: renamed(strings.NewReplacer("/", ".", " ", "_", "*", "_", ">", "_").Replace)},
-		"an offset is cut to 32 bits":       {by: "OffsetsAreWhole FloorsAreWhole", call: numbered(func(o int64) int64 { return int64(int32(o)) })},
-		"an offset passes through a float":  {by: "OffsetsAreWhole FloorsAreWhole", call: numbered(func(o int64) int64 { return int64(float64(o)) })},
-		"the least offset is none":          {by: "OffsetsAreWhole FloorsAreWhole", call: numbered(func(o int64) int64 { return max(o, math.MinInt64+1) })},
+		"a done context is not looked at": {by: "DoneContextChangesNothing",
+			call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
+				return c.Do(context.WithoutCancel(ctx), in)
+			}},
+		"no name is a name": {by: "EmptyDomain", call: renamed(func(s string) string { return s + "'" })},
+		"names are folded":  {by: "DomainsAreBytes", call: renamed(strings.ToLower)},
+		"names are trimmed": {by: "DomainsAreBytes", call: renamed(strings.TrimSpace)},
+		"names end at a zero byte": {by: "DomainsAreBytes",
+			call: renamed(func(s string) string { s, _, _ = strings.Cut(s, "\x00"); return s })},
+		"names become valid UTF-8": {by: "DomainsAreBytes",
+			call: renamed(func(s string) string { return strings.ToValidUTF8(s, "\ufffd") })},
+		"names are normalised": {by: "DomainsAreBytes",
+			call: renamed(func(s string) string { return strings.ReplaceAll(s, "e\u0301", "\u00e9") })},
+		"names are cut at 1023 bytes": {by: "DomainsAreBytes",
+			call: renamed(func(s string) string { return s[:min(len(s), 1023)] })},
+		"names are subjects": {by: "DomainsAreBytes",
+			call: renamed(strings.NewReplacer("/", ".", " ", "_", "*", "_", ">", "_").Replace)},
+		"an offset is cut to 32 bits": {by: "OffsetsAreWhole FloorsAreWhole",
+			call: numbered(func(o int64) int64 { return int64(int32(o)) })},
+		"an offset passes through a float": {by: "OffsetsAreWhole FloorsAreWhole",
+			call: numbered(func(o int64) int64 { return int64(float64(o)) })},
+		"the least offset is none": {by: "OffsetsAreWhole FloorsAreWhole",
+			call: numbered(func(o int64) int64 { return max(o, math.MinInt64+1) })},
 		"Ready yields what is held":         {by: "Machine ReadyAndHeld", walk: "Ready yields what is held"},
 		"Held misses leases with a backlog": {by: "Machine ReadyAndHeld", walk: "Held misses leases with a backlog"},
 		"Held yields under its lock":        {by: "HeldBodyReclaimsAndFails", walk: "Held yields under its lock"},
@@ -273,8 +309,10 @@ func faults() map[string]broken {
 		for what, by := range map[string]string{
 			"yields a page only": "WalksReachEveryDomainOnce", "yields the end of a page again": "WalksReachEveryDomainOnce",
 			"goes on after a break": "WalksStopAtBreak", "stays locked after a break": "WalksStopAtBreak",
-			"does not notice that it is cancelled": "WalksEndWhenCancelled", "goes on after its error": "WalksEndWhenCancelled WalksWithADoneContext",
-			"ends in silence": "WalksEndWhenCancelled WalksWithADoneContext", "of nothing does not look at the context": "WalksWithADoneContext",
+			"does not notice that it is cancelled":    "WalksEndWhenCancelled",
+			"goes on after its error":                 "WalksEndWhenCancelled WalksWithADoneContext",
+			"ends in silence":                         "WalksEndWhenCancelled WalksWithADoneContext",
+			"of nothing does not look at the context": "WalksWithADoneContext",
 		} {
 			all[walk+what] = broken{by: by, walk: walk + what}
 		}
@@ -313,7 +351,7 @@ func (in *inner) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
 }
 
 func walk[T any](ctx context.Context, in *inner, name string, items []T) iter.Seq2[T, error] {
-	broken := func(how string) bool { return in.walk == name+" "+how }
+	broken := func(fault string) bool { return in.walk == name+" "+fault }
 	return func(yield func(T, error) bool) {
 		switch {
 		case broken("yields a page only"):
@@ -370,11 +408,11 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				if i < 0 {
 					t.Fatalf("there is no check %s", by)
 				}
-				said := ""
-				for tries := 0; said == "" && tries < 6; tries++ { // chance may spare it
-					said = witness.Watch(t, func(t testing.TB) { checks()[i].run(t, b.open) })
+				text := ""
+				for tries := 0; text == "" && tries < 6; tries++ { // chance may spare it
+					text = witness.Watch(t, func(t testing.TB) { checks()[i].run(t, b.open) })
 				}
-				if said == "" {
+				if text == "" {
 					t.Errorf("%s does not notice", by)
 				}
 			}

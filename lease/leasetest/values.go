@@ -1,6 +1,6 @@
-package leasetest
+// The contract at the ends of its ranges: offsets, floors, names, times, long backlogs, many retries.
 
-// This file is the contract at the ends of its ranges: offsets, floors, names, times, long backlogs, many retries.
+package leasetest
 
 import (
 	"math"
@@ -44,7 +44,8 @@ func wholeOffsets(t testing.TB, open Open) {
 		wrong := wait[(i+1)%len(wait)]
 		if i+1 < len(wait) {
 			_, err := s.TryAcquire(ctx, "A", wrong)
-			s.refused("TryAcquire", err, lease.ErrBacklogOrdering, &lease.BacklogOrderingError{Domain: "A", Expected: offset, Got: wrong})
+			s.refused("TryAcquire", err, lease.ErrBacklogOrdering,
+				&lease.BacklogOrderingError{Domain: "A", Expected: offset, Got: wrong})
 		}
 		held := s.try("A", offset, lease.Acquired)
 		if held.Offset != offset {
@@ -52,7 +53,7 @@ func wholeOffsets(t testing.TB, open Open) {
 		}
 		_, err := s.Succeed(ctx, "A", 0)
 		s.refused("Succeed", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: offset})
-		done := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Outcome: lease.OutcomeProcessed, Offset: offset}
+		done := lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyProcessed, Offset: offset}
 		switch last := i+1 == len(wait); {
 		case last:
 			s.succeed(held, noBacklog)
@@ -60,13 +61,13 @@ func wholeOffsets(t testing.TB, open Open) {
 			s.succeed(held, lease.Completion{Status: lease.NextHint, Next: wrong})
 		default:
 			s.fails(held, lease.Failure{Status: lease.GiveUpNextHint, Next: wrong})
-			done.Outcome = lease.OutcomeFailed
+			done.Status = lease.AlreadyFailed
 		}
 		_, err = s.Succeed(ctx, "A", held.Token)
 		s.refused("Succeed again", err, lease.ErrLeaseNotFound, &done)
 	}
 	for i, offset := range wait {
-		s.try("A", offset, []lease.AcquireStatus{lease.AlreadyProcessed, lease.AlreadyFailed}[i%2])
+		s.try("A", offset, []lease.Status{lease.AlreadyProcessed, lease.AlreadyFailed}[i%2])
 	}
 	if v := s.look("A"); v.Processed != (len(wait)+1)/2 || v.Failed != len(wait)/2 {
 		s.Fatalf("view %+v of %d offsets", v, len(wait))
@@ -104,7 +105,8 @@ func wholeFloors(t testing.TB, open Open) {
 func names(t testing.TB, open Open) {
 	long := strings.Repeat("x", 1<<10-1)
 	domains := []string{
-		"a", "A", "a ", " a", "a\n", "a/b", "a.b", "a_b", "a-b", "a%b", "a:b", "a/", "a//b", "ab", "a*", "a>", "a'", `a"`, `a\`, "a%2Fb", "a\x00b", "a\x00", "\x00",
+		"a", "A", "a ", " a", "a\n", "a/b", "a.b", "a_b", "a-b", "a%b", "a:b", "a/", "a//b", "ab", "a*", "a>", "a'", `a"`,
+		`a\`, "a%2Fb", "a\x00b", "a\x00", "\x00",
 		"\xff", "\xfe", "\ufffd", "\u00e9", "e\u0301", "e", "0", "00", " ", long, long + "1", long + "2",
 	}
 	s := start(t, open, lease.Config{})

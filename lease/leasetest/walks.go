@@ -1,6 +1,6 @@
-package leasetest
+// The contract of Ready and Held: every domain once, no lock during the body, an end when the context or body asks.
 
-// This file is the contract of Ready and Held: every domain once, no lock during the body, an end when the context or body asks.
+package leasetest
 
 import (
 	"context"
@@ -103,7 +103,8 @@ func walks(t testing.TB, open Open) {
 	s.within("Ready", func() error { return sameWalk(s.Ready(ctx), ready, waiter) })
 	s.within("a Ready body that calls AcquireNext", func() error {
 		for head := range s.Ready(ctx) {
-			if a, err := s.AcquireNext(ctx, head.Domain); err != nil || a.Status != lease.Acquired || a.Lease.Offset != head.Offset {
+			if a, err := s.AcquireNext(ctx, head.Domain); err != nil || a.Status != lease.Acquired ||
+				a.Lease.Offset != head.Offset {
 				return fmt.Errorf("AcquireNext(%s) = %+v, %v", head.Domain, a, err)
 			}
 		}
@@ -125,7 +126,8 @@ func heldBody(t testing.TB, open Open) {
 			if err != nil || heir.Token <= l.Token {
 				return fmt.Errorf("Reclaim(%s) = %+v, %v", l.Domain, heir, err)
 			}
-			for _, want := range []lease.Failure{{Status: lease.RetryScheduled, RetryCount: 1}, {Status: lease.GiveUpNoBacklog, RetryCount: 1}} {
+			for _, want := range []lease.Failure{{Status: lease.RetryScheduled, RetryCount: 1},
+				{Status: lease.GiveUpNoBacklog, RetryCount: 1}} {
 				if f, err := s.Ledger.Fail(ctx, l.Domain, heir.Token); err != nil || f != want {
 					return fmt.Errorf("Fail(%s) = %+v, %v, want %+v", l.Domain, f, err, want)
 				}

@@ -5,14 +5,8 @@ go 1.25.0
 require (
 	connectrpc.com/connect v1.21.0
 	github.com/google/go-cmp v0.7.0
-	github.com/stopbank/stopbank/warden v0.0.0
+	github.com/stopbank/stopbank/warden v0.1.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800
 	google.golang.org/protobuf v1.36.12
 )
-
-require github.com/stopbank/stopbank/admission v0.0.0 // indirect
-
-replace github.com/stopbank/stopbank/admission => ../../admission
-
-replace github.com/stopbank/stopbank/warden => ../

@@ -14,8 +14,8 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 )
 
 // bufferedAnswer is an answer that has not been sent yet.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 

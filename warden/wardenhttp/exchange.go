@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )

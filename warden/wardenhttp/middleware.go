@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"

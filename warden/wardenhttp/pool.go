@@ -10,7 +10,7 @@ import (
 	"net/http/httptrace"
 	"sync"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/stopbank/stopbank/admission/admissionhttp/inflight"
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )

@@ -3,7 +3,7 @@ module github.com/stopbank/stopbank/warden/wardenotel
 go 1.25.0
 
 require (
-	github.com/stopbank/stopbank/warden v0.0.0
+	github.com/stopbank/stopbank/warden v0.1.0
 	go.opentelemetry.io/otel v1.46.0
 	go.opentelemetry.io/otel/sdk v1.46.0
 	go.opentelemetry.io/otel/trace v1.46.0
@@ -15,12 +15,7 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
-	github.com/stopbank/stopbank/admission v0.0.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/metric v1.46.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 )
-
-replace github.com/stopbank/stopbank/warden => ../
-
-replace github.com/stopbank/stopbank/admission => ../../admission

@@ -3,10 +3,7 @@
 package wardenprom
 
 import (
-	"strings"
-	"sync"
 	"time"
-	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -75,9 +72,7 @@ func (e *Events) Limiter() limiter.Observer {
 func (e *Events) Bulkhead() bulkhead.Observer { return (*bulkheadEvents)(e) }
 
 // Ledger returns the observer of a ledger (lease.Config.Observer).
-func (e *Events) Ledger() lease.Observer {
-	return &ledgerEvents{decisions: e.decisions, known: map[outcome]prometheus.Counter{}}
-}
+func (e *Events) Ledger() lease.Observer { return (*ledgerEvents)(e) }
 
 // Describe sends all metrics.
 func (e *Events) Describe(ch chan<- *prometheus.Desc) {
@@ -123,42 +118,9 @@ func (e *bulkheadEvents) Observe(event bulkhead.Event) {
 	}
 }
 
-// ledgerEvents counts decisions.
-type ledgerEvents struct {
-	decisions *prometheus.CounterVec
-
-	mu    sync.RWMutex // guards known
-	known map[outcome]prometheus.Counter
-}
-
-// outcome is an operation and its result, as a ledger names them: there are about sixty.
-type outcome struct{ operation, result string }
+type ledgerEvents Events
 
 // Observe implements lease.Observer.
 func (e *ledgerEvents) Observe(event lease.Event) {
-	o := outcome{event.Op.String(), event.Result()}
-	e.mu.RLock()
-	c := e.known[o]
-	e.mu.RUnlock()
-	if c == nil {
-		c = e.decisions.WithLabelValues(snakeCase(o.operation), snakeCase(o.result))
-		e.mu.Lock()
-		e.known[o] = c
-		e.mu.Unlock()
-	}
-	c.Inc()
-}
-
-// snakeCase returns TryAcquire and TRY_ACQUIRE as try_acquire.
-func snakeCase(s string) string {
-	var snake strings.Builder
-	lower := false
-	for _, r := range s {
-		if lower && unicode.IsUpper(r) {
-			snake.WriteByte('_')
-		}
-		lower = unicode.IsLower(r)
-		snake.WriteRune(unicode.ToLower(r))
-	}
-	return snake.String()
+	e.decisions.WithLabelValues(event.Op, event.Result).Inc()
 }

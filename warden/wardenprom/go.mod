@@ -6,9 +6,9 @@ require (
 	github.com/prometheus/client_golang v1.24.1
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.71.0
-	github.com/stopbank/stopbank/admission v0.0.0
-	github.com/stopbank/stopbank/lease v0.0.0
-	github.com/stopbank/stopbank/warden v0.0.0
+	github.com/stopbank/stopbank/admission v0.1.0
+	github.com/stopbank/stopbank/lease v0.1.0
+	github.com/stopbank/stopbank/warden v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 
@@ -21,9 +21,3 @@ require (
 	golang.org/x/sys v0.47.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/stopbank/stopbank/warden => ../
-
-replace github.com/stopbank/stopbank/admission => ../../admission
-
-replace github.com/stopbank/stopbank/lease => ../../lease

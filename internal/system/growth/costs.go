@@ -90,12 +90,12 @@ func costs() []cost {
 			return compacted(ctx, known(ctx, must(lease.NewMemory(lease.Config{})), n))
 		}},
 		{"lease/durable/root.go", "a record and its Compact, with n domains in the store", constant, "", func(ctx context.Context, n int) func() {
-			return compacted(ctx, known(ctx, must(durable.New(durable.Config{Store: new(durable.MemStore)})), n))
+			return compacted(ctx, known(ctx, must(durable.New(durable.Config{Store: durable.NewMemStore()})), n))
 		}},
-		{"lease", "names of statuses, outcomes and kinds", free, "", func(context.Context, int) func() {
+		{"lease", "names of statuses and kinds", free, "", func(context.Context, int) func() {
 			return func() {
 				_, _, _ = lease.Acquired.String(), lease.NoBacklog.String(), lease.RetryScheduled.String()
-				_, _, _ = lease.OutcomeProcessed.String(), lease.OpCompact.String(), durable.Held.String()
+				_ = durable.Held.String()
 			}
 		}},
 

@@ -127,8 +127,9 @@ func dispatched(ctx context.Context, n int) consumer {
 	for i := range n {
 		c.log.Append("k"+strconv.Itoa(i), nil)
 	}
-	c.Dispatcher = must(dispatch.New(dispatch.Config{
-		Ledger: must(lease.NewMemory(lease.Config{MaxRetries: 1})), Source: c.log, MaxBuffered: n + 1, Observer: c, DeadLetter: dispatch.Discard,
+	ledger := must(lease.NewMemory(lease.Config{MaxRetries: 1}))
+	c.Dispatcher = must(dispatch.New(dispatch.Partition{Ledger: ledger, Source: c.log}, dispatch.Config{
+		MaxBuffered: n + 1, Observer: c, DeadLetter: dispatch.Discard,
 		Backoff: time.Hour, MaxBackoff: time.Hour, CommitEvery: time.Hour,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			if job.Record.Domain != live {

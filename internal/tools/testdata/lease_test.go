@@ -1,4 +1,4 @@
-package scratch_test
+package lease_test
 
 // This file runs the contract of lease.Ledger from outside, as the author of an engine does.
 

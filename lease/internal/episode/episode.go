@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Episode is what fails over and over, until it works. The zero value is one in which nothing has failed. It is safe for concurrent use.
+// Episode is what fails over and over, until it works. The zero value is one in which nothing has failed. It is safe for
+// concurrent use.
 type Episode struct {
 	mu   sync.Mutex // guards told; nothing foreign runs under it
 	told time.Time  // when report was called last; zero: nothing fails

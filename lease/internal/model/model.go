@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
-// Call is a call on a ledger that returns one answer. For OpCompact Offset is the floor.
+// Call is a call on a ledger that returns one answer. For step.Compact Offset is the floor.
 type Call struct {
-	Op     lease.OpKind // 0: Inspect
+	Op     step.Kind // 0: Inspect
 	Domain string
 	Offset int64
 	Token  lease.Token
@@ -28,11 +29,11 @@ func (c Call) String() string {
 	switch c.Op {
 	case 0:
 		return fmt.Sprintf("Inspect(%s)", c.Domain)
-	case lease.OpTryAcquire, lease.OpOffer:
+	case step.TryAcquire, step.Offer:
 		return fmt.Sprintf("%s(%s, %d)", c.Op, c.Domain, c.Offset)
-	case lease.OpAcquireNext:
+	case step.AcquireNext:
 		return fmt.Sprintf("%s(%s)", c.Op, c.Domain)
-	case lease.OpCompact:
+	case step.Compact:
 		return fmt.Sprintf("%s(%d)", c.Op, c.Offset)
 	}
 	return fmt.Sprintf("%s(%s, token %d)", c.Op, c.Domain, c.Token)
@@ -43,8 +44,8 @@ type Reply struct {
 	Acquisition lease.Acquisition
 	Completion  lease.Completion
 	Failure     lease.Failure
-	Status      lease.AcquireStatus // Offer
-	Lease       lease.Lease         // Reclaim
+	Status      lease.Status // Offer
+	Lease       lease.Lease  // Reclaim
 	View        lease.View
 	Err         error
 }
@@ -77,21 +78,21 @@ func (c Call) Do(ctx context.Context, l lease.Ledger) (r Reply) {
 	switch c.Op {
 	case 0:
 		r.View, r.Err = l.Inspect(ctx, c.Domain)
-	case lease.OpTryAcquire:
+	case step.TryAcquire:
 		r.Acquisition, r.Err = l.TryAcquire(ctx, c.Domain, c.Offset)
-	case lease.OpOffer:
+	case step.Offer:
 		r.Status, r.Err = l.Offer(ctx, c.Domain, c.Offset)
-	case lease.OpAcquireNext:
+	case step.AcquireNext:
 		r.Acquisition, r.Err = l.AcquireNext(ctx, c.Domain)
-	case lease.OpSucceed:
+	case step.Succeed:
 		r.Completion, r.Err = l.Succeed(ctx, c.Domain, c.Token)
-	case lease.OpFail:
+	case step.Fail:
 		r.Failure, r.Err = l.Fail(ctx, c.Domain, c.Token)
-	case lease.OpReclaim:
+	case step.Reclaim:
 		r.Lease, r.Err = l.Reclaim(ctx, c.Domain, c.Token)
-	case lease.OpRelease:
+	case step.Release:
 		r.Err = l.Release(ctx, c.Domain, c.Token)
-	case lease.OpCompact:
+	case step.Compact:
 		r.Err = l.Compact(ctx, c.Offset)
 	}
 	return r
@@ -141,11 +142,11 @@ func (d *Domain) Accept(cfg lease.Config, c Call, got Reply) error {
 		if len(got.View.Backlog) == 0 {
 			got.View.Backlog = nil
 		}
-	case lease.OpTryAcquire:
+	case step.TryAcquire:
 		want.Acquisition, want.Err = d.tryAcquire(cfg, c, got.Acquisition.Lease)
-	case lease.OpOffer:
+	case step.Offer:
 		want.Status, want.Err = d.offer(cfg, c)
-	case lease.OpAcquireNext:
+	case step.AcquireNext:
 		switch {
 		case d.Lease != nil:
 			want.Acquisition.Status = lease.Busy
@@ -154,20 +155,20 @@ func (d *Domain) Accept(cfg lease.Config, c Call, got Reply) error {
 		default:
 			want.Acquisition = d.acquire(c.Domain, d.Backlog[0], got.Acquisition.Lease)
 		}
-	case lease.OpSucceed:
+	case step.Succeed:
 		want.Completion, want.Err = d.succeed(c)
-	case lease.OpFail:
+	case step.Fail:
 		want.Failure, want.Err = d.fail(cfg, c)
-	case lease.OpReclaim:
+	case step.Reclaim:
 		if want.Err = d.fence(c); want.Err == nil {
 			d.Lease.Token, d.Lease.Released = d.fresh(got.Lease.Token), false
 			want.Lease = *d.Lease
 		}
-	case lease.OpRelease:
+	case step.Release:
 		if want.Err = d.fence(c); want.Err == nil {
 			d.Lease.Released = true
 		}
-	case lease.OpCompact:
+	case step.Compact:
 		if c.Offset < d.Floor {
 			want.Err = &lease.FloorError{Floor: d.Floor, Got: c.Offset}
 			break
@@ -194,7 +195,7 @@ func (d *Domain) live(offset int64) bool {
 }
 
 // terminal answers for an offset that is done; the floor speaks first, because behind it nobody remembers.
-func (d *Domain) terminal(offset int64) (status lease.AcquireStatus, below bool) {
+func (d *Domain) terminal(offset int64) (status lease.Status, below bool) {
 	switch {
 	case d.live(offset):
 		return 0, false
@@ -246,7 +247,7 @@ func (d *Domain) fresh(got lease.Token) lease.Token {
 	return d.Highest
 }
 
-func (d *Domain) offer(cfg lease.Config, c Call) (lease.AcquireStatus, error) {
+func (d *Domain) offer(cfg lease.Config, c Call) (lease.Status, error) {
 	if status, _ := d.terminal(c.Offset); status != 0 {
 		return status, nil
 	}
@@ -272,13 +273,13 @@ func (d *Domain) addToBacklog(cfg lease.Config, c Call) error {
 
 func (d *Domain) fence(c Call) error {
 	if d.Lease == nil {
-		if d.Completed.Outcome != lease.OutcomeUnknown && d.Completed.Got == c.Token {
+		if d.Completed.Status != 0 && d.Completed.Got == c.Token {
 			known := d.Completed
 			return &known
 		}
 		return &lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
 	}
-	finishes := c.Op == lease.OpSucceed || c.Op == lease.OpFail
+	finishes := c.Op == step.Succeed || c.Op == step.Fail
 	if d.Lease.Token != c.Token || d.Lease.Released && finishes {
 		return &lease.TokenMismatchError{Domain: c.Domain, Offset: d.Lease.Offset, Got: c.Token}
 	}
@@ -290,7 +291,7 @@ func (d *Domain) succeed(c Call) (lease.Completion, error) {
 		return lease.Completion{}, err
 	}
 	d.Processed[d.Lease.Offset] = true
-	d.end(lease.OutcomeProcessed)
+	d.end(lease.AlreadyProcessed)
 	if len(d.Backlog) == 0 {
 		return lease.Completion{Status: lease.NoBacklog}, nil
 	}
@@ -307,15 +308,15 @@ func (d *Domain) fail(cfg lease.Config, c Call) (lease.Failure, error) {
 	}
 	retries := d.Lease.RetryCount
 	d.Failed[d.Lease.Offset] = true
-	d.end(lease.OutcomeFailed)
+	d.end(lease.AlreadyFailed)
 	if len(d.Backlog) == 0 {
 		return lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: retries}, nil
 	}
 	return lease.Failure{Status: lease.GiveUpNextHint, RetryCount: retries, Next: d.Backlog[0]}, nil
 }
 
-func (d *Domain) end(how lease.Outcome) {
-	d.Completed = lease.LeaseNotFoundError{Domain: d.Lease.Domain, Got: d.Lease.Token, Outcome: how, Offset: d.Lease.Offset}
+func (d *Domain) end(how lease.Status) {
+	d.Completed = lease.LeaseNotFoundError{Domain: d.Lease.Domain, Got: d.Lease.Token, Status: how, Offset: d.Lease.Offset}
 	d.Forgettable = d.Lease.Offset < d.Floor
 	d.Lease = nil
 }
@@ -345,7 +346,7 @@ func (d *Domain) view(domain string) lease.View {
 // forgotten: the ledger has forgotten an outcome that it would else have had to report.
 func forgotten(got, want error) bool {
 	var g, w *lease.LeaseNotFoundError
-	return errors.As(got, &g) && errors.As(want, &w) && w.Outcome != lease.OutcomeUnknown &&
+	return errors.As(got, &g) && errors.As(want, &w) && w.Status != 0 &&
 		*g == lease.LeaseNotFoundError{Domain: w.Domain, Got: w.Got}
 }
 
@@ -362,7 +363,8 @@ func sameError(got, want error) bool {
 	return false
 }
 
-// Through is a ledger whose calls on a domain go through one function, and Compact; GiveUp, Ready and Held are the embedded ledger's.
+// Through is a ledger whose calls on a domain go through one function, and Compact; GiveUp, Ready and Held are the embedded
+// ledger's.
 type Through struct {
 	lease.Ledger
 	Make func(context.Context, Call) Reply
@@ -370,43 +372,43 @@ type Through struct {
 
 // TryAcquire implements lease.Ledger, as all that follows.
 func (t Through) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
-	r := t.Make(ctx, Call{Op: lease.OpTryAcquire, Domain: domain, Offset: offset})
+	r := t.Make(ctx, Call{Op: step.TryAcquire, Domain: domain, Offset: offset})
 	return r.Acquisition, r.Err
 }
 
 // Offer makes the call.
-func (t Through) Offer(ctx context.Context, domain string, offset int64) (lease.AcquireStatus, error) {
-	r := t.Make(ctx, Call{Op: lease.OpOffer, Domain: domain, Offset: offset})
+func (t Through) Offer(ctx context.Context, domain string, offset int64) (lease.Status, error) {
+	r := t.Make(ctx, Call{Op: step.Offer, Domain: domain, Offset: offset})
 	return r.Status, r.Err
 }
 
 // AcquireNext makes the call.
 func (t Through) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
-	r := t.Make(ctx, Call{Op: lease.OpAcquireNext, Domain: domain})
+	r := t.Make(ctx, Call{Op: step.AcquireNext, Domain: domain})
 	return r.Acquisition, r.Err
 }
 
 // Succeed makes the call.
 func (t Through) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
-	r := t.Make(ctx, Call{Op: lease.OpSucceed, Domain: domain, Token: token})
+	r := t.Make(ctx, Call{Op: step.Succeed, Domain: domain, Token: token})
 	return r.Completion, r.Err
 }
 
 // Fail makes the call.
 func (t Through) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	r := t.Make(ctx, Call{Op: lease.OpFail, Domain: domain, Token: token})
+	r := t.Make(ctx, Call{Op: step.Fail, Domain: domain, Token: token})
 	return r.Failure, r.Err
 }
 
 // Reclaim makes the call.
 func (t Through) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
-	r := t.Make(ctx, Call{Op: lease.OpReclaim, Domain: domain, Token: held})
+	r := t.Make(ctx, Call{Op: step.Reclaim, Domain: domain, Token: held})
 	return r.Lease, r.Err
 }
 
 // Release makes the call.
 func (t Through) Release(ctx context.Context, domain string, token lease.Token) error {
-	return t.Make(ctx, Call{Op: lease.OpRelease, Domain: domain, Token: token}).Err
+	return t.Make(ctx, Call{Op: step.Release, Domain: domain, Token: token}).Err
 }
 
 // Inspect makes the call whose Op is 0.
@@ -417,5 +419,5 @@ func (t Through) Inspect(ctx context.Context, domain string) (lease.View, error)
 
 // Compact makes the call, whose Offset is the floor.
 func (t Through) Compact(ctx context.Context, floor int64) error {
-	return t.Make(ctx, Call{Op: lease.OpCompact, Offset: floor}).Err
+	return t.Make(ctx, Call{Op: step.Compact, Offset: floor}).Err
 }

@@ -1,6 +1,6 @@
-package proxy
+// A client that connects while the proxy closes: no connection may be left open.
 
-// This file lets a client in while the proxy closes: nothing may be left that nobody closes.
+package proxy
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
-package faults
+// The worker process: how the test binary becomes one, and its output.
 
-// This file is the worker process: how the test binary becomes one, and its output.
+package faults
 
 import (
 	"context"

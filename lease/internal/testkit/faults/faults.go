@@ -1,5 +1,5 @@
-// Package faults tortures an engine by the faults of real operation: processes that die or stall at the worst moment, lost replies,
-// crashing servers. It counts the faults and checks the results.
+// Package faults tortures an engine by the faults of real operation: processes that die or stall at the worst moment, lost
+// replies, crashing servers. It counts the faults and checks the results.
 //
 // A test binary of the engine plays both parts. Its TestMain calls [Child] first, which turns a restarted binary into a worker
 // process; its test calls [Run], which starts such workers, kills and stops them, and reads the ledger afterwards.
@@ -19,8 +19,9 @@
 // records its effects, and which compares tokens. At the end of a round
 //
 //   - nothing is lost: each offset is in the register and processed in the ledger, or was given up after its last attempt;
-//   - nothing is duplicated: within a domain the register has the order of arrival, no offset is handled again once its completion was
-//     acknowledged, and an offset that was handled again (its first holder died before it could complete it) has a greater token;
+//   - nothing is duplicated: within a domain the register has the order of arrival, no offset is handled again once its
+//     completion was acknowledged, and an offset that was handled again (its first holder died before it could complete it)
+//     has a greater token;
 //   - no token was granted twice, and tokens never decreased;
 //   - a worker that lost a lease was told so by the ledger and by the register.
 package faults
@@ -50,8 +51,8 @@ func Budget() (long time.Duration, seed uint64) { return *tortureTime, *tortureS
 type Server struct {
 	Open    Open
 	Address string // argument of Open, usually a URL
-	// TCP is the host and port that clients connect to. Via returns the address for clients that connect to a proxy instead; nil: no
-	// replies are dropped.
+	// TCP is the host and port that clients connect to. Via returns the address for clients that connect to a proxy instead;
+	// nil: no replies are dropped.
 	TCP string
 	Via func(hostport string) (address string)
 	// Restart crashes the server and starts it again at the same address; nil: the server is not restarted.
@@ -107,7 +108,8 @@ func (c *counts) add(d counts) {
 }
 
 func (c *counts) String() string {
-	return fmt.Sprintf("%5d rounds %6d faults %7d offsets %6d redone %5d refused downstream %5d fenced | lost %d, doubled %d, other violations %d",
+	return fmt.Sprintf("%5d rounds %6d faults %7d offsets %6d redone %5d refused downstream %5d fenced | "+
+		"lost %d, doubled %d, other violations %d",
 		c[rounds], c[faulted], c[offered], c[redone], c[refused], c[fenced], c[lost], c[doubled], c[otherViolation])
 }
 
@@ -136,7 +138,8 @@ func Run(t testing.TB, s Server) {
 			}
 			continue
 		}
-		r := &round{TB: t, server: s, ledger: fmt.Sprintf("%s-%d", name, number), rnd: rand.New(rand.NewPCG(seed, uint64(number)))}
+		r := &round{TB: t, server: s, ledger: fmt.Sprintf("%s-%d", name, number),
+			rnd: rand.New(rand.NewPCG(seed, uint64(number)))}
 		c := r.play(what)
 		sums[kind].add(c)
 		total.add(c)

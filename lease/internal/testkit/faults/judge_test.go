@@ -1,6 +1,6 @@
-package faults
+// The verdict: each way in which a round can go wrong, and what is no fault.
 
-// This file is about the verdict: each way in which a round can go wrong, and what is no fault.
+package faults
 
 import (
 	"testing"
@@ -23,13 +23,15 @@ func TestJudge(t *testing.T) {
 		lost, doubled, other   int
 		redone, fenced, refuse int
 	}{
-		"as it should be":         {entries: whole, journal: []note{said("holding", 2, 1), said("done", 2, 1), said("done", 3, 6)}, strict: true},
-		"a record is missing":     {entries: whole[:2], lost: 1},
-		"nothing is there":        {lost: 3},
-		"it was to be given up":   {entries: whole[:2], poison: &Entry{Domain: "A", Offset: 3}},
-		"again, after a death":    {entries: []Entry{entry(2, 1), entry(2, 2), entry(1, 4), entry(3, 6)}, redone: 1},
-		"again, and nobody died":  {entries: []Entry{entry(2, 1), entry(2, 2), entry(1, 4), entry(3, 6)}, strict: true, redone: 1, doubled: 1},
-		"again, after its end":    {entries: []Entry{entry(2, 1), entry(2, 2), entry(1, 4), entry(3, 6)}, journal: []note{said("done", 2, 1)}, redone: 1, doubled: 1},
+		"as it should be":       {entries: whole, journal: []note{said("holding", 2, 1), said("done", 2, 1), said("done", 3, 6)}, strict: true},
+		"a record is missing":   {entries: whole[:2], lost: 1},
+		"nothing is there":      {lost: 3},
+		"it was to be given up": {entries: whole[:2], poison: &Entry{Domain: "A", Offset: 3}},
+		"again, after a death":  {entries: []Entry{entry(2, 1), entry(2, 2), entry(1, 4), entry(3, 6)}, redone: 1},
+		"again, and nobody died": {entries: []Entry{entry(2, 1), entry(2, 2), entry(1, 4), entry(3, 6)}, strict: true,
+			redone: 1, doubled: 1},
+		"again, after its end": {entries: []Entry{entry(2, 1), entry(2, 2), entry(1, 4), entry(3, 6)},
+			journal: []note{said("done", 2, 1)}, redone: 1, doubled: 1},
 		"back after another":      {entries: append(whole[:3:3], entry(2, 7)), doubled: 1},
 		"completed twice":         {entries: whole, journal: []note{said("done", 2, 1), said("done", 2, 2)}, doubled: 1},
 		"a token goes down":       {entries: []Entry{entry(2, 5), entry(1, 4), entry(3, 6)}, other: 1},
@@ -38,10 +40,12 @@ func TestJudge(t *testing.T) {
 		"a domain out of nowhere": {entries: append(whole[:3:3], Entry{"B", 1, 9}), other: 1},
 		"a token granted twice":   {entries: whole, journal: []note{said("holding", 2, 1), said("holding", 1, 1)}, other: 1},
 		"a worker complains":      {entries: whole, journal: []note{{What: "violation"}}, other: 1},
-		"fenced out":              {entries: whole, journal: []note{said("fenced", 2, 1), said("refused", 2, 1)}, fenced: 1, refuse: 1},
+		"fenced out": {entries: whole, journal: []note{said("fenced", 2, 1), said("refused", 2, 1)}, fenced: 1,
+			refuse: 1},
 	} {
 		got, findings := judge(c.entries, c.journal, arrived, c.poison, c.strict)
-		want := counts{lost: c.lost, doubled: c.doubled, otherViolation: c.other, redone: c.redone, fenced: c.fenced, refused: c.refuse}
+		want := counts{lost: c.lost, doubled: c.doubled, otherViolation: c.other, redone: c.redone, fenced: c.fenced,
+			refused: c.refuse}
 		if got != want || len(findings) != c.lost+c.doubled+c.other {
 			t.Errorf("%s: %+v, %q, want %+v", name, got, findings, want)
 		}

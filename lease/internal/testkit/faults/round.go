@@ -1,6 +1,6 @@
-package faults
+// A round: a ledger of its own, its waiting offsets, the workers' journal, and the verdict.
 
-// This file is a round: a ledger of its own, its waiting offsets, the workers' journal, and the verdict.
+package faults
 
 import (
 	"context"
@@ -20,8 +20,8 @@ type round struct {
 	ledger     string
 	rnd        *rand.Rand
 	maxRetries int
-	control    Side            // connections of the test
-	keeper     *durable.Ledger // over control
+	control    Side         // connections of the test
+	keeper     lease.Ledger // over control
 
 	mu      sync.Mutex // guards journal
 	journal []note
@@ -126,7 +126,8 @@ func (r *round) look(ctx context.Context, findings *[]string) (c counts) {
 }
 
 // judge compares the register and the workers' journal with the offered offsets.
-func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *Entry, strict bool) (c counts, findings []string) {
+func judge(entries []Entry, journal []note, arrived map[string][]int64, poison *Entry,
+	strict bool) (c counts, findings []string) {
 	found := func(n *int, format string, args ...any) {
 		*n++
 		findings = append(findings, fmt.Sprintf(format, args...))

@@ -1,6 +1,6 @@
-package faults
+// The scenarios: one function for each kind of fault.
 
-// This file is the scenarios: one function for each kind of fault.
+package faults
 
 import (
 	"context"
@@ -86,7 +86,8 @@ func stopped(r *round) {
 	_ = sleeper.Tell("go")
 	r.ends(sleeper)
 	if r.heard("refused") != 1 || r.heard("fenced") != 1 {
-		r.Errorf("who was taken for dead was refused downstream %d times and by the ledger %d times, want once each", r.heard("refused"), r.heard("fenced"))
+		r.Errorf("who was taken for dead was refused downstream %d times and by the ledger %d times, want once each",
+			r.heard("refused"), r.heard("fenced"))
 	}
 }
 
@@ -147,8 +148,8 @@ func dropped(r *round) {
 	r.faults += store.applied
 }
 
-// losing is a store whose replies the proxy drops at times, after the server has sent them. It counts the dropped replies of swaps
-// that the server had applied, by reading through a connection without the proxy.
+// losing is a store whose replies the proxy drops at times, after the server has sent them. It counts the dropped replies of
+// swaps that the server had applied, by reading through a connection without the proxy.
 type losing struct {
 	durable.Store
 	past    durable.Store // the same store, without the proxy
@@ -203,7 +204,8 @@ func restarted(r *round) {
 	}
 }
 
-// storm: workers are killed and paused at random, and new ones take over from dead and living ones, until all offsets are handled.
+// storm: workers are killed and paused at random, and new ones take over from dead and living ones, until all offsets are
+// handled.
 func storm(r *round) {
 	r.offer(10, abc...)
 	living := []*process{r.start(order{}), r.start(order{})}

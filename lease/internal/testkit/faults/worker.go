@@ -1,6 +1,6 @@
-package faults
+// The work of a worker: the smallest orchestrator that loses nothing.
 
-// This file is the work of a worker: the smallest orchestrator that loses nothing.
+package faults
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type worker struct {
 	side   Side
 	say    func(note)
 	resume <-chan struct{}
-	ledger *durable.Ledger
+	ledger lease.Ledger
 
 	released bool // the lease to release was released
 }
@@ -35,7 +35,7 @@ func again(ctx context.Context, call func() error) error {
 
 // insist repeats a call on a ledger until the engine answers.
 func insist(ctx context.Context, call func() error) error {
-	return persist(ctx, call, func(err error) bool { return errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrContention) })
+	return persist(ctx, call, func(err error) bool { return errors.Is(err, durable.ErrStore) })
 }
 
 func persist(ctx context.Context, call func() error, down func(error) bool) error {
@@ -108,7 +108,8 @@ func collect[T any](ctx context.Context, walk func(context.Context) iter.Seq2[T,
 	return all, err
 }
 
-// takeOver reclaims every lease, whose holders are presumed dead, and counts a failure of each record unless the lease was released.
+// takeOver reclaims every lease, whose holders are presumed dead, and counts a failure of each record unless the lease was
+// released.
 func (w *worker) takeOver(ctx context.Context) error {
 	held, err := collect(ctx, w.ledger.Held)
 	if err != nil {
@@ -169,7 +170,8 @@ func (w *worker) reclaim(ctx context.Context, l lease.Lease) (heir lease.Lease, 
 // rescue looks for a lease that we may hold with an unknown token, and reclaims it.
 func (w *worker) rescue(ctx context.Context, domain string) (lease.Lease, bool, error) {
 	var v lease.View
-	if err := insist(ctx, func() (err error) { v, err = w.ledger.Inspect(ctx, domain); return err }); err != nil || v.Lease == nil {
+	if err := insist(ctx, func() (err error) { v, err = w.ledger.Inspect(ctx, domain); return err }); err != nil ||
+		v.Lease == nil {
 		return lease.Lease{}, false, err
 	}
 	return w.reclaim(ctx, *v.Lease)
@@ -242,9 +244,10 @@ func (w *worker) handle(ctx context.Context, l lease.Lease) error {
 		switch {
 		case errors.Is(err, durable.ErrAmbiguous):
 			continue
-		case err == nil, errors.As(err, &ended) && ended.Outcome == lease.OutcomeProcessed:
+		case err == nil, errors.As(err, &ended) && ended.Status == lease.AlreadyProcessed:
 			if !applied {
-				return fmt.Errorf("the register saw a greater token than %d, and the ledger takes it all the same: %+v", l.Token, l)
+				return fmt.Errorf("the register saw a greater token than %d, and the ledger takes it all the same: %+v",
+					l.Token, l)
 			}
 			say("done")
 		case gone(err):

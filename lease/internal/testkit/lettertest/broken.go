@@ -1,6 +1,6 @@
-package lettertest
+// A connection that breaks permanently at each write of each call, like a dying process; then another process looks.
 
-// This file breaks the connection permanently at each write of each call, like a dying process; another process then looks.
+package lettertest
 
 import (
 	"context"
@@ -180,6 +180,7 @@ func look(t testing.TB, desk Desk, clean deadletter.Store, name string, l deadle
 		ok = ok && (!desk.Once || appended <= 1)
 	}
 	if !ok {
-		t.Errorf("%s of %s ended with %v: then the letter is %+v, %v, and the source has %d records more", name, l.ID(), err, got, missing, appended)
+		t.Errorf("%s of %s ended with %v: then the letter is %+v, %v, and the source has %d records more", name, l.ID(),
+			err, got, missing, appended)
 	}
 }

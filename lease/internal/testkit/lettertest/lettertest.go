@@ -4,7 +4,7 @@
 //		lettertest.Run(t, func(t testing.TB) lettertest.Desk { … })
 //	}
 //
-// It stores and reads back difficult letters, compares random runs of calls with deadletter.Memory, replays concurrently, and breaks
+// It stores and reads back difficult letters, compares random runs of calls with dlq.Memory, replays concurrently, and breaks
 // the connection at each write of each call, before and after the engine has received it.
 package lettertest
 
@@ -26,6 +26,8 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/clip"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 )
 
 // Dial connects to an engine, like net.Dialer.DialContext.
@@ -67,7 +69,8 @@ func Run(t *testing.T, open func(t testing.TB) Desk) {
 }
 
 func checks() []check {
-	return []check{{"Values", values}, {"List", list}, {"Machine", machine}, {"Replays", replays}, {"ReplayAll", replayAll}, {"AtOnce", atOnce}, {"Broken", broken}}
+	return []check{{"Values", values}, {"List", list}, {"Machine", machine}, {"Replays", replays}, {"ReplayAll", replayAll},
+		{"AtOnce", atOnce}, {"Broken", broken}}
 }
 
 // direct is a Dial without faults.
@@ -79,7 +82,8 @@ func direct(ctx context.Context, network, address string) (net.Conn, error) {
 func letter(partition, domain string, offset int64) deadletter.Letter {
 	payload := fmt.Appendf(nil, "payload of %s@%d", partition, offset)
 	return deadletter.Letter{
-		Partition: partition, Size: len(payload), Attempts: 3, Failure: "no such customer", At: time.Unix(1_700_000_000, 123_000).UTC(),
+		Partition: partition, Size: len(payload), Attempts: 3, Failure: "no such customer",
+		At: time.Unix(1_700_000_000, 123_000).UTC(),
 		Record: dispatch.Record{
 			Domain: domain, Offset: offset, Payload: payload, Time: time.Unix(1_600_000_000, 0).UTC(),
 			Headers: []dispatch.Header{{Key: "Trace", Value: []byte("one")}, {Key: "Trace", Value: []byte("two")}},
@@ -144,9 +148,11 @@ func values(t testing.TB, desk Desk) {
 	s, other := desk.Open(t, direct), desk.Open(t, direct)
 	odd := letter(desk.Partition, "\x1b[31m \xff ü", 1)
 	odd.Record.Payload, odd.Size = []byte{0, 0xff, '\n', 0x1b}, 4
-	odd.Record.Headers = []dispatch.Header{{Key: "empty", Value: []byte{}}, {Key: "nil"}, {Key: "ünïcode", Value: []byte("\x00\xff")}}
-	odd.Failure = deadletter.Clip("two\nlines \x00 \xff and ü")
-	least := deadletter.Letter{Partition: "another one/7", Record: dispatch.Record{Domain: "d", Offset: -1}, At: time.Unix(1, 0).UTC()}
+	odd.Record.Headers = []dispatch.Header{{Key: "empty", Value: []byte{}}, {Key: "nil"},
+		{Key: "ünïcode", Value: []byte("\x00\xff")}}
+	odd.Failure = clip.Text("two\nlines \x00 \xff and ü")
+	least := deadletter.Letter{Partition: "another one/7", Record: dispatch.Record{Domain: "d", Offset: -1},
+		At: time.Unix(1, 0).UTC()}
 	empty := letter(desk.Partition, "d", 0)
 	empty.Record.Payload, empty.Size, empty.Record.Headers, empty.Record.Time = []byte{}, 0, nil, time.Time{}
 	long := letter(desk.Partition, string(make([]byte, 300)), 1<<62)
@@ -186,11 +192,12 @@ func list(t testing.TB, desk Desk) {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Record.Offset, b.Record.Offset))
 	})
 	for _, filter := range []deadletter.Filter{
-		{}, {Limit: 5}, {Partition: "a/2"}, {Domain: "key-1"}, {Partition: "a/10", Domain: "key-0"}, {Partition: "a/10", Domain: "key-0", Limit: 1}, {Partition: "a"}, {Domain: "nobody"},
+		{}, {Limit: 5}, {Partition: "a/2"}, {Domain: "key-1"}, {Partition: "a/10", Domain: "key-0"},
+		{Partition: "a/10", Domain: "key-0", Limit: 1}, {Partition: "a"}, {Domain: "nobody"},
 	} {
 		var expect []deadletter.Letter
 		for _, l := range want {
-			if filter.Matches(l) && (filter.Limit == 0 || len(expect) < filter.Limit) {
+			if dlq.Matches(filter, l) && (filter.Limit == 0 || len(expect) < filter.Limit) {
 				expect = append(expect, l)
 			}
 		}
@@ -218,14 +225,14 @@ func list(t testing.TB, desk Desk) {
 	}
 }
 
-// machine: random calls, compared with deadletter.Memory.
+// machine: random calls, compared with dlq.Memory.
 func machine(t testing.TB, desk Desk) {
 	stores := []deadletter.Store{desk.Open(t, direct), desk.Open(t, direct)}
 	before := len(desk.Source(t))
 	var cases, appended int64
 	rapid.Check(t, func(rt *rapid.T) {
 		cases++
-		model := &deadletter.Memory{Append: func(context.Context, string, dispatch.Record) error { appended++; return nil }}
+		model := &dlq.Memory{Append: func(context.Context, string, dispatch.Record) error { appended++; return nil }}
 		for step := range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			s := stores[rapid.IntRange(0, 1).Draw(rt, "store")]
 			domain := fmt.Sprintf("case-%d-%d", cases, rapid.IntRange(0, 1).Draw(rt, "domain"))
@@ -249,7 +256,8 @@ func machine(t testing.TB, desk Desk) {
 				}
 				return got, err
 			}
-			call := rapid.SampledFrom([]string{"put", "put", "put", "get", "park", "unpark", "replay", "discard", "list"}).Draw(rt, "call")
+			call := rapid.SampledFrom([]string{"put", "put", "put", "get", "park", "unpark", "replay", "discard",
+				"list"}).Draw(rt, "call")
 			if call == "list" {
 				filter := deadletter.Filter{Domain: domain}
 				if got, want := all(t, s, filter), all(t, model, filter); !slices.EqualFunc(got, want, same) {
@@ -273,7 +281,7 @@ func machine(t testing.TB, desk Desk) {
 func replays(t testing.TB, desk Desk) {
 	s, other := desk.Open(t, direct), desk.Open(t, direct)
 	l := letter(desk.Partition, "ann", 17)
-	l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: deadletter.HeaderReplayOf, Value: []byte("orders/3@1")})
+	l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: dlq.ReplayOf, Value: []byte("orders/3@1")})
 	parked, dropped := letter(desk.Partition, "bob", 18), letter(desk.Partition, "ann", 19)
 	gone(t, s, l.ID(), deadletter.Unknown)
 	put(t, s, l, parked, dropped)
@@ -284,20 +292,22 @@ func replays(t testing.TB, desk Desk) {
 	if got, err := other.Get(t.Context(), parked.ID()); err != nil || !got.Parked || got.Note != "not yet" {
 		t.Errorf("a parked letter, told again: %+v, %v", got, err)
 	}
-	for _, err := range []error{s.Replay(t.Context(), l.ID()), s.Replay(t.Context(), parked.ID()), s.Discard(t.Context(), dropped.ID())} {
+	for _, err := range []error{s.Replay(t.Context(), l.ID()), s.Replay(t.Context(), parked.ID()),
+		s.Discard(t.Context(), dropped.ID())} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(t, other, l, parked, dropped) // a dispatcher that died before its floor had passed them
-	for id, fate := range map[deadletter.ID]deadletter.Fate{l.ID(): deadletter.Replayed, parked.ID(): deadletter.Replayed, dropped.ID(): deadletter.Discarded} {
+	for id, fate := range map[deadletter.ID]deadletter.Fate{l.ID(): deadletter.Replayed, parked.ID(): deadletter.Replayed,
+		dropped.ID(): deadletter.Discarded} {
 		gone(t, s, id, fate)
 		gone(t, other, id, fate)
 	}
 	if left := all(t, other, deadletter.Filter{}); len(left) > 0 {
 		t.Errorf("left: %+v", left)
 	}
-	compare(t, desk.Source(t), []dispatch.Record{l.Replay(), parked.Replay()})
+	compare(t, desk.Source(t), []dispatch.Record{dlq.Replay(l), dlq.Replay(parked)})
 }
 
 // compare checks the fields of a record that the source must keep. Headers of different names may come in any order.
@@ -377,7 +387,8 @@ func atOnce(t testing.TB, desk Desk) {
 		// A Discard during a Replay may succeed although the record is on its way.
 		r, d := replayed.Load(), discarded.Load()
 		if failed.Load() > 0 || r+d == 0 || int64(n) < r || n > sides || desk.Once && (r+d != 1 || n > 1) {
-			t.Errorf("round %d: %d replays and %d discards succeeded, %d calls failed, %d records appended", round, r, d, failed.Load(), n)
+			t.Errorf("round %d: %d replays and %d discards succeeded, %d calls failed, %d records appended", round, r, d,
+				failed.Load(), n)
 		}
 		if left := all(t, stores[1], deadletter.Filter{}); len(left) > 0 {
 			t.Errorf("round %d: left: %+v", round, left)

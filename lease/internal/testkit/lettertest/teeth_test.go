@@ -1,6 +1,6 @@
-package lettertest
+// The suite on the store in memory, which is then broken on purpose, one way at a time.
 
-// This file runs the suite on the store in memory, and breaks that on purpose, one way at a time.
+package lettertest
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/dlq"
 	"github.com/stopbank/stopbank/lease/internal/testkit/witness"
 )
 
 // plain is a desk in memory. It has no network to break: engines run Broken.
 func plain(change func(deadletter.Store, *log) deadletter.Store) Desk {
 	source := &log{}
-	var store deadletter.Store = &deadletter.Memory{Append: source.append}
+	var store deadletter.Store = &dlq.Memory{Append: source.append}
 	if change != nil {
 		store = change(store, source)
 	}
@@ -123,7 +124,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
 				l, err := s.Get(ctx, id)
 				if err == nil {
-					err = to.append(ctx, "", l.Replay())
+					err = to.append(ctx, "", dlq.Replay(l))
 				}
 				return errors.Join(err, s.Replay(ctx, id))
 			}}

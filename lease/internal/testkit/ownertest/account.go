@@ -1,6 +1,6 @@
-package ownertest
+// The account of a torture: the written records, the handlers' attempts, and the violations among them.
 
-// This file is the account of a torture: the written records, the handlers' attempts, and the violations among them.
+package ownertest
 
 import (
 	"fmt"
@@ -78,8 +78,8 @@ func (a *account) writes(partition, domain, payload, say string, times int) {
 	a.undone++
 }
 
-// found records a violation under one of the sums. The lock is held.
-func (a *account) found(sum *int, format string, args ...any) {
+// foundLocked records a violation under one of the sums.
+func (a *account) foundLocked(sum *int, format string, args ...any) {
 	*sum++
 	if len(a.findings) < 20 {
 		a.findings = append(a.findings, fmt.Sprintf(format, args...))
@@ -92,7 +92,7 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 	defer a.mu.Unlock()
 	e := a.records[payload]
 	if e == nil {
-		a.found(&a.violation, "%s works on %q, which nobody wrote", holder, payload)
+		a.foundLocked(&a.violation, "%s works on %q, which nobody wrote", holder, payload)
 		return sayPermanent
 	}
 	l := e.lane
@@ -102,19 +102,21 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 		a.refused++
 		return sayFenced
 	case token == l.token && (l.at != e || l.holder != holder):
-		a.found(&a.violation, "%s: token %d is that of %s for %s, and of %s for %s", l.name, token, l.holder, l.at.payload, holder, payload)
+		a.foundLocked(&a.violation, "%s: token %d is that of %s for %s, and of %s for %s", l.name, token, l.holder,
+			l.at.payload, holder, payload)
 	}
 	l.token, l.holder, l.at = token, holder, e
 	switch {
 	case e.done && (e.settled || token == e.token):
-		a.found(&a.doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload, holder, token, e.token, e.settled)
+		a.foundLocked(&a.doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload,
+			holder, token, e.token, e.settled)
 		return sayDone
 	case e.done: // by a member that could not complete the record
 		a.redone++
 		e.token = token
 		return sayDone
 	case e.place != l.next:
-		a.found(&a.disordered, "%s: %s is number %d and comes when number %d should", l.name, payload, e.place, l.next)
+		a.foundLocked(&a.disordered, "%s: %s is number %d and comes when number %d should", l.name, payload, e.place, l.next)
 	case e.say == sayPermanent:
 		return sayPermanent
 	case e.times > 0:
@@ -123,12 +125,12 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 		}
 		return e.say
 	}
-	a.finish(e, token)
+	a.finishLocked(e, token)
 	return sayDone
 }
 
-// finish applies the effect. The lock is held.
-func (a *account) finish(e *entry, token lease.Token) {
+// finishLocked applies the effect.
+func (a *account) finishLocked(e *entry, token lease.Token) {
 	e.done, e.token = true, token
 	e.lane.next = e.place + 1
 	a.undone--
@@ -142,13 +144,14 @@ func (a *account) letter(holder, payload, why string) {
 	e := a.records[payload]
 	switch {
 	case e == nil || e.say != sayPermanent:
-		a.found(&a.lost, "%s was given up by %s: %s", payload, holder, why)
+		a.foundLocked(&a.lost, "%s was given up by %s: %s", payload, holder, why)
 	case e.done:
 	case e.place != e.lane.next:
-		a.found(&a.disordered, "%s: %s is given up as number %d when number %d should come", e.lane.name, payload, e.place, e.lane.next)
+		a.foundLocked(&a.disordered, "%s: %s is given up as number %d when number %d should come", e.lane.name, payload,
+			e.place, e.lane.next)
 	}
 	if e != nil && !e.done {
-		a.finish(e, e.token)
+		a.finishLocked(e, e.token)
 	}
 }
 
@@ -160,7 +163,7 @@ func (a *account) rest() {
 		if e.done {
 			e.settled = true
 		} else {
-			a.found(&a.lost, "%s: %s is committed and was never carried out", e.lane.name, payload)
+			a.foundLocked(&a.lost, "%s: %s is committed and was never carried out", e.lane.name, payload)
 		}
 	}
 }
@@ -187,15 +190,16 @@ func (a *account) add(b *account) {
 	a.violation += b.violation
 }
 
-// said returns the violations, and some of the domains that are not done.
-func (a *account) said() string {
+// report returns the violations, and some of the domains that are not done.
+func (a *account) report() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	said := slices.Clone(a.findings)
+	lines := slices.Clone(a.findings)
 	for _, l := range a.lanes {
-		if l.next < l.length && len(said) < len(a.findings)+5 {
-			said = append(said, fmt.Sprintf("%s waits for number %d of %d (token %d, %s)", l.name, l.next, l.length, l.token, l.holder))
+		if l.next < l.length && len(lines) < len(a.findings)+5 {
+			lines = append(lines, fmt.Sprintf("%s waits for number %d of %d (token %d, %s)", l.name, l.next, l.length,
+				l.token, l.holder))
 		}
 	}
-	return strings.Join(said, "\n")
+	return strings.Join(lines, "\n")
 }

@@ -1,6 +1,6 @@
-package ownertest
+// A handler that never returns, and a source that returns batches out of order.
 
-// This file gives an engine a handler that never returns and a source that returns disorder.
+package ownertest
 
 import (
 	"context"
@@ -16,8 +16,9 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// BadInput checks that what goes wrong outside of an engine is named, and that the other keys go on: batches in disorder are refused and read again, and
-// a handler that never returns stops its key alone, until the next owner does the record under a greater token. Open is that of Overlap.
+// BadInput checks that what goes wrong outside of an engine is named, and that the other keys go on: batches in disorder are
+// refused and read again, and a handler that never returns stops its key alone, until the next owner does the record under a
+// greater token. Open is that of Overlap.
 func BadInput(t *testing.T, open func(t testing.TB) Shared) {
 	t.Helper()
 	const keys, each = 4, 3
@@ -26,11 +27,12 @@ func BadInput(t *testing.T, open func(t testing.TB) Shared) {
 		s.Append(fmt.Sprint("k", i%keys), fmt.Append(nil, i))
 	}
 	hangs := make(chan struct{})
-	first := startBad(t, dispatch.Partition{Source: &disorderly{Source: s.First.Source, times: 3}, Ledger: s.First.Ledger}, func(job dispatch.Job) {
-		if string(job.Record.Payload) == "0" {
-			<-hangs
-		}
-	})
+	first := startBad(t, dispatch.Partition{Source: &disorderly{Source: s.First.Source, times: 3}, Ledger: s.First.Ledger},
+		func(job dispatch.Job) {
+			if string(job.Record.Payload) == "0" {
+				<-hangs
+			}
+		})
 	t.Cleanup(func() { close(hangs) })
 	first.until(t, "the other keys are done, and the reason why one is not is told", func() bool {
 		return len(first.done) == (keys-1)*each && first.refused > 0 && first.stalled == "working"
@@ -83,8 +85,8 @@ type bad struct {
 func startBad(t *testing.T, p dispatch.Partition, handle func(dispatch.Job)) *bad {
 	t.Helper()
 	b := &bad{result: make(chan error, 1)}
-	d, err := dispatch.New(dispatch.Config{
-		Source: p.Source, Ledger: p.Ledger, DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond,
+	d, err := dispatch.New(p, dispatch.Config{
+		DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond,
 		Backoff: 5 * time.Millisecond, AttemptTimeout: attemptTimeout, DrainTimeout: attemptTimeout,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			b.mu.Lock()

@@ -1,6 +1,6 @@
-package ownertest
+// One member under torture: a Consumer that asks the account before each effect, in this process or in one of its own.
 
-// This file is one member under torture: a Consumer that asks the account before each effect, in this process or in one of its own.
+package ownertest
 
 import (
 	"context"
@@ -65,7 +65,8 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 			}
 		}),
 		Handler: handle, MaxInFlight: 8, MaxBuffered: 64, Backoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond,
-		AttemptTimeout: attemptTimeout, CommitEvery: 20 * time.Millisecond, Grace: 50 * time.Millisecond, DrainTimeout: time.Second,
+		AttemptTimeout: attemptTimeout, CommitEvery: 20 * time.Millisecond, Grace: 50 * time.Millisecond,
+		DrainTimeout: time.Second,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
 			text := ""
 			if letter.Err != nil {
@@ -114,12 +115,13 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 			work(heard, dispatch.Partition{Name: p.Name, Source: s, Ledger: s})
 			return
 		}
-		work(heard, dispatch.Partition{Name: p.Name, Open: func(ctx context.Context) (_ dispatch.Source, _ lease.Ledger, err error) {
+		open := func(ctx context.Context) (_ dispatch.Source, _ lease.Ledger, err error) {
 			if s.Source, s.Ledger, err = p.Open(ctx); err != nil {
 				return nil, nil, err
 			}
 			return s, s, nil
-		}})
+		}
+		work(heard, dispatch.Partition{Name: p.Name, Open: open})
 	})
 }
 
@@ -137,8 +139,8 @@ type hand struct {
 	still             chan struct{} // closed when it goes on from the step where it was stopped; nil: it was not
 }
 
-// goOn lets it go on from where it was stopped. The crew is locked.
-func (h *hand) goOn() {
+// goOnLocked lets it go on from where it was stopped. It needs the lock of the crew.
+func (h *hand) goOnLocked() {
 	if h.still != nil {
 		close(h.still)
 		h.still = nil

@@ -1,6 +1,6 @@
-package ownertest
+// The network of one member: connections that can be silenced without being closed.
 
-// This file is the network of one member: connections that can be silenced without being closed.
+package ownertest
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Line dials for one member. While it is cut, nothing arrives in either direction, no connection is closed, and new connections are
-// silent too. When mended, it delivers everything sent meanwhile. All methods are safe for concurrent use.
+// Line dials for one member. While it is cut, nothing arrives in either direction, no connection is closed, and new
+// connections are silent too. When mended, it delivers everything sent meanwhile. All methods are safe for concurrent use.
 type Line struct {
-	// Dial connects to the engine; nil: over the network. A network in memory lets the test run in virtual time. Set it before DialContext
-	// is called.
+	// Dial connects to the engine; nil: over the network. A network in memory lets the test run in virtual time. Set it
+	// before DialContext is called.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu     sync.Mutex // guards all below
@@ -64,8 +64,9 @@ func (l *Line) Mend() {
 	}
 }
 
-// Late delays what is sent from now on, each time by what by returns: in its order over one connection, while other connections overtake it.
-// So answers come late, and so do statements, also after the member has given them up. Nil: nothing is late.
+// Late delays what is sent from now on, each time by what by returns: in its order over one connection, while other
+// connections overtake it. So answers come late, and so do statements, also after the member has given them up. Nil: nothing
+// is late.
 func (l *Line) Late(by func() time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +116,8 @@ func (l *Line) DialContext(ctx context.Context, network, address string) (net.Co
 	return client, nil
 }
 
-// carry forwards data until one of the connections is closed. What is on the way does not keep its sender waiting, as in a network.
+// carry forwards data until one of the connections is closed. What is on the way does not keep its sender waiting, as in a
+// network.
 func (l *Line) carry(from, to net.Conn) {
 	sent := make(chan []byte, 1<<10)
 	l.group.Go(func() {

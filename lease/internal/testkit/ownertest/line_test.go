@@ -1,6 +1,6 @@
-package ownertest
+// Bytes sent over a connection that is cut arrive when it is mended, and not before.
 
-// This file tries the line: what is sent over one that is cut arrives when it is mended, and not before.
+package ownertest
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
-package ownertest
+// A partition for engines that only assign partitions and store no records.
 
-// This file is a partition for engines that only assign partitions and store no records.
+package ownertest
 
 import (
 	"context"
@@ -16,19 +16,18 @@ type Log struct {
 	dispatch.Log
 	Name string
 
-	store durable.MemStore // of its ledger
+	store durable.Store // of its ledger
 
 	mu    sync.Mutex // guards owner
 	owner *claim
 }
 
 // NewLog returns an empty Log.
-func NewLog(name string) *Log { return &Log{Name: name} }
+func NewLog(name string) *Log { return &Log{Name: name, store: durable.NewMemStore()} }
 
-// Open returns the partition with a new Source and a new Ledger, as each owner has its own. old selects a ledger that writes the
-// previous version's format (durable.Config.OldReaders).
-func (l *Log) Open(old bool) dispatch.Partition {
-	ledger, _ := durable.New(durable.Config{Store: &l.store, MaxRetries: 100, OldReaders: old}) // this Config is valid
+// Open returns the partition with a new Source and a new Ledger, as each owner has its own.
+func (l *Log) Open() dispatch.Partition {
+	ledger, _ := durable.New(durable.Config{Store: l.store, MaxRetries: 100}) // this Config is valid
 	return dispatch.Partition{Name: l.Name, Source: &claim{Log: l}, Ledger: ledger}
 }
 

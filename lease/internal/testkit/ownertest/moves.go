@@ -1,6 +1,6 @@
-package ownertest
+// Partitions that move: members join, leave, release slowly, are cut off, and return.
 
-// This file moves partitions: members join, leave, release slowly, are cut off, and return.
+package ownertest
 
 import (
 	"testing"
@@ -42,9 +42,9 @@ func moves() []check {
 			holder := func() (m *member) {
 				g.eventually("one holder", func() bool {
 					switch {
-					case len(a.holds()) == 1 && len(b.works) == 0:
+					case len(a.holdsLocked()) == 1 && len(b.works) == 0:
 						m = a
-					case len(b.holds()) == 1 && len(a.works) == 0:
+					case len(b.holdsLocked()) == 1 && len(a.works) == 0:
 						m = b
 					}
 					return m != nil
@@ -58,7 +58,8 @@ func moves() []check {
 			}
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			if n := a.begun[g.group.Partitions[0]] + b.begun[g.group.Partitions[0]] - a.lost - b.lost; n > 4 { // a slow machine loses some
+			first := g.group.Partitions[0]
+			if n := a.begun[first] + b.begun[first] - a.lost - b.lost; n > 4 { // a slow machine loses some
 				g.Errorf("the one partition was begun %d times without a loss before it", n)
 			}
 		}},
@@ -68,12 +69,12 @@ func moves() []check {
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			g.settled(a)
 			b := g.join(nil)
-			g.eventually("a partition is asked back", func() bool { return len(a.holds()) < len(a.works) })
+			g.eventually("a partition is asked back", func() bool { return len(a.holdsLocked()) < len(a.works) })
 			for range 30 { // time for a member that does not wait
 				time.Sleep(10 * time.Millisecond)
 			}
 			g.mu.Lock()
-			if a.asked() == len(a.works) {
+			if a.askedLocked() == len(a.works) {
 				g.Errorf("every partition of %s was asked back for one more member", a.name)
 			}
 			g.mu.Unlock()
@@ -86,7 +87,7 @@ func moves() []check {
 			g.settled(a)
 			b := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			a.cancel()
-			g.eventually("all partitions are asked back", func() bool { return len(a.holds()) == 0 && len(a.works) > 0 })
+			g.eventually("all partitions are asked back", func() bool { return len(a.holdsLocked()) == 0 && len(a.works) > 0 })
 			for range 30 { // time for a member that does not wait
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -133,9 +134,7 @@ func moves() []check {
 		}},
 		// The whole group is cut off for a while, as if the engine were down.
 		{"AllCutOff", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 4)
-			a, b := g.join(nil), g.join(nil)
-			g.settled(a, b)
+			g, a, b := settledPair(t, open)
 			a.cutOff()
 			b.cutOff()
 			g.eventually("all is lost", func() bool { return len(a.works)+len(b.works) == 0 })
@@ -143,14 +142,15 @@ func moves() []check {
 			b.mend()
 			g.settled(a, b)
 		}},
-		// If work does not return when its partition is lost, another member starts work on it meanwhile, but the same member does not.
+		// If work does not return when its partition is lost, another member starts work on it meanwhile, but the same member
+		// does not.
 		{"CutOffWhileWorkLingers", func(t testing.TB, open Open) {
 			g := newTeam(t, open, 3)
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			g.settled(a)
 			a.cutOff()
 			b := g.join(nil)
-			g.eventually("the other one has all", func() bool { return len(b.holds()) == 3 && len(a.holds()) == 0 })
+			g.eventually("the other one has all", func() bool { return len(b.holdsLocked()) == 3 && len(a.holdsLocked()) == 0 })
 			a.mend()
 			for range 30 { // time for a member that starts again
 				time.Sleep(10 * time.Millisecond)
@@ -159,12 +159,18 @@ func moves() []check {
 			g.settled(a, b)
 		}},
 		{"LeavesWhileCutOff", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 4)
-			a, b := g.join(nil), g.join(nil)
-			g.settled(a, b)
+			g, a, b := settledPair(t, open)
 			a.cutOff()
 			a.leave()
 			g.settled(b)
 		}},
 	}
+}
+
+// settledPair is two members that share four partitions.
+func settledPair(t testing.TB, open Open) (g *team, a, b *member) {
+	g = newTeam(t, open, 4)
+	a, b = g.join(nil), g.join(nil)
+	g.settled(a, b)
+	return g, a, b
 }

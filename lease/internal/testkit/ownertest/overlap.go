@@ -1,6 +1,6 @@
-package ownertest
+// Two owners of one partition that overlap, each at a point where it does not know of the other.
 
-// This file lets two owners of one partition overlap, each where it does not know of the other.
+package ownertest
 
 import (
 	"context"
@@ -23,15 +23,16 @@ type Shared struct {
 	Append func(domain string, payload []byte)
 }
 
-// Overlap checks a Source that rejects the commits of the owner whose Committed was called first (D8): a former owner that stood still
-// ends and takes nothing from the later one, and an owner whose leases somebody else reclaimed goes on. Open opens another partition,
-// without records, each time; its ledgers must allow a hundred retries.
+// Overlap checks a Source that rejects the commits of the owner whose Committed was called first (D8): a former owner that
+// stood still ends and takes nothing from the later one, and an owner whose leases somebody else reclaimed goes on. Open
+// opens another partition, without records, each time; its ledgers must allow a hundred retries.
 func Overlap(t *testing.T, open func(t testing.TB) Shared) {
 	t.Helper()
 	for name, lists := range map[string]bool{"StoodStillWhileTaking": true, "StoodStillBeforeReading": false} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
-			first := &still{Ledger: s.First.Ledger, Source: s.First.Source, lists: lists, here: make(chan struct{}), on: make(chan struct{})}
+			first := &still{Ledger: s.First.Ledger, Source: s.First.Source, lists: lists, here: make(chan struct{}),
+				on: make(chan struct{})}
 			a := overlapping(t, s, dispatch.Partition{Source: first, Ledger: first})
 			<-first.here
 			b := overlapping(t, s, s.Second)
@@ -110,7 +111,8 @@ type overlapped struct {
 // overlapping begins to work on p. Handlers wait for release.
 func overlapping(t *testing.T, s Shared, p dispatch.Partition) *overlapped {
 	t.Helper()
-	o := &overlapped{working: make(chan struct{}, overlapRecords), release: make(chan struct{}), done: make(chan struct{}), result: make(chan error, 1)}
+	o := &overlapped{working: make(chan struct{}, overlapRecords), release: make(chan struct{}), done: make(chan struct{}),
+		result: make(chan error, 1)}
 	o.append = func() {
 		for i := range overlapRecords {
 			s.Append(fmt.Sprint("k", i%overlapKeys), nil)
@@ -118,8 +120,8 @@ func overlapping(t *testing.T, s Shared, p dispatch.Partition) *overlapped {
 	}
 	var mu sync.Mutex // guards done
 	done := map[int64]bool{}
-	d, err := dispatch.New(dispatch.Config{
-		Source: p.Source, Ledger: p.Ledger, DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond, Backoff: 5 * time.Millisecond,
+	d, err := dispatch.New(p, dispatch.Config{
+		DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond, Backoff: 5 * time.Millisecond,
 		Handler: func(context.Context, dispatch.Job) error {
 			o.working <- struct{}{}
 			<-o.release

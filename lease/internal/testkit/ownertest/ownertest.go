@@ -4,10 +4,10 @@
 //		ownertest.Run(t, func(t testing.TB, partitions int) ownertest.Group { … })
 //	}
 //
-// Members join, leave, are cut off and return, while the suite checks who works on which partition: never two calls of work for one
-// partition in one member, never two members on one partition unless the first has lost it, and every partition held once the group
-// is at rest. Then Consumers process records under the same events and during an upgrade of the program; the effects are counted.
-// [Torture] does all of that at random, also with members in processes of their own.
+// Members join, leave, are cut off and return, while the suite checks who works on which partition: never two calls of work
+// for one partition in one member, never two members on one partition unless the first has lost it, and every partition held
+// once the group is at rest. Then Consumers process records under the same events; the effects are counted. [Torture] does
+// all of that at random, also with members in processes of their own.
 package ownertest
 
 import (
@@ -25,9 +25,6 @@ type Group struct {
 	Append func(partition, domain string, payload []byte)
 	// Join returns another member, whose Hold has not been called.
 	Join func() Member
-	// JoinOld is Join for a program of the previous version, during a rolling upgrade: it reads what the newer version writes, and
-	// writes the previous format (durable.Config.OldReaders).
-	JoinOld func() Member
 
 	// Only Torture needs the fields below.
 
@@ -46,13 +43,14 @@ type Group struct {
 // Member is one member of a group, equivalent to a process.
 type Member struct {
 	dispatch.Ownership
-	// Cut cuts the member off: from now on the engine and the member receive nothing from each other, though no connection is closed.
-	// To the others it looks like a stopped or crashed process. Mend undoes it.
+	// Cut cuts the member off: from now on the engine and the member receive nothing from each other, though no connection is
+	// closed. To the others it looks like a stopped or crashed process. Mend undoes it.
 	Cut, Mend func()
 
 	// Only Torture needs the fields below. Nil: there is no network to be late, or nothing to close.
 
-	// Late delays every message to and from the member by what by returns, in its order within a connection (Line.Late). By nil ends it.
+	// Late delays every message to and from the member by what by returns, in its order within a connection (Line.Late). By
+	// nil ends it.
 	Late func(by func() time.Duration)
 	// Close is called when Hold has returned.
 	Close func()
@@ -102,5 +100,5 @@ func RunIn(t *testing.T, within func(t *testing.T, part func(t *testing.T)), ope
 func inRealTime(t *testing.T, part func(t *testing.T)) { part(t) }
 
 func checks() []check {
-	return append(moves(), check{"Records", records}, check{"Zombie", zombie}, check{"Upgrade", upgrade})
+	return append(moves(), check{"Records", records}, check{"Zombie", zombie})
 }

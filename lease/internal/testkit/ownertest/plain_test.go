@@ -1,6 +1,6 @@
-package ownertest
+// A group in memory, the smallest that is correct, and the ways in which it can be made wrong.
 
-// This file is a group in memory, the smallest that is right, and the ways in which it can be made wrong.
+package ownertest
 
 import (
 	"context"
@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 )
 
 const soon = 100 * time.Millisecond // a member that is not heard of for so long is gone
@@ -30,7 +28,6 @@ type plain struct {
 // plainMember is a member.
 type plainMember struct {
 	*plain
-	old   bool                             // of the version before
 	cut   bool                             // guarded by plain.mu
 	heard time.Time                        // by the coordinator; guarded
 	works map[*Log]context.CancelCauseFunc // guarded
@@ -50,8 +47,8 @@ func newPlain(fault string, partitions int) Group {
 		p.logs = append(p.logs, l)
 		g.Partitions = append(g.Partitions, l.Name)
 	}
-	join := func(old bool) Member {
-		m := &plainMember{plain: p, old: old, works: map[*Log]context.CancelCauseFunc{}}
+	g.Join = func() Member {
+		m := &plainMember{plain: p, works: map[*Log]context.CancelCauseFunc{}}
 		set := func(cut bool) func() {
 			return func() {
 				m.mu.Lock()
@@ -61,34 +58,7 @@ func newPlain(fault string, partitions int) Group {
 		}
 		return Member{Ownership: m, Cut: set(true), Mend: set(false)}
 	}
-	g.Join = func() Member { return join(false) }
-	g.JoinOld = func() Member { return join(true) }
 	return g
-}
-
-// aged is a ledger as a program sees it that was built before Release.
-type aged struct{ lease.Ledger }
-
-func (a aged) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
-	if _, err := a.Inspect(ctx, domain); err != nil {
-		return lease.Acquisition{}, err
-	}
-	return a.Ledger.AcquireNext(ctx, domain)
-}
-
-func (a aged) Inspect(ctx context.Context, domain string) (lease.View, error) {
-	v, err := a.Ledger.Inspect(ctx, domain)
-	if err == nil && v.Lease != nil && v.Lease.Released {
-		err = &durable.NewerError{Domain: domain}
-	}
-	return v, err
-}
-
-func (a aged) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
-	if _, err := a.Inspect(ctx, domain); err != nil {
-		return lease.Lease{}, err
-	}
-	return a.Ledger.Reclaim(ctx, domain, held)
 }
 
 // behindOf are the logs that are not committed to their end.
@@ -115,9 +85,10 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 		case ctx.Err() != nil && m.fault == "who leaves is silent":
 		case !m.cut:
 			answered = time.Now()
-			m.beat(ctx, alone, work)
-		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" && time.Since(answered) > soon:
-			m.lose("no answer")
+			m.beatLocked(ctx, alone, work)
+		case m.fault != "a member does not look at its clock" && m.fault != "who comes back goes on" &&
+			time.Since(answered) > soon:
+			m.loseLocked("no answer")
 		}
 		if ctx.Err() != nil {
 			leaving = nil // the clock goes on, and so does the beat until every work has returned
@@ -143,7 +114,7 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.cut {
-		m.forget()
+		m.forgetLocked()
 	}
 	if m.fault == "Hold returns the context's error" {
 		return ctx.Err()
@@ -151,20 +122,20 @@ func (m *plainMember) Hold(ctx context.Context, work func(context.Context, dispa
 	return nil
 }
 
-// beat is one conversation with the coordinator. The lock is held.
-func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context, dispatch.Partition)) {
+// beatLocked is one conversation with the coordinator.
+func (m *plainMember) beatLocked(ctx, alone context.Context, work func(context.Context, dispatch.Partition)) {
 	now := time.Now()
 	if m.fault != "the dead keep what they have" {
 		for _, other := range slices.Clone(m.members) {
 			if now.Sub(other.heard) > soon {
-				other.forget()
+				other.forgetLocked()
 			}
 		}
 	}
 	m.heard = now
 	if !slices.Contains(m.members, m) {
 		if m.fault != "who comes back goes on" {
-			m.lose("forgotten")
+			m.loseLocked("forgotten")
 		}
 		m.members = append(m.members, m)
 	}
@@ -204,24 +175,21 @@ func (m *plainMember) beat(ctx, alone context.Context, work func(context.Context
 			mine++
 			m.owner[l] = m
 			if end != nil {
-				m.begin(ctx, l, work) // nobody else will end it
+				m.beginLocked(ctx, l, work) // nobody else will end it
 				break
 			}
-			m.begin(alone, l, work)
+			m.beginLocked(alone, l, work)
 		case m.fault == "whoever comes, has the first" && l == m.logs[0] && end == nil && ctx.Err() == nil:
-			m.begin(alone, l, work)
+			m.beginLocked(alone, l, work)
 		}
 	}
 }
 
-// begin starts work on l. The lock is held.
-func (m *plainMember) begin(ctx context.Context, l *Log, work func(context.Context, dispatch.Partition)) {
+// beginLocked starts work on l.
+func (m *plainMember) beginLocked(ctx context.Context, l *Log, work func(context.Context, dispatch.Partition)) {
 	ctx, end := context.WithCancelCause(ctx)
 	m.works[l] = end
-	p := l.Open(m.old)
-	if m.old && m.fault == "old members cannot read what new ones write" {
-		p.Ledger = aged{p.Ledger}
-	}
+	p := l.Open()
 	switch m.fault {
 	case "a name of its own":
 		p.Name += "'"
@@ -242,8 +210,8 @@ func (m *plainMember) begin(ctx context.Context, l *Log, work func(context.Conte
 	}()
 }
 
-// lose ends what is at work. The lock is held.
-func (m *plainMember) lose(why string) {
+// loseLocked ends what is at work.
+func (m *plainMember) loseLocked(why string) {
 	for l, end := range m.works {
 		if m.fault == "what is lost is asked back" {
 			end(nil)
@@ -253,8 +221,8 @@ func (m *plainMember) lose(why string) {
 	}
 }
 
-// forget takes everything from the member. The lock is held.
-func (m *plainMember) forget() {
+// forgetLocked takes everything from the member.
+func (m *plainMember) forgetLocked() {
 	m.members = slices.DeleteFunc(m.members, func(other *plainMember) bool { return other == m })
 	for l, owner := range m.owner {
 		if owner == m {

@@ -1,6 +1,6 @@
-package ownertest
+// A member in a process of its own: how the test binary becomes one, and the parent's side of it.
 
-// This file is a member in a process of its own: how the test binary becomes one, and the parent's side of it.
+package ownertest
 
 import (
 	"context"

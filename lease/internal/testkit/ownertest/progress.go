@@ -1,14 +1,14 @@
-package ownertest
+// The progress of keys after the last fault: how long a key with records waits until a handler is called for it.
 
-// This file is the progress of keys after the last fault: how long one that has records waits until a handler is called for it.
+package ownertest
 
 import (
 	"fmt"
 	"time"
 )
 
-// progress measures one rest. Its clock counts while the server is up, this machine keeps pace, and no handler takes its time: it may have the
-// slots, or the one trial that suspects have at a time.
+// progress measures one rest. Its clock counts while the server is up, this machine keeps pace, and no handler takes its
+// time: it may have the slots, or the one trial that suspects have at a time.
 type progress struct {
 	clock   time.Duration
 	looked  time.Time

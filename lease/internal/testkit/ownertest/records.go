@@ -1,6 +1,6 @@
-package ownertest
+// Consumers that process records while members join and leave, with a count of the effects downstream.
 
-// This file processes records with Consumers while members join and leave, and counts the effects downstream.
+package ownertest
 
 import (
 	"context"
@@ -167,7 +167,7 @@ func (a *audit) check() {
 	a.Helper()
 	a.eventually("everything is done", func() bool { return a.count() == a.wanted })
 	if _, violations := a.open(); violations > 0 {
-		a.Error(a.said())
+		a.Error(a.report())
 	}
 }
 

@@ -1,6 +1,6 @@
-package ownertest
+// Every call of a partition's source and ledger as a step at which a member can be stopped.
 
-// This file makes every call of a partition's source and ledger a step at which a member can be stopped.
+package ownertest
 
 import (
 	"context"
@@ -16,12 +16,14 @@ import (
 
 // takingOver are the steps of taking a partition over. A torture has to stop a member at each of them.
 func takingOver() []string {
-	return append([]string{"taking, before work"}, around("taking", "Committed", "Held", "Commit", "Reclaim", "Ready", "Fetch")...)
+	return append([]string{"taking, before work"},
+		around("taking", "Committed", "Held", "Commit", "Reclaim", "Ready", "Fetch")...)
 }
 
 // otherSteps are those of work and of giving a partition back.
 func otherSteps() []string {
-	return append(around("working", "TryAcquire", "Succeed", "Fetch", "Commit", "Compact"), around("leaving", "Succeed", "Commit", "Compact")...)
+	return append(around("working", "TryAcquire", "Succeed", "Fetch", "Commit", "Compact"),
+		around("leaving", "Succeed", "Commit", "Compact")...)
 }
 
 // around are the steps before and after these calls.
@@ -148,8 +150,8 @@ func (w *torture) hears(h *hand) {
 	}
 }
 
-// stop stops a member at a step while another one is silent, whose leases are left. It goes on while the rest of the group takes over what
-// it had, or when they have. It reports whether the group came to rest.
+// stop stops a member at a step while another one is silent, whose leases are left. It goes on while the rest of the group
+// takes over what it had, or when they have. It reports whether the group came to rest.
 func (w *torture) stop(step string) bool {
 	for range 5 { // chance may keep everybody away from the step
 		for len(w.there()) < 3 {
@@ -208,5 +210,5 @@ func (w *torture) rouse(h *hand) {
 	w.crew.Lock()
 	defer w.crew.Unlock()
 	h.mend()
-	h.goOn()
+	h.goOnLocked()
 }

@@ -1,6 +1,6 @@
-package ownertest
+// The suite on the group in memory, which is then broken on purpose, one way at a time; all in virtual time.
 
-// This file runs the suite on the group in memory, and breaks that on purpose, one way at a time; all in virtual time.
+package ownertest
 
 import (
 	"strings"
@@ -17,40 +17,39 @@ func TestThePlainGroupPasses(t *testing.T) {
 
 // watch runs a check to its end and returns what it said.
 func watch(t *testing.T, c check, open Open) string {
-	said := witness.Watch(t, func(t testing.TB) { c.run(t, open) })
+	text := witness.Watch(t, func(t testing.TB) { c.run(t, open) })
 	time.Sleep(time.Hour) // whatever still runs comes to its end
-	return said
+	return text
 }
 
 func TestTheSuiteHasTeeth(t *testing.T) {
 	for fault, by := range map[string]string{
-		"a member does not look at its clock":         "CutOff AllCutOff",
-		"a member that hears nothing ends":            "CutOffAndBack AllCutOff",
-		"who leaves is silent":                        "LeavingWaits",
-		"Hold does not wait":                          "LeavingWaits",
-		"Hold returns the context's error":            "OneMember",
-		"the dead keep what they have":                "CutOff Records Zombie",
-		"who comes back goes on":                      "",
-		"one partition more is as good":               "JoinsAndLeaves",
-		"who comes first has all":                     "JoinsAndLeaves",
-		"what is given back is given away at once":    "GiveBackWaits",
-		"all is given back at once":                   "GiveBackWaits",
-		"what is still at work is begun again":        "CutOffWhileWorkLingers",
-		"whoever comes, has the first":                "JoinsAndLeaves",
-		"a name of its own":                           "OneMember",
-		"no source":                                   "OneMember",
-		"nobody claims":                               "Zombie",
-		"what is given back is kept":                  "JoinsAndLeaves WorkReturns",
-		"what is lost is asked back":                  "CutOff",
-		"old members cannot read what new ones write": "Upgrade",
+		"a member does not look at its clock":      "CutOff AllCutOff",
+		"a member that hears nothing ends":         "CutOffAndBack AllCutOff",
+		"who leaves is silent":                     "LeavingWaits",
+		"Hold does not wait":                       "LeavingWaits",
+		"Hold returns the context's error":         "OneMember",
+		"the dead keep what they have":             "CutOff Records Zombie",
+		"who comes back goes on":                   "",
+		"one partition more is as good":            "JoinsAndLeaves",
+		"who comes first has all":                  "JoinsAndLeaves",
+		"what is given back is given away at once": "GiveBackWaits",
+		"all is given back at once":                "GiveBackWaits",
+		"what is still at work is begun again":     "CutOffWhileWorkLingers",
+		"whoever comes, has the first":             "JoinsAndLeaves",
+		"a name of its own":                        "OneMember",
+		"no source":                                "OneMember",
+		"nobody claims":                            "Zombie",
+		"what is given back is kept":               "JoinsAndLeaves WorkReturns",
+		"what is lost is asked back":               "CutOff",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			var who []string
 			for _, c := range checks() {
 				synctest.Test(t, func(t *testing.T) {
-					if said := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) }); said != "" {
+					if text := watch(t, c, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) }); text != "" {
 						who = append(who, c.name)
-						t.Logf("%s: %.300s", c.name, said)
+						t.Logf("%s: %.300s", c.name, text)
 					}
 				})
 			}

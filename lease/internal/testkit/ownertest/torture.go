@@ -1,6 +1,6 @@
-package ownertest
+// The torture: rounds of one random fault each. After each round the group must come to rest with a correct account.
 
-// This file is the torture: rounds of one random fault each. After each round the group must come to rest with a correct account.
+package ownertest
 
 import (
 	"fmt"
@@ -17,20 +17,22 @@ import (
 )
 
 // Torture lets Consumers process records while members join, leave, are killed and frozen and servers are restarted, for
-// -torture.time; without that flag it runs one round of each kind with a fixed seed. Open must set the fields of Group for Torture,
-// and its ledgers must allow a hundred retries. If members can be processes, TestMain calls Child first.
+// -torture.time; without that flag it runs one round of each kind with a fixed seed. Open must set the fields of Group for
+// Torture, and its ledgers must allow a hundred retries. If members can be processes, TestMain calls Child first.
 //
-// Every round writes records, causes one fault while they are processed, writes more, and waits until the group is at rest: each
-// record handled, each partition held by one present member, evenly, each floor at the end of its log. One kind of round stops members at
-// chosen calls of source and ledger, and every call of taking a partition over must have its turn. Handlers apply effects to an
-// account that compares tokens and knows the records written, and those committed at rest. It finds
+// Every round writes records, causes one fault while they are processed, writes more, and waits until the group is at rest:
+// each record handled, each partition held by one present member, evenly, each floor at the end of its log. One kind of round
+// stops members at chosen calls of source and ledger, and every call of taking a partition over must have its turn. Handlers
+// apply effects to an account that compares tokens and knows the records written, and those committed at rest. It finds
 //
 //   - lost: a record that was given up, or committed without being handled;
 //   - doubled: a record handled again under the token of its effect, or after a rest;
 //   - disordered: a record handled before an earlier one of its domain;
-//   - stuck: a key for which no handler is called within two leases, or HandOver, and 5 s of the last fault, in time in which the server is up, this
-//     machine keeps pace, and no other handler takes its time; no rest within a minute of such time; or a member that does not end;
-//   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that ends by itself.
+//   - stuck: a key for which no handler is called within two leases, or HandOver, and 5 s of the last fault, in time in
+//     which the server is up, this machine keeps pace, and no other handler takes its time; no rest within a minute of such
+//     time; or a member that does not end;
+//   - others: a partition that stands still without a reason (D12), a token for two records or two members, a member that
+//     ends by itself.
 func Torture(t *testing.T, open Open) {
 	t.Helper()
 	TortureIn(t, inRealTime, open)
@@ -92,8 +94,10 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 	missed := 0
 	for _, step := range append(takingOver(), otherSteps()...) {
 		t.Logf("owners: stopped %-36s %6d times", step, stops[step])
-		// Ledgers in memory, which a test names so, seldom show a new owner the leases of the dead: what is done with those may be left out.
-		seldom := strings.HasSuffix(t.Name(), "InMemory") && (strings.HasSuffix(step, "Reclaim") || strings.HasSuffix(step, "Commit"))
+		// Ledgers in memory, which a test names so, seldom show a new owner the leases of the dead: what is done with those
+		// may be left out.
+		seldom := strings.HasSuffix(t.Name(), "InMemory") && (strings.HasSuffix(step, "Reclaim") ||
+			strings.HasSuffix(step, "Commit"))
 		if stops[step] > 0 || !strings.HasPrefix(step, "taking") || seldom || t.Failed() {
 			continue
 		}
@@ -103,12 +107,12 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 	}
 	t.Logf("owners: the slowest key moved after %.0f %% of the time that it had after the last fault", 100*waited)
 	t.Logf("owners: all %d rounds, %d records, %d redone under a greater token, %d refused by the fence, %d dead letters | "+
-		"lost %d, doubled %d, disordered %d, stuck %d, other violations %d", all, total.undone, total.redone, total.refused, total.deadLetters,
-		total.lost, total.doubled, total.disordered, total.stuck, total.violation)
+		"lost %d, doubled %d, disordered %d, stuck %d, other violations %d", all, total.undone, total.redone, total.refused,
+		total.deadLetters, total.lost, total.doubled, total.disordered, total.stuck, total.violation)
 }
 
-// keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition over, and the
-// longest pause of a dispatch.Dispatcher after errors of its engine.
+// keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition
+// over, and the longest pause of a dispatch.Dispatcher after errors of its engine.
 func (w *torture) keyPatience() time.Duration {
 	const pause = 5 * time.Second
 	return max(2*w.group.Lease, w.group.HandOver) + pause
@@ -139,7 +143,8 @@ type torture struct {
 
 func newTorture(t testing.TB, server *server, seed, group uint64) *torture {
 	return &torture{
-		TB: t, account: newAccount(), server: server, rnd: rand.New(rand.NewPCG(seed, group)), rounds: map[string]int{}, stops: map[string]int{},
+		TB: t, account: newAccount(), server: server, rnd: rand.New(rand.NewPCG(seed, group)), rounds: map[string]int{},
+		stops: map[string]int{},
 	}
 }
 
@@ -394,7 +399,7 @@ func (w *torture) wake(h *hand) {
 	if h.silent = false; !h.die { // it may have died before it was silenced
 		h.mend()
 	}
-	h.goOn()
+	h.goOnLocked()
 }
 
 // storm has members come and go, without a fault.
@@ -431,7 +436,7 @@ func (w *torture) settle(when string) bool {
 			w.join()
 		}
 		w.crew.Lock()
-		why := w.unrest()
+		why := w.unrestLocked()
 		w.crew.Unlock()
 		undone, violations := w.open()
 		if why == "" && undone == 0 {
@@ -450,7 +455,7 @@ func (w *torture) settle(when string) bool {
 			violations++
 		}
 		if violations > 0 {
-			w.Errorf("%s: %s\n%s", when, w.said(), w.roll())
+			w.Errorf("%s: %s\n%s", when, w.report(), w.roll())
 			return false
 		}
 	}
@@ -460,13 +465,13 @@ func (w *torture) settle(when string) bool {
 func (w *torture) hangs(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.found(&w.stuck, format, args...)
+	w.foundLocked(&w.stuck, format, args...)
 	stacks := make([]byte, 1<<20)
 	w.Logf("%s", stacks[:runtime.Stack(stacks, true)])
 }
 
-// unrest returns the reason why the group is not at rest, or "". The crew is locked.
-func (w *torture) unrest() string {
+// unrestLocked returns the reason why the group is not at rest, or "". It needs the lock of the crew.
+func (w *torture) unrestLocked() string {
 	var there []*hand
 	for _, h := range w.hands {
 		ended := false
@@ -481,7 +486,7 @@ func (w *torture) unrest() string {
 			return h.name + " does not leave"
 		case ended && h.err != nil || ended && !h.gone:
 			w.mu.Lock()
-			w.found(&w.violation, "%s has ended: %v", h.name, h.err)
+			w.foundLocked(&w.violation, "%s has ended: %v", h.name, h.err)
 			w.mu.Unlock()
 			h.die = true
 		case !h.gone:

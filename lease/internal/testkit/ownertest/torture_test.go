@@ -1,6 +1,6 @@
-package ownertest
+// The torture of the group in memory, correct and broken: each fault has to be found.
 
-// This file tortures the group in memory, sound and broken: what is broken has to be found.
+package ownertest
 
 import (
 	"testing"
@@ -15,26 +15,27 @@ func TestTortureOwners(t *testing.T) {
 }
 
 // torment lets a group live, in virtual time, and returns what was found.
-func torment(t *testing.T, seed uint64, fault string) (said string) {
+func torment(t *testing.T, seed uint64, fault string) (text string) {
 	synctest.Test(t, func(t *testing.T) {
-		said = watch(t, check{run: func(t testing.TB, open Open) {
+		text = watch(t, check{run: func(t testing.TB, open Open) {
 			newTorture(t, new(server), seed, 1).run(open)
 		}}, func(_ testing.TB, partitions int) Group { return newPlain(fault, partitions) })
 	})
-	return said
+	return text
 }
 
 func TestTortureHasTeeth(t *testing.T) {
 	for seed := range uint64(3) {
-		if said := torment(t, seed, ""); said != "" {
-			t.Errorf("the sound one, seed %d: %s", seed, said)
+		if text := torment(t, seed, ""); text != "" {
+			t.Errorf("the sound one, seed %d: %s", seed, text)
 		}
 	}
 	for _, fault := range []string{
-		"the dead keep what they have", "a member that hears nothing ends", "what is given back is kept", "who comes first has all",
+		"the dead keep what they have", "a member that hears nothing ends", "what is given back is kept",
+		"who comes first has all",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			if said := torment(t, 0, fault); said == "" {
+			if text := torment(t, 0, fault); text == "" {
 				t.Error("not found")
 			}
 		})
@@ -78,13 +79,17 @@ func TestAccount(t *testing.T) {
 		lost, doubled, disordered, other int
 		redone, refused                  int
 	}{
-		"in order":                    {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 9, sayPermanent}, {"b", "2", 0, letter}, {"", "", 0, rest}}},
-		"again, after a death":        {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}}, redone: 1},
-		"who lost it is refused":      {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}, {"a", "0", 1, sayFenced}}, redone: 1, refused: 1},
-		"given up twice":              {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter}, {"b", "2", 0, letter}}},
+		"in order": {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone},
+			{"b", "2", 9, sayPermanent}, {"b", "2", 0, letter}, {"", "", 0, rest}}},
+		"again, after a death": {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone}}, redone: 1},
+		"who lost it is refused": {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 2, sayDone},
+			{"a", "0", 1, sayFenced}}, redone: 1, refused: 1},
+		"given up twice": {tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone},
+			{"b", "2", 0, letter}, {"b", "2", 0, letter}}},
 		"again, under the same token": {tries: []try{{"a", "0", 1, sayDone}, {"a", "0", 1, sayDone}}, doubled: 1},
 		"again, after a rest": {
-			tries:   []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter}, {"", "", 0, rest}, {"b", "0", 7, sayDone}},
+			tries: []try{{"a", "0", 1, sayDone}, {"a", "1", 2, sayFail}, {"a", "1", 2, sayDone}, {"b", "2", 0, letter},
+				{"", "", 0, rest}, {"b", "0", 7, sayDone}},
 			doubled: 1,
 		},
 		"one token for two members":  {tries: []try{{"a", "0", 1, sayDone}, {"b", "0", 1, sayDone}}, doubled: 1, other: 1},
@@ -112,7 +117,8 @@ func TestAccount(t *testing.T) {
 					}
 				}
 			}
-			if a.lost != c.lost || a.doubled != c.doubled || a.disordered != c.disordered || a.violation != c.other || a.redone != c.redone || a.refused != c.refused {
+			if a.lost != c.lost || a.doubled != c.doubled || a.disordered != c.disordered || a.violation != c.other ||
+				a.redone != c.redone || a.refused != c.refused {
 				t.Errorf("lost %d, doubled %d, disordered %d, other %d, redone %d, refused %d; want %+v",
 					a.lost, a.doubled, a.disordered, a.violation, a.redone, a.refused, c)
 			}

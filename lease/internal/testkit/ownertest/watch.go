@@ -1,6 +1,6 @@
-package ownertest
+// Members whose work only records its presence, and an account of who works on which partition.
 
-// This file observes members whose work only records its presence, and keeps the account of who works on which partition.
+package ownertest
 
 import (
 	"context"
@@ -76,14 +76,15 @@ func newTeam(t testing.TB, open Open, partitions int) *team {
 	return g
 }
 
-func (g *team) found(format string, args ...any) {
+func (g *team) foundLocked(format string, args ...any) {
 	g.wrong = append(g.wrong, fmt.Sprintf(format, args...))
 }
 
 // join starts another member; set may change it first.
 func (g *team) join(set func(*member)) *member {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &member{Member: g.group.Join(), team: g, cancel: cancel, ended: make(chan struct{}), works: map[string]*work{}, begun: map[string]int{}}
+	m := &member{Member: g.group.Join(), team: g, cancel: cancel, ended: make(chan struct{}), works: map[string]*work{},
+		begun: map[string]int{}}
 	if set != nil {
 		set(m)
 	}
@@ -98,13 +99,13 @@ func (g *team) join(set func(*member)) *member {
 		defer g.mu.Unlock()
 		m.err = err
 		if ctx.Err() != nil && err != nil {
-			g.found("%s: Hold, its context being done: %v, want nil", m.name, err)
+			g.foundLocked("%s: Hold, its context being done: %v, want nil", m.name, err)
 		}
 		if ctx.Err() == nil {
-			g.found("%s: Hold returned by itself: %v", m.name, err)
+			g.foundLocked("%s: Hold returned by itself: %v", m.name, err)
 		}
 		if len(m.works) > 0 {
-			g.found("%s: Hold returned before %v", m.name, slices.Sorted(maps.Keys(m.works)))
+			g.foundLocked("%s: Hold returned before %v", m.name, slices.Sorted(maps.Keys(m.works)))
 		}
 	}()
 	return m
@@ -116,15 +117,15 @@ func (m *member) work(ctx context.Context, p dispatch.Partition) {
 	g.mu.Lock()
 	switch {
 	case !slices.Contains(g.group.Partitions, p.Name):
-		g.found("%s: work on %q, want one of %q", m.name, p.Name, g.group.Partitions)
+		g.foundLocked("%s: work on %q, want one of %q", m.name, p.Name, g.group.Partitions)
 	case p.Source == nil || p.Ledger == nil:
-		g.found("%s: %s without a Source or a Ledger", m.name, p.Name)
+		g.foundLocked("%s: %s without a Source or a Ledger", m.name, p.Name)
 	case m.works[p.Name] != nil:
-		g.found("%s: two calls of work on %s at once", m.name, p.Name)
+		g.foundLocked("%s: two calls of work on %s at once", m.name, p.Name)
 	}
 	for _, other := range g.members {
 		if w := other.works[p.Name]; other != m && w != nil && !w.cut && !errors.Is(context.Cause(w.ctx), dispatch.ErrLost) {
-			g.found("%s works on %s while %s does", m.name, p.Name, other.name)
+			g.foundLocked("%s works on %s while %s does", m.name, p.Name, other.name)
 		}
 	}
 	w := &work{ctx: ctx, cut: m.cut}
@@ -192,8 +193,8 @@ func (m *member) leave() {
 	})
 }
 
-// holds returns the partitions that the member works on and has not been asked to give back. The lock is held.
-func (m *member) holds() []string {
+// holdsLocked returns the partitions that the member works on and has not been asked to give back.
+func (m *member) holdsLocked() []string {
 	var names []string
 	for name, w := range m.works {
 		if w.ctx.Err() == nil {
@@ -204,8 +205,8 @@ func (m *member) holds() []string {
 	return names
 }
 
-// asked returns the number of the member's works that were asked to end, and not because their partition is lost. The lock is held.
-func (m *member) asked() (n int) {
+// askedLocked returns the number of the member's works that were asked to end, and not because their partition is lost.
+func (m *member) askedLocked() (n int) {
 	for _, w := range m.works {
 		if w.ctx.Err() != nil && !errors.Is(context.Cause(w.ctx), dispatch.ErrLost) {
 			n++
@@ -234,7 +235,7 @@ func (g *team) eventually(what string, so func() bool) {
 	var now strings.Builder
 	g.mu.Lock()
 	for _, m := range g.members {
-		fmt.Fprintf(&now, "\n%s: holds %v, works on %v", m.name, m.holds(), slices.Sorted(maps.Keys(m.works)))
+		fmt.Fprintf(&now, "\n%s: holds %v, works on %v", m.name, m.holdsLocked(), slices.Sorted(maps.Keys(m.works)))
 	}
 	g.mu.Unlock()
 	g.Fatalf("%s: %s%s", why, what, now.String())
@@ -252,7 +253,7 @@ func (g *team) settled(members ...*member) {
 	g.eventually("all partitions shared by "+strings.Join(names, ", "), func() bool {
 		var all []string
 		for _, m := range g.members {
-			held := m.holds()
+			held := m.holdsLocked()
 			all = append(all, held...)
 			if slices.Contains(members, m) != (len(m.works) > 0) && least > 0 || len(held) != len(m.works) {
 				return false

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Runs a command in the folder of each module, alone: GOWORK=off, and siblings that have no tag yet from a module proxy, which
+# has those of the last commit under the next version. Usage: bash internal/tools/alone.sh COMMAND
+# The command finds $MODULE, $PROJECT, $VERSION, and $SIBLINGS, which is empty if the module requires no such sibling. A module
+# that does runs in a clone, where its go.sum has their checksums, and with a module cache of its own, because the next version
+# is another one with each commit.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+modules=$(git ls-files '*go.mod')
+# shellcheck source=internal/tools/tags.sh
+. internal/tools/tags.sh
+[ -z "$(git status --porcelain)" ] || echo "note: of siblings, changes that are not committed are not seen"
+
+export MODULE PROJECT=$project VERSION=$version SIBLINGS
+for MODULE in ${modules//\/go.mod/}; do
+  echo "== $MODULE"
+  SIBLINGS=
+  ! grep -qxF "$MODULE" <<< "$published" || SIBLINGS=$(siblings "$MODULE")
+  if [ -z "$SIBLINGS" ]; then
+    (cd "$MODULE" && sh -euc "$1")
+  else
+    (
+      cd "$dir/repository/$MODULE"
+      GOFLAGS="$(go env GOFLAGS) -trimpath -modcacherw" GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/alone
+      export GOFLAGS GOPROXY GOMODCACHE
+      sh -euc "$1"
+    )
+  fi
+done

@@ -1,0 +1,146 @@
+// A letter as bytes: format 1, varints, strings behind their lengths.
+
+package dlq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/stopbank/stopbank/lease/deadletter"
+	"github.com/stopbank/stopbank/lease/dispatch"
+)
+
+// format is the first byte.
+const format = 1
+
+// Append appends l to b, as Decode reads it.
+func Append(b []byte, l deadletter.Letter) []byte {
+	b = append(b, format)
+	b = appendText(b, l.Partition)
+	b = binary.AppendVarint(b, l.Record.Offset)
+	b = appendText(b, l.Record.Domain)
+	b = appendTime(b, l.Record.Time)
+	b = binary.AppendUvarint(b, uint64(max(0, l.Attempts)))
+	b = appendText(b, l.Failure)
+	b = appendTime(b, l.At)
+	b = appendText(b, l.Route)
+	parked := byte(0)
+	if l.Parked {
+		parked = 1
+	}
+	b = append(b, parked)
+	b = appendText(b, l.Note)
+	b = binary.AppendUvarint(b, uint64(len(l.Record.Headers)))
+	for _, h := range l.Record.Headers {
+		b = appendText(b, h.Key)
+		b = appendBytes(b, h.Value)
+	}
+	return appendBytes(b, l.Record.Payload)
+}
+
+// Decode reads what Append wrote. It keeps nothing of b. Error: deadletter.ErrCorrupt.
+func Decode(b []byte) (l deadletter.Letter, err error) {
+	if len(b) == 0 || b[0] != format {
+		return deadletter.Letter{}, fmt.Errorf("%w: an unknown format", deadletter.ErrCorrupt)
+	}
+	d := decoder{rest: b[1:]}
+	l.Partition = d.text()
+	l.Record.Offset = d.varint()
+	l.Record.Domain = d.text()
+	l.Record.Time = d.time()
+	l.Attempts = int(min(d.uvarint(), math.MaxInt32))
+	l.Failure = d.text()
+	l.At = d.time()
+	l.Route = d.text()
+	l.Parked = d.uvarint() == 1
+	l.Note = d.text()
+	for range d.uvarint() {
+		if d.bad { // a count is believed as far as there are headers
+			break
+		}
+		l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: d.text(), Value: d.bytes()})
+	}
+	l.Record.Payload = d.bytes()
+	if d.bad || len(d.rest) > 0 {
+		return deadletter.Letter{}, fmt.Errorf("%w: cut off, or too long", deadletter.ErrCorrupt)
+	}
+	l.Size = len(l.Record.Payload)
+	return l, nil
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// appendBytes tells nil from empty: a tombstone is a record, too.
+func appendBytes(b, value []byte) []byte {
+	if value == nil {
+		return append(b, 0)
+	}
+	return append(binary.AppendUvarint(b, uint64(len(value))+1), value...)
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	return binary.AppendUvarint(binary.AppendVarint(b, t.Unix()), uint64(t.Nanosecond()))
+}
+
+// decoder reads on until something is wrong; from then on it reads zeros.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) uvarint() uint64 {
+	n, size := binary.Uvarint(d.rest)
+	return skip(d, n, size)
+}
+
+func (d *decoder) varint() int64 {
+	n, size := binary.Varint(d.rest)
+	return skip(d, n, size)
+}
+
+func skip[T int64 | uint64](d *decoder, n T, size int) T {
+	if d.bad || size <= 0 {
+		d.bad = true
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return n
+}
+
+// take returns the next n bytes.
+func (d *decoder) take(n uint64) []byte {
+	if d.bad || n > uint64(len(d.rest)) {
+		d.bad = true
+		return nil
+	}
+	taken := d.rest[:n]
+	d.rest = d.rest[n:]
+	return taken
+}
+
+func (d *decoder) text() string { return string(d.take(d.uvarint())) }
+
+func (d *decoder) bytes() []byte {
+	n := d.uvarint()
+	if n == 0 {
+		return nil
+	}
+	return append([]byte{}, d.take(n-1)...)
+}
+
+func (d *decoder) time() time.Time {
+	seconds, nanos := d.varint(), d.uvarint()
+	if nanos >= uint64(time.Second) {
+		d.bad = true
+		return time.Time{}
+	}
+	t := time.Unix(seconds, int64(nanos)).UTC()
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t
+}
