@@ -47,8 +47,6 @@ type Config struct {
 	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, 1 ms to 1 h; 0: 1 s. A random part of up to the
 	// same length is added.
 	RetryAfter time.Duration
-	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2.
-	Rand func() float64
 }
 
 const (

@@ -3,6 +3,7 @@
 package rpcstatus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -175,19 +176,9 @@ func (s Status) Metadata(unseen bool) map[string]string {
 	return m
 }
 
-// Delay is how long a caller is asked to wait before it tries again: what the limiter knows, else otherwise, and up to as much
-// again by draw, which is in [0, 1) and may be nil: callers who are rejected together must not come back together.
-func (s Status) Delay(otherwise time.Duration, draw func() float64) time.Duration {
-	d := s.After
-	if d == 0 {
-		d = otherwise
-	}
-	if draw == nil {
-		draw = rand.Float64
-	}
-	v := draw()
-	if !(v >= 0) { // NaN as well
-		v = 0
-	}
-	return d + time.Duration(float64(d)*min(v, 1))
+// Delay returns how long a caller is asked to wait before it tries again: the limiter's estimate, else otherwise, and a random part of
+// up to as much again, because callers that are rejected together must not come back together.
+func (s Status) Delay(otherwise time.Duration) time.Duration {
+	d := cmp.Or(s.After, otherwise)
+	return d + time.Duration(float64(d)*rand.Float64())
 }
