@@ -72,11 +72,12 @@ alerts-live: ## what the storefront and a worker export in health and in each fa
 race: ## the tests under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race $(PACKAGES)
 
-lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module
+lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module, and exported names that nothing needs
 	@echo "== gofmt"
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not formatted (make fmt):" $$files; exit 1; }
 	@echo "== the modules of go.work"
 	@go vet work
+	@go run ./internal/system/names
 	@bin/golangci-lint run $$(go list -m -f '{{.Dir}}/...')
 	@for m in $(OUTSIDE); do \
 	  [ -n "$$(find $$m -name '*.go' -not -path '*/testdata/*')" ] || continue; \

@@ -116,8 +116,8 @@ func (s *shop) serve(ctx context.Context, r *rand.Rand, length time.Duration) {
 		s.total = min(s.total, now.EffectiveTotal, s.warden.Limiter().Stats().Target)
 		all := 0
 		for i, c := range now.Compartments {
-			s.departments[i].limit = min(s.departments[i].limit, c.EffectiveMax)
-			all += c.EffectiveMax
+			s.departments[i].limit = min(s.departments[i].limit, c.Effective.Max)
+			all += c.Effective.Max
 		}
 		s.may += min(all, now.EffectiveTotal)
 		s.looks++
@@ -270,7 +270,7 @@ func TestAPoolOfOneCompartment(t *testing.T) {
 					var why *Rejection
 					named := errors.As(d.why, &why) &&
 						strings.Contains(fmt.Sprint(why.Decision.Reasons), "reports-db: 6 of 6 in use")
-					switch limit := s.set.Compartment("analytics").Snapshot().EffectiveMax; {
+					switch limit := s.set.Compartment("analytics").Snapshot().Effective.Max; {
 					case part == "" && s.total < 100: // docs/control.md says so
 					case part == "" || s.total < 100 || limit < 7 || limit > 8 || !named:
 						t.Errorf("B14: %d slots for 6 connections, the last was told %v: %v", limit, d.why, s)
@@ -290,7 +290,7 @@ func TestASlowCompartmentIsTriedAndLetGo(t *testing.T) {
 			d := s.departments[2]
 			d.takes, d.load = 10*d.takes, 5
 			serve(20 * time.Second)
-			if now := s.set.Compartment("analytics").Snapshot().EffectiveMax; d.limit >= 15 || now != 15 {
+			if now := s.set.Compartment("analytics").Snapshot().Effective.Max; d.limit >= 15 || now != 15 {
 				t.Errorf("the limit was %d and is %d: %v", d.limit, now, s)
 			}
 		})

@@ -5,8 +5,6 @@ package warden
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -147,13 +145,5 @@ func TestPriorityOfTheContext(t *testing.T) {
 			t.Errorf("taken back: %v", task)
 		}
 		permit.Release()
-	}
-}
-
-func TestReentryErrorInALog(t *testing.T) {
-	var text strings.Builder
-	slog.New(slog.NewTextHandler(&text, nil)).Info("x", "why", &decision.ReentryError{Limiter: "api"})
-	if !strings.Contains(text.String(), "why.limiter=api why.reason=reentry") {
-		t.Error(text.String())
 	}
 }

@@ -160,7 +160,7 @@ func effective(set *bulkhead.Set) (limits []int) {
 	s := set.Snapshot()
 	limits = append(limits, s.EffectiveTotal)
 	for _, c := range s.Compartments {
-		limits = append(limits, c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax)
+		limits = append(limits, c.Effective.Guaranteed, c.Effective.Lendable, c.Effective.Max)
 	}
 	return limits
 }

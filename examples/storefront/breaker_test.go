@@ -66,7 +66,8 @@ func TestNobodyWaitsBehindAnOpenBreaker(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			began := time.Now()
 			_, err = bulkhead.Do(t.Context(), set.Compartment("reports"), func(context.Context) (int, error) { return 0, nil })
-			if took := time.Since(began); !errors.Is(err, bulkhead.ErrBreakerOpen) || took != 0 {
+			var open *decision.Rejection
+			if took := time.Since(began); !errors.As(err, &open) || open.Reason != bulkhead.BreakerOpen || took != 0 {
 				t.Errorf("B6: %s: after %v: %v", name, took, err)
 			}
 			close(hung)

@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // A report is the result of a function.
 type report[T any] struct {
 	v        T
 	err      error
-	out      Outcome
+	out      decision.Outcome
 	panicked *PanicError // with out Panicked; nil: runtime.Goexit
 }
 
@@ -59,7 +61,7 @@ func runAndReport[T any](ctx context.Context, k *call, fn func(context.Context) 
 			if v := recover(); v != nil { // the breaker has panicked
 				r.out, r.panicked = Panicked, &PanicError{v, debug.Stack()}
 			}
-			k.leave(r.out.cut(), func(n *counts) { n.outcomes[r.out]++ })
+			k.returnSlot(endedEarly(r.out), func(n *counts) { n.countAnswer(r.out) })
 			reports <- r
 		}()
 		if r.out != Panicked {
@@ -85,10 +87,10 @@ func (r *report[T]) deliver(k *call) (T, error) {
 }
 
 // abandon answers the caller with err while the function still runs.
-func (k *call) abandon(out Outcome, err error) {
+func (k *call) abandon(out decision.Outcome, err error) {
 	s, n := k.pool.set, &k.pool.counts
 	s.mu.Lock()
-	n.outcomes[out]++
+	n.countAnswer(out)
 	n.abandoned++
 	n.abandonedNow++
 	s.mu.Unlock()
@@ -102,7 +104,7 @@ func (k *call) abandon(out Outcome, err error) {
 // endAbandoned ends an abandoned call whose function has returned or panicked after all. No caller waits for the result.
 func (k *call) endAbandoned(err error, panicked *PanicError) {
 	e := Event{Kind: Returned, Err: err, Took: k.began.soFar(k.pool.set)}
-	k.leave(err != nil, func(n *counts) {
+	k.returnSlot(err != nil, func(n *counts) {
 		n.abandonedNow--
 		if panicked != nil {
 			n.latePanics++

@@ -23,7 +23,7 @@ func TestTheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 		began := time.Now()
 		_, err := Do(t.Context(), a, func(context.Context) (int, error) { <-stuck; return 7, nil })
 		var timeout *TimeoutError
-		if !errors.As(err, &timeout) || timeout.Phase != Running || timeout.After != time.Second || time.Since(began) != time.Second {
+		if !errors.As(err, &timeout) || errors.Is(err, decision.ErrRejected) || timeout.After != time.Second || time.Since(began) != time.Second {
 			t.Fatalf("B4: %v after %s", err, time.Since(began))
 		}
 		if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
@@ -58,7 +58,7 @@ func TestAnHonestFunctionAndItsTimeoutGiveOneAnswer(t *testing.T) {
 		for range 20 { // whichever is first
 			_, err := Do(t.Context(), a, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, fmt.Errorf("query: %w", ctx.Err()) })
 			var timeout *TimeoutError
-			if !errors.As(err, &timeout) || timeout.Phase != Running {
+			if !errors.As(err, &timeout) || errors.Is(err, decision.ErrRejected) {
 				t.Fatal(err)
 			}
 			synctest.Wait()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // breaker is a two-step circuit breaker that notes what it is told.
@@ -74,8 +76,7 @@ func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
 			synctest.Wait()
 			c.set(true)
 			_, err := Do(t.Context(), a, nothing)
-			var open *BreakerOpenError
-			if !errors.As(err, &open) || *c.asked != 1 {
+			if reasonOf(err) != BreakerOpen || *c.asked != 1 {
 				t.Errorf("B6: %s: %v; the breaker was asked %d times", name, err, *c.asked)
 			}
 			if c := a.Snapshot(); c.Rejected[string(BreakerOpen)] != 1 || c.Queued != 0 {
@@ -158,8 +159,7 @@ func TestOpenBreaker(t *testing.T) {
 	b := &breaker{open: why}
 	s, a := single(t, CompartmentConfig{Guaranteed: 1, Breaker: b})
 	_, err := Do(t.Context(), a, nothing)
-	var open *BreakerOpenError
-	if !errors.As(err, &open) || !errors.Is(err, ErrBreakerOpen) || !errors.Is(err, why) || open.Compartment != "a" {
+	if r := wantRejected(t, err, BreakerOpen); !errors.Is(err, why) || r.Limiter != "a" || r.Decision == nil {
 		t.Error(err)
 	}
 	if c := a.Snapshot(); c.Rejected["breaker_open"] != 1 || c.Admitted != 0 || c.Finished != 0 || c.RejectionRate != 1 {
@@ -231,7 +231,7 @@ func TestABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 		_, _ = Do(t.Context(), a, nothing)
 		told := seen.of(Answered)
 		for _, e := range told {
-			if e.Outcome != Rejected || e.Reason != BreakerOpen || !errors.Is(e.Err, ErrBreakerOpen) {
+			if e.Outcome != decision.Rejected || e.Reason != BreakerOpen || reasonOf(e.Err) != BreakerOpen {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
@@ -250,14 +250,12 @@ func TestIsExcluded(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil:                            false,
 		errors.New("broken"):           false,
-		&TimeoutError{Phase: Running}:  false,
+		&TimeoutError{}:                false,
 		context.DeadlineExceeded:       false,
-		&TimeoutError{Phase: Queued}:   true,
 		context.Canceled:               true,
 		rejection:                      true,
 		fmt.Errorf("b: %w", rejection): true,
-		&BreakerOpenError{}:            true,
-		&ReentryError{}:                true,
+		&decision.ReentryError{}:       true,
 		ErrUnknownCompartment:          true,
 	} {
 		if IsExcluded(err) != want {

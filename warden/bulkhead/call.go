@@ -30,20 +30,20 @@ type call struct {
 type mark struct {
 	context.Context // the caller's
 	pool            *pool
-	state           state // guarded by Set.mu
+	state           stage // guarded by Set.mu
 }
 
-type state uint8
+type stage uint8
 
 // The states of a call.
 const (
-	runs      state = iota
+	runs      stage = iota
 	abandoned       // the caller has left, the function still runs
 	ended           // the slot is released
 )
 
 // become ends the state runs; it returns true to exactly one caller.
-func (m *mark) become(next state) bool {
+func (m *mark) become(next stage) bool {
 	s := m.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,6 +104,7 @@ type outcome struct {
 	decisionState decision.DecisionState
 	would         decision.RejectionReason // of a grant in a dry run
 	mode          decision.Mode
+	cause         error // of a rejection by the breaker
 }
 
 // A deadline is the earlier of the caller's and the compartment's bound on the wait.
@@ -117,7 +118,7 @@ type deadline struct {
 func (p *pool) deadline(ctx context.Context, now time.Duration) deadline {
 	d := deadline{due: queue.Never}
 	if at, ok := ctx.Deadline(); ok {
-		d = deadline{at, decision.FromContext, 0, min(time.Until(at), queue.Never-1-now) + now}
+		d = deadline{at, "context", 0, min(time.Until(at), queue.Never-1-now) + now}
 	}
 	if most, from := p.bounds.Load().wait(); most > 0 && most < d.due-now {
 		d = deadline{time.Now().Add(most), from, most, now + most}
@@ -130,7 +131,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 	p := c.pool
 	if p.entered(ctx) {
 		p.countEarlyRejection(decision.Reentry)
-		return &ReentryError{Limiter: p.config.Name}
+		return &decision.ReentryError{Limiter: p.config.Name}
 	}
 	_, bounded := ctx.Deadline()
 	yields, ok := 0, false
@@ -170,21 +171,21 @@ func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 	p, s := c.pool, c.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c = c.present(); c.queue.Len() > 0 || !s.free(c) {
+	if c = c.presentLocked(); c.queue.Len() > 0 || !s.freeLocked(c) {
 		return 0, false
 	}
 	p.counts.submitted++
 	if yields = p.rule.Yields; yields == 0 && p.config.Breaker == nil {
-		p.admit(k)
+		p.admitLocked(k)
 	}
-	s.take(c)
-	s.settle(c)
+	s.takeLocked(c)
+	s.settleLocked(c)
 	k.c = c
 	return yields, true
 }
 
-// admit counts a call whose function starts now. The caller holds Set.mu.
-func (p *pool) admit(k *call) {
+// admitLocked counts a call whose function starts now.
+func (p *pool) admitLocked(k *call) {
 	p.counts.admitted++
 	k.began.weight = p.window.weigh(p.set.observer != nil || p.tenants != nil)
 }
@@ -198,39 +199,38 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 	w.Priority, w.Due, w.Patient = int8(p.config.Criticality), d.due, p.config.Criticality == decision.Critical
 	w.Outcome = outcome{from: d.from}
 	s.mu.Lock()
-	c = c.present()
+	c = c.presentLocked()
 	p.counts.submitted++
 	v := queue.TooLate(err, d.due, now, 0)
 	switch {
 	case v != queue.Waits:
-		c.reject(&w.Outcome, v, 0)
-	case c.queue.Len() == 0 && s.free(c):
-		s.take(c)
-		c.describe(&w.Outcome)
+		c.rejectLocked(&w.Outcome, v, 0)
+	case c.queue.Len() == 0 && s.freeLocked(c):
+		s.takeLocked(c)
+		c.describeLocked(&w.Outcome)
 		w.Outcome.grant = queue.Free
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
-			p.admit(k)
+			p.admitLocked(k)
 		}
 	case p.share.Mode != decision.Enforce:
-		c.describe(&w.Outcome)
-		k.would = c.startWithoutSlot(&w.Outcome, d, now, draw)
+		c.describeLocked(&w.Outcome)
+		k.would = c.startWithoutSlotLocked(&w.Outcome, d, now, draw)
 		w.Outcome.grant = queue.Free
 		if p.rule.Yields == 0 && p.config.Breaker == nil {
-			p.admit(k)
+			p.admitLocked(k)
 		}
 	case open:
-		p.countRejection(BreakerOpen)
-		s.mu.Unlock()
-		s.waiters.Put(w)
-		return d, outcome{}, p.breakerError(ctx, errOpen)
+		c.describeLocked(&w.Outcome)
+		w.Outcome.reason, w.Outcome.cause = BreakerOpen, errOpen
+		p.countRejectionLocked(BreakerOpen)
 	case c.queue.Limit == 0:
-		c.reject(&w.Outcome, queue.Full, 0)
+		c.rejectLocked(&w.Outcome, queue.Full, 0)
 	default:
-		if v = c.queue.Offer(w, now, p.waitingRule(), draw); v != queue.Waits {
-			c.reject(&w.Outcome, v, 0)
+		if v = c.queue.Offer(w, now, p.waitingRuleLocked(), draw); v != queue.Waits {
+			c.rejectLocked(&w.Outcome, v, 0)
 		}
 	}
-	s.settle(c)
+	s.settleLocked(c)
 	waits := w.Waiting()
 	s.mu.Unlock()
 	if waits {
@@ -265,14 +265,14 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 		return false
 	}
 	c.queue.Remove(w)
-	c.reject(&w.Outcome, v, now-w.Since)
-	s.settle(c)
+	c.rejectLocked(&w.Outcome, v, now-w.Since)
+	s.settleLocked(c)
 	return true
 }
 
-// waitingRule returns the part of the decision that the queue follows. The expected execution time serves only as the length
+// waitingRuleLocked returns the part of the decision that the queue follows. The expected execution time serves only as the length
 // of a burst: most calls' deadlines bound their wait, not their work.
-func (p *pool) waitingRule() queue.Rule {
+func (p *pool) waitingRuleLocked() queue.Rule {
 	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), MaxWait: p.rule.MaxWait, Share: p.rule.ShedProbability}
 }
 
@@ -285,60 +285,65 @@ func (p *pool) breakerOpen() bool {
 	return p.open()
 }
 
-// describe records the compartment's state in o. The caller holds Set.mu, as for the next three functions.
-func (c *Compartment) describe(o *outcome) {
+// describeLocked records the compartment's state in o.
+func (c *Compartment) describeLocked(o *outcome) {
 	p, s := c.pool, c.pool.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
 	o.inFlight, o.queued, o.cut, o.decision, o.decisionState = c.held+c.withoutSlot, c.queue.Len(), decision.Priority(cut), p.rule, s.decisionState
 	o.mode = p.share.Mode
 }
 
-// grant wakes a call that was taken out of the queue, with its slot.
-func (c *Compartment) grant(w *queue.Waiter[outcome], how queue.Result, now time.Duration) {
-	c.describe(&w.Outcome)
+// grantLocked wakes a call that was taken out of the queue, with its slot.
+func (c *Compartment) grantLocked(w *queue.Waiter[outcome], how queue.Result, now time.Duration) {
+	c.describeLocked(&w.Outcome)
 	w.Outcome.grant, w.Outcome.waited = how, now-w.Since
 	w.Wake()
 }
 
-// drop is the queue's callback for a call that it drops.
-func (c *Compartment) drop(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
-	c.reject(&w.Outcome, why, now-w.Since)
+// dropLocked is the queue's callback for a call that it drops.
+func (c *Compartment) dropLocked(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
+	c.rejectLocked(&w.Outcome, why, now-w.Since)
 	w.Wake()
 }
 
-// reject counts a rejection and records the compartment's state.
-func (c *Compartment) reject(o *outcome, why queue.Result, waited time.Duration) {
-	c.describe(o)
+// rejectLocked counts a rejection and records the compartment's state.
+func (c *Compartment) rejectLocked(o *outcome, why queue.Result, waited time.Duration) {
+	c.describeLocked(o)
 	o.reason, o.waited, o.grant = named(why.Reason(), o.from), waited, 0
 	if waited > 0 || why < queue.Late {
-		o.bound, o.limit = c.pool.set.full(c)
+		o.bound, o.limit = c.pool.set.fullLocked(c)
 	}
-	c.pool.countRejection(o.reason)
+	c.pool.countRejectionLocked(o.reason)
 }
 
-// rejection builds and records the caller's error. A wait beyond MaxWait or Timeout is a TimeoutError; a wait beyond the
-// caller's own deadline is a Rejection.
+// rejection builds the caller's error, and records it unless it is the breaker's.
 func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) error {
 	p := c.pool
 	p.set.review()
-	r := &decision.Rejection{Explanation: c.explain(ctx, d, o)}
+	r := &decision.Rejection{Explanation: c.explain(ctx, d, o), Cause: o.cause}
 	switch o.reason {
+	case BreakerOpen:
+		return r
 	case decision.Canceled:
 		r.Cause = p.set.errOf(ctx)
-	case decision.DeadlineExceeded, TimeoutQueued:
+	case TimeoutQueued:
+		r.Cause = &TimeoutError{p.config.Name, d.most, r.Task.ID}
+	case decision.DeadlineExceeded:
 		r.Cause = context.DeadlineExceeded
 	}
 	p.rejections.Add(r.Explanation)
-	if o.reason == TimeoutQueued {
-		return &TimeoutError{p.config.Name, Queued, d.most, r, r.Task.ID}
-	}
 	return r
+}
+
+// task describes a call as the task of an explanation.
+func (c *Compartment) task(ctx context.Context) decision.Task {
+	return decision.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality}
 }
 
 func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) decision.Explanation {
 	e := decision.Explanation{
 		Limiter: c.pool.config.Name, Outcome: decision.Started, Grant: o.grant.Grant(), Reason: o.reason, At: time.Now(), Waited: o.waited,
-		Task:     decision.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality},
+		Task:     c.task(ctx),
 		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.decision, DecisionState: o.decisionState,
 		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, ShedBelow: o.cut, WouldReject: o.would, Mode: o.mode,
 	}
@@ -369,9 +374,9 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 			s.mu.Lock()
 			k.state = ended
 			o.from = d.from
-			k.c.reject(&o, v, o.waited)
+			k.c.rejectLocked(&o, v, o.waited)
 			o.would = ""
-			k.giveBack()
+			k.giveBackLocked()
 			s.mu.Unlock()
 			return k.c.rejection(ctx, d, o)
 		}
@@ -382,43 +387,37 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 		}
 	}
 	s.mu.Lock()
-	p.admit(k)
+	p.admitLocked(k)
 	s.mu.Unlock()
 	return nil
 }
 
 // ask asks the breaker. A call that the breaker rejects gives its slot back, and so does one whose breaker panics; no caller
 // gets the error of that rejection, so ask passes it to the observer.
-func (k *call) ask() error {
+func (k *call) ask() (err error) {
 	p, s := k.pool, k.pool.set
-	why := errNoAnswer
+	o := outcome{reason: BreakerOpen, cause: errNoAnswer}
 	defer func() {
-		if why == nil {
+		if o.cause == nil {
 			return
 		}
 		s.mu.Lock()
 		k.state = ended
-		p.countRejection(BreakerOpen)
-		k.giveBack()
+		k.c.describeLocked(&o)
+		p.countRejectionLocked(BreakerOpen)
+		k.giveBackLocked()
 		s.mu.Unlock()
-		if why == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
-			k.c.observeRejection(k.Context, p.breakerError(k.Context, why))
+		err = k.c.rejection(k.Context, deadline{}, o)
+		if o.cause == errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
+			k.c.observeRejection(k.Context, err)
 		}
 	}()
-	k.done, why = p.config.Breaker.Allow()
-	if why != nil {
-		return p.breakerError(k.Context, why)
-	}
+	k.done, o.cause = p.config.Breaker.Allow()
 	return nil
 }
 
-// breakerError builds the caller's error for a call that the breaker rejected.
-func (p *pool) breakerError(ctx context.Context, why error) error {
-	return &BreakerOpenError{p.config.Name, why, p.set.requestOf(ctx)}
-}
-
 // end reports the function's result to the breaker, and finishes the call even if the breaker panics.
-func (k *call) end(result error, out Outcome, err error) {
+func (k *call) end(result error, out decision.Outcome, err error) {
 	if k.done != nil {
 		defer k.finish(out, err)
 		k.done(result)
@@ -428,14 +427,14 @@ func (k *call) end(result error, out Outcome, err error) {
 }
 
 // finish gives the slot back, counts the outcome and notifies the observer.
-func (k *call) finish(out Outcome, err error) {
-	k.leave(out.cut(), func(n *counts) { n.outcomes[out]++ })
+func (k *call) finish(out decision.Outcome, err error) {
+	k.returnSlot(endedEarly(out), func(n *counts) { n.countAnswer(out) })
 	k.observeAnswer(out, err)
 }
 
-// leave gives the slot of a returned function back, and counts it in the same step. cut: the function would have run for longer, if its
+// returnSlot gives the slot of a returned function back, and counts it in the same step. cut: the function would have run for longer, if its
 // context had not ended.
-func (k *call) leave(cut bool, count func(*counts)) {
+func (k *call) returnSlot(cut bool, count func(*counts)) {
 	p, s := k.pool, k.pool.set
 	if cut {
 		k.span.Abandon()
@@ -455,7 +454,7 @@ func (k *call) leave(cut bool, count func(*counts)) {
 	if p.tenants != nil {
 		p.tenants.charge(k.c, now-k.began.at)
 	}
-	k.giveBack()
+	k.giveBackLocked()
 }
 
 // reportToBreaker reports the result of a call to the breaker. Only the goroutine that ended or abandoned the call does so.
@@ -468,30 +467,32 @@ func (k *call) reportToBreaker(result error) {
 // classify sorts err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or
 // a TimeoutError if ctx, the function's context, ended before the caller's did. A TimeoutError in err belongs to an inner
 // compartment and counts as a failure.
-func (k *call) classify(ctx context.Context, err error) (Outcome, error) {
+func (k *call) classify(ctx context.Context, err error) (decision.Outcome, error) {
 	if err == nil {
 		return Succeeded, nil
 	}
 	over := ctx.Err() // read first: when the caller's ends, so does the function's
 	switch caller := k.Err(); {
 	case caller != nil && !(over == context.DeadlineExceeded && caller == context.Canceled): //nolint:errorlint // what contexts say
-		return Canceled, err
+		return decision.OutcomeCanceled, err
 	case over != nil && errors.Is(err, context.DeadlineExceeded): // even if the caller has left since
 		return TimedOut, k.timeout()
 	case caller != nil:
-		return Canceled, err
+		return decision.OutcomeCanceled, err
 	}
 	return Failed, err
 }
 
 // timeout is the error of a call whose Timeout has passed.
 func (k *call) timeout() error {
-	return &TimeoutError{k.pool.config.Name, Running, k.within, nil, k.pool.set.requestOf(k.Context)}
+	return &TimeoutError{k.pool.config.Name, k.within, k.pool.set.requestOf(k.Context)}
 }
 
 // observeAnswer passes the caller's answer to the observer.
-func (k *call) observeAnswer(out Outcome, err error) {
+func (k *call) observeAnswer(out decision.Outcome, err error) {
 	if s := k.pool.set; s.observer != nil {
-		k.observe(Event{Kind: Answered, Outcome: out, Err: err, Waited: k.waited, Took: k.began.soFar(s), WouldReject: k.would})
+		e := Event{Kind: Answered, Err: err, Took: k.began.soFar(s)}
+		e.Outcome, e.Waited, e.WouldReject = out, k.waited, k.would
+		k.observe(e)
 	}
 }

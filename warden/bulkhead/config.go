@@ -75,21 +75,14 @@ type TenantsConfig struct {
 // exactly once, with the error of the call. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it; set
 // [IsExcluded] as its Settings.IsExcluded.
 //
-// In a compartment with a MaxQueue a breaker must be able to say that it is open, as an [OpenReporter] or with gobreaker's
-// State, and so must a type that wraps one; [New] rejects others. Allow cannot say it to a call without a slot: it may let
-// that call through, as the one that probes a half-open breaker, and then it has to hear how a call ended that never ran.
+// In a compartment with a MaxQueue a breaker must be able to say that it is open, by a method IsOpen() bool or State, and so
+// must a type that wraps one; [New] rejects others. A call that finds no slot asks it before it queues: with a dependency that
+// hangs and holds all slots, calls are then rejected immediately. IsOpen must not block; false is never wrong, because Allow is
+// asked in any case. State is that of gobreaker: its result prints as "open" while the breaker is open. Allow cannot say it to
+// a call without a slot: it may let that call through, as the one that probes a half-open breaker, and then it has to hear how
+// a call ended that never ran.
 type Breaker interface {
 	Allow() (done func(error), err error)
-}
-
-// OpenReporter is a [Breaker] that says whether it is open. A call that finds no slot asks it before it queues: with a
-// dependency that hangs and holds all slots, calls are then rejected immediately. IsOpen must not block; false is never wrong,
-// because Allow is asked in any case.
-//
-// A method State whose result prints as "open" while the breaker is open, as gobreaker's does, serves as well.
-type OpenReporter interface {
-	Breaker
-	IsOpen() bool
 }
 
 // breakerOpen returns a function that reports whether b is open, nil if b cannot say. Reflection is needed because the result
@@ -98,7 +91,7 @@ func breakerOpen(b Breaker) func() bool {
 	switch b := b.(type) {
 	case nil:
 		return nil
-	case OpenReporter:
+	case interface{ IsOpen() bool }:
 		return b.IsOpen
 	}
 	state := reflect.ValueOf(b).MethodByName("State")

@@ -55,7 +55,7 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(21, uint64(i)))
 			for range 1500 {
-				c := s.Compartments()[i%3].Tenant(fmt.Sprint(rng.IntN(6)))
+				c := compartments(s)[i%3].Tenant(fmt.Sprint(rng.IntN(6)))
 				ctx, cancel := context.WithCancel(context.Background())
 				if rng.IntN(5) == 0 {
 					go cancel()

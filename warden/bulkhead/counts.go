@@ -4,7 +4,7 @@
 package bulkhead
 
 import (
-	"errors"
+	"slices"
 
 	"github.com/stopbank/stopbank/warden/decision"
 )
@@ -43,7 +43,7 @@ func left(r decision.RejectionReason) bool {
 
 type counts struct {
 	submitted, admitted, finished                uint64
-	outcomes                                     [Rejected]uint64
+	outcomes                                     [len(answers)]uint64
 	rejectedFor, wouldReject                     map[decision.RejectionReason]uint64 // made with the pool
 	rejected                                     uint64                              // for any reason but Canceled and Reentry
 	abandoned, latePanics                        uint64
@@ -51,8 +51,11 @@ type counts struct {
 	abandonedNow, fallbacks                      int
 }
 
-// countRejection counts the rejection of a submitted call. The caller holds Set.mu.
-func (p *pool) countRejection(why decision.RejectionReason) {
+// countAnswer counts the outcome of a function that was called. The caller holds Set.mu.
+func (n *counts) countAnswer(out decision.Outcome) { n.outcomes[slices.Index(answers[:], out)]++ }
+
+// countRejectionLocked counts the rejection of a submitted call.
+func (p *pool) countRejectionLocked(why decision.RejectionReason) {
 	p.counts.rejectedFor[why]++
 	if why != decision.Canceled && why != decision.Reentry {
 		p.window.at(p.set.clock(), &p.counts)
@@ -65,7 +68,7 @@ func (p *pool) countEarlyRejection(why decision.RejectionReason) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	p.counts.submitted++
-	p.countRejection(why)
+	p.countRejectionLocked(why)
 }
 
 // arrivals returns the number of calls so far.
@@ -76,19 +79,4 @@ func (s *Set) arrivals() (n uint64) {
 		n += p.counts.submitted
 	}
 	return n
-}
-
-// reasonFor returns the reason for which Do rejected a call.
-func reasonFor(err error) decision.RejectionReason {
-	var timeout *TimeoutError
-	var r *decision.Rejection
-	switch {
-	case errors.As(err, &timeout):
-		return TimeoutQueued
-	case errors.As(err, &r):
-		return r.Reason
-	case errors.Is(err, ErrBreakerOpen):
-		return BreakerOpen
-	}
-	return decision.Reentry
 }

@@ -35,7 +35,7 @@ func TestGuaranteesShrinkInProportion(t *testing.T) {
 		s.Apply(bound(uint64(i+1), c.target))
 		var each []string
 		for _, c := range s.Snapshot().Compartments {
-			each = append(each, fmt.Sprintf("%d/%d/%d", c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax))
+			each = append(each, fmt.Sprintf("%d/%d/%d", c.Effective.Guaranteed, c.Effective.Lendable, c.Effective.Max))
 		}
 		if got := strings.Join(each, " "); got != c.want || s.Snapshot().EffectiveTotal != min(20, c.target) {
 			t.Errorf("B11: target %d: %s, want %s", c.target, each, c.want)
@@ -68,18 +68,18 @@ func TestPropertyGuaranteesShrinkInProportion(t *testing.T) {
 			s.Apply(bound(1, total))
 			left, all := min(total, sum), s.Snapshot().Compartments
 			for i, c := range all {
-				left -= c.EffectiveGuaranteed
+				left -= c.Effective.Guaranteed
 				quota := float64(c.Guaranteed) * float64(min(total, sum)) / float64(max(1, sum))
-				switch g := c.EffectiveGuaranteed; {
+				switch g := c.Effective.Guaranteed; {
 				case g > c.Guaranteed, float64(g) > max(1, math.Ceil(quota)), total >= guarantees && g < min(1, c.Guaranteed):
 					return fmt.Sprintf("B11: %q has %d of %d, its part of %d is %.2f", c.Name, g, c.Guaranteed, total, quota)
-				case c.EffectiveLendable != c.Lendable*g/max(1, c.Guaranteed):
-					return fmt.Sprintf("B11: %q lends %d of %d, by the plan %d of %d", c.Name, c.EffectiveLendable, g, c.Lendable, c.Guaranteed)
+				case c.Effective.Lendable != c.Lendable*g/max(1, c.Guaranteed):
+					return fmt.Sprintf("B11: %q lends %d of %d, by the plan %d of %d", c.Name, c.Effective.Lendable, g, c.Lendable, c.Guaranteed)
 				}
 				for _, d := range all {
 					more := c.Criticality > d.Criticality
-					if more && c.EffectiveGuaranteed < d.EffectiveGuaranteed && (c.Guaranteed == d.Guaranteed || c.EffectiveGuaranteed == 0 && c.Guaranteed > 0) {
-						return fmt.Sprintf("B11: of %d, the more critical %q has %d of %d, and %q %d", total, c.Name, c.EffectiveGuaranteed, c.Guaranteed, d.Name, d.EffectiveGuaranteed)
+					if more && c.Effective.Guaranteed < d.Effective.Guaranteed && (c.Guaranteed == d.Guaranteed || c.Effective.Guaranteed == 0 && c.Guaranteed > 0) {
+						return fmt.Sprintf("B11: of %d, the more critical %q has %d of %d, and %q %d", total, c.Name, c.Effective.Guaranteed, c.Guaranteed, d.Name, d.Effective.Guaranteed)
 					}
 				}
 				var held []Permit
@@ -95,9 +95,9 @@ func TestPropertyGuaranteesShrinkInProportion(t *testing.T) {
 				for _, p := range held {
 					p.Release(nil)
 				}
-				if len(held) != c.EffectiveMax || cfg.Compartments[i].Timeout == 0 && len(held) > c.EffectiveGuaranteed+total-min(total, sum) {
+				if len(held) != c.Effective.Max || cfg.Compartments[i].Timeout == 0 && len(held) > c.Effective.Guaranteed+total-min(total, sum) {
 					return fmt.Sprintf("B11: %q has %d slots, guaranteed %d, at most %d, Timeout %v; %d of %d are guaranteed to none",
-						c.Name, len(held), c.EffectiveGuaranteed, c.EffectiveMax, cfg.Compartments[i].Timeout, total-min(total, sum), total)
+						c.Name, len(held), c.Effective.Guaranteed, c.Effective.Max, cfg.Compartments[i].Timeout, total-min(total, sum), total)
 				}
 			}
 			if left != 0 {
@@ -173,7 +173,7 @@ func TestADecisionRulesAllCompartments(t *testing.T) {
 		}
 		sleep(time.Second + time.Millisecond)
 		snap := s.Snapshot()
-		if !snap.Stale || snap.EffectiveTotal != 1 || snap.Decision.Seq != 70 || snap.Compartments[1].EffectiveGuaranteed != 0 {
+		if !snap.Stale || snap.EffectiveTotal != 1 || snap.Decision.Seq != 70 || snap.Compartments[1].Effective.Guaranteed != 0 {
 			t.Errorf("B11: %+v", snap)
 		}
 		if n := len(seen.of(Applied)); n != 2 {
@@ -213,7 +213,7 @@ func TestSharesOfManySlots(t *testing.T) {
 	}})
 	s.Apply(bound(1, 500_000))
 	got := s.Snapshot().Compartments
-	if a, b := got[0].EffectiveGuaranteed, got[1].EffectiveGuaranteed; a != 350_000 || b != 150_000 {
+	if a, b := got[0].Effective.Guaranteed, got[1].Effective.Guaranteed; a != 350_000 || b != 150_000 {
 		t.Errorf("B11: %d and %d", a, b)
 	}
 	const n = maxSlots

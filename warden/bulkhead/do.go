@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// Errors passed to the breaker for a function that did not return normally, and causes of a BreakerOpenError.
+// Errors passed to the breaker for a function that did not return normally, and causes of a rejection by the breaker.
 var (
 	errPanicked = errors.New("bulkhead: the function panicked")
 	errGoexit   = errors.New("bulkhead: the function ended its goroutine")
@@ -19,11 +19,11 @@ var (
 // Timeout, fn runs on the caller's goroutine; with one, on its own, and a panic or runtime.Goexit of fn reaches the caller as
 // long as the caller waits.
 //
-// The error is fn's own; or a [*decision.Rejection], a [*TimeoutError], a [*BreakerOpenError], a [*ReentryError], an
-// [*UnknownCompartmentError], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError] if ctx or fn
+// The error is fn's own; or a [*decision.Rejection], a [*TimeoutError], a [*decision.ReentryError],
+// [ErrUnknownCompartment], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError] if ctx or fn
 // is nil. In a compartment with a Fallback, Do is [DoOr] with it. Without breaker, timeouts and waiting, Do makes one allocation.
 func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
-	if c.known() && c.pool.config.Fallback != nil {
+	if c.exists() && c.pool.config.Fallback != nil {
 		return doOr(ctx, c, fn)
 	}
 	v, _, err := attempt(ctx, c, fn)
@@ -33,7 +33,7 @@ func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T,
 // attempt is Do, and reports whether fn was called.
 func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (v T, called bool, err error) {
 	switch {
-	case !c.known():
+	case !c.exists():
 		return v, false, c.unknownError()
 	case ctx == nil:
 		return v, false, invalidField("ctx", "nil", "a context")

@@ -122,7 +122,7 @@ func ExampleSet_Resize_observeFirst() {
 	for _, permit := range held {
 		permit.Release(nil)
 	}
-	fmt.Println(err, set.Compartment("checkout").Snapshot().EffectiveGuaranteed, set.Compartment("analytics").Snapshot().EffectiveMax)
+	fmt.Println(err, set.Compartment("checkout").Snapshot().Effective.Guaranteed, set.Compartment("analytics").Snapshot().Effective.Max)
 	// Output: <nil> 6 4
 }
 
@@ -148,7 +148,7 @@ func ExampleSet_Apply() {
 		set.Apply(decision.ControlDecision{Seq: uint64(i), TargetConcurrency: total})
 		fmt.Printf("| %d |", total)
 		for _, c := range set.Snapshot().Compartments {
-			fmt.Printf(" %d / %d / %d |", c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax)
+			fmt.Printf(" %d / %d / %d |", c.Effective.Guaranteed, c.Effective.Lendable, c.Effective.Max)
 		}
 		fmt.Println()
 	}
@@ -234,7 +234,7 @@ func ExampleBreaker() {
 	// payment provider is down
 	// payment provider is down
 	// payment provider is down
-	// bulkhead: "payments": breaker: open
+	// limiter: "payments": rejected: breaker_open
 	// order saved, payment pending <nil>
 	// failed: 3 rejected by the breaker: 2 fallbacks: 1
 }
@@ -259,8 +259,8 @@ func (b *threeInARow) Allow() (done func(error), err error) {
 }
 
 func ExampleIsExcluded() {
-	fmt.Println(bulkhead.IsExcluded(&bulkhead.TimeoutError{Phase: bulkhead.Queued}))
-	fmt.Println(bulkhead.IsExcluded(&bulkhead.TimeoutError{Phase: bulkhead.Running}))
+	fmt.Println(bulkhead.IsExcluded(&decision.Rejection{}))
+	fmt.Println(bulkhead.IsExcluded(&bulkhead.TimeoutError{}))
 	// Output:
 	// true
 	// false

@@ -78,8 +78,8 @@ func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 		"MaxWait":                {CompartmentConfig{MaxWait: time.Second, Timeout: time.Minute}, time.Hour, fromMaxWait, time.Second},
 		"MaxWait and no other":   {CompartmentConfig{MaxWait: time.Second}, 0, fromMaxWait, time.Second},
 		"Timeout":                {CompartmentConfig{Timeout: 2 * time.Second}, time.Hour, fromTimeout, 2 * time.Second},
-		"the caller's":           {CompartmentConfig{MaxWait: time.Minute}, 3 * time.Second, decision.FromContext, 3 * time.Second},
-		"the caller's, no other": {CompartmentConfig{}, 3 * time.Second, decision.FromContext, 3 * time.Second},
+		"the caller's":           {CompartmentConfig{MaxWait: time.Minute}, 3 * time.Second, "context", 3 * time.Second},
+		"the caller's, no other": {CompartmentConfig{}, 3 * time.Second, "context", 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *crew) {
@@ -102,7 +102,7 @@ func TestARejectionNamesTheDeadlineThatCounted(t *testing.T) {
 				if e := r[0]; e.DeadlineFrom != c.from || !e.Deadline.Equal(due) || e.Waited != c.after || !time.Now().Equal(due) {
 					t.Errorf("%s %s, want %s %s: %v", e.DeadlineFrom, e.Deadline, c.from, due, e)
 				}
-				if timeout := new(TimeoutError); errors.As(err, &timeout) != (c.from != decision.FromContext) {
+				if errors.Is(err, ErrTimeout) != (c.from != "context") || !errors.Is(err, decision.ErrRejected) {
 					t.Error(err)
 				}
 			})

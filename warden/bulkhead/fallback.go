@@ -52,7 +52,7 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 		return zero, invalidField("fallback", "nil", "a function")
 	}
 	v, called, err := attempt(ctx, c, fn)
-	if err == nil || !c.known() || !called && misused(err) {
+	if err == nil || !c.exists() || !called && misused(err) {
 		return v, err
 	}
 	return fallBack(ctx, c, v, err, fallback)
@@ -62,7 +62,7 @@ func DoOr[T any](ctx context.Context, c *Compartment, fn func(context.Context) (
 // the rules of [DoOr], and returns its error; cause if it was not called. Release the work's permit before.
 func (c *Compartment) RunFallback(ctx context.Context, cause error, fallback func(ctx context.Context, cause error) error) error {
 	switch {
-	case !c.known() || cause == nil || misused(cause):
+	case !c.exists() || cause == nil || misused(cause):
 		return cause
 	case ctx == nil:
 		return invalidField("ctx", "nil", "a context")
@@ -94,7 +94,7 @@ func fallBack[T any](
 // a failure of fn.
 func misused(err error) bool {
 	switch err.(type) { //nolint:errorlint // not what a breaker says either
-	case *decision.InvalidError, *ReentryError:
+	case *decision.InvalidError, *decision.ReentryError:
 		return true
 	}
 	return false

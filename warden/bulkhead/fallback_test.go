@@ -26,7 +26,7 @@ func TestFallbackRules(t *testing.T) {
 		var cause error
 		fallback := func(ctx context.Context, err error) (int, error) {
 			cause = err
-			if _, err := Do(ctx, a, nothing); errors.Is(err, ErrReentry) {
+			if _, err := Do(ctx, a, nothing); errors.Is(err, decision.ErrReentry) {
 				t.Error("B9: the fallback runs inside of what it replaces")
 			}
 			return 42, nil
@@ -47,7 +47,7 @@ func TestFallbackRules(t *testing.T) {
 		want("timeout", 2, ErrTimeout, v, err)
 		b.open = broken
 		v, err = DoOr(t.Context(), a, nothing, func(_ context.Context, err error) (int, error) { cause = err; return 42, nil })
-		want("breaker", 3, ErrBreakerOpen, v, err)
+		want("breaker", 3, decision.ErrRejected, v, err)
 		b.open = nil
 		first := w.send(a, "first")
 		w.send(a, "waits")
@@ -74,7 +74,7 @@ func TestFallbackRules(t *testing.T) {
 			_, _ = DoOr(t.Context(), a, func(context.Context) (int, error) { panic(1) }, none)
 		}()
 		_, err = Do(t.Context(), a, func(ctx context.Context) (int, error) { return DoOr(ctx, a, nothing, none) })
-		if !errors.Is(err, ErrReentry) {
+		if !errors.Is(err, decision.ErrReentry) {
 			t.Errorf("B9: reentry: %v", err)
 		}
 		if n := len(seen.of(Degraded)); n != 4 {
@@ -89,9 +89,9 @@ func TestFallbackRules(t *testing.T) {
 func TestAnInnerErrorIsAFailure(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		for _, inner := range []error{
-			&ReentryError{Limiter: "a"}, &ReentryError{Limiter: "b"}, invalidField("fn", "nil", "a function"), ErrUnknownCompartment,
-			&TimeoutError{Compartment: "a", Phase: Running}, &TimeoutError{Compartment: "a", Phase: Queued}, context.DeadlineExceeded,
-			&BreakerOpenError{Compartment: "a", Err: errors.New("open")}, context.Canceled,
+			&decision.ReentryError{Limiter: "a"}, &decision.ReentryError{Limiter: "b"}, invalidField("fn", "nil", "a function"), ErrUnknownCompartment,
+			&TimeoutError{Compartment: "a"}, context.DeadlineExceeded,
+			&decision.Rejection{Explanation: decision.Explanation{Limiter: "a", Reason: BreakerOpen}}, context.Canceled,
 		} {
 			b := &breaker{}
 			s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: timeout, Breaker: b})

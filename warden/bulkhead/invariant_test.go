@@ -154,11 +154,8 @@ func TestAQueueTimeoutExplainsItself(t *testing.T) {
 		w.send(a, "first")
 		_, err := Do(t.Context(), a, nothing)
 		var timeout *TimeoutError
-		if !errors.As(err, &timeout) || timeout.Phase != Queued || timeout.After != time.Second || timeout.Rejection.Waited != time.Second {
+		if r := wantRejected(t, err, TimeoutQueued); !errors.As(err, &timeout) || timeout.After != time.Second || r.Waited != time.Second {
 			t.Errorf("B5: %+v", err)
-		}
-		if errors.Is(err, decision.ErrRejected) {
-			t.Error("B5: a timeout is not to be taken for a rejection")
 		}
 		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != TimeoutQueued {
 			t.Errorf("B5: %+v", r)
@@ -201,7 +198,7 @@ func TestBoundsWhileRunning(t *testing.T) {
 			t.Errorf("B7: who waits now: %v", err)
 		}
 		permit.Release(context.DeadlineExceeded)
-		if out := a.Snapshot().Outcomes[TimedOut.String()]; out != 1 {
+		if out := a.Snapshot().Outcomes[string(TimedOut)]; out != 1 {
 			t.Errorf("B7: it began with a Timeout of 3 s, and ran for 7: %v", a.Snapshot().Outcomes)
 		}
 		ctx, permit, err := a.Acquire(t.Context())

@@ -244,12 +244,12 @@ func (x *machine) checkSubmit(v move) string {
 	c := before.Compartments[i]
 	owed := 0 // what would be in flight if everybody used what is kept
 	for _, c := range before.Compartments {
-		owed += max(c.InFlight, c.EffectiveGuaranteed-c.EffectiveLendable)
+		owed += max(c.InFlight, c.Effective.Guaranteed-c.Effective.Lendable)
 	}
 	x.submit(v.a, v.b)
 	run := x.calls[len(x.calls)-1]
-	if c.InFlight < c.EffectiveGuaranteed-c.EffectiveLendable && c.Tenants == nil && owed <= before.EffectiveTotal && !run.started.Load() {
-		return fmt.Sprintf("B2: %q had %d in flight, keeps %d, and a call was not admitted at once", c.Name, c.InFlight, c.EffectiveGuaranteed-c.EffectiveLendable)
+	if c.InFlight < c.Effective.Guaranteed-c.Effective.Lendable && c.Tenants == nil && owed <= before.EffectiveTotal && !run.started.Load() {
+		return fmt.Sprintf("B2: %q had %d in flight, keeps %d, and a call was not admitted at once", c.Name, c.InFlight, c.Effective.Guaranteed-c.Effective.Lendable)
 	}
 	return ""
 }
@@ -284,18 +284,18 @@ func (x *machine) check() string {
 		if state != run.is.state {
 			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.pool.cfg.Name, state, run.err, run.is.state, run.is.why)
 		}
-		if state == rejected && string(reasonFor(run.err)) != run.is.why {
+		if state == rejected && string(reasonOf(run.err)) != run.is.why {
 			return fmt.Sprintf("B5: call %d in %q: %v, want %s", i, run.is.pool.cfg.Name, run.err, run.is.why)
 		}
 	}
 	guaranteed := 0
 	for i, p := range x.m.pools {
 		c := snap.Compartments[i]
-		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.EffectiveGuaranteed, c.EffectiveLendable, c.EffectiveMax,
+		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.Effective.Guaranteed, c.Effective.Lendable, c.Effective.Max,
 			c.Borrowed, union(c.Rejected, c.Left))
 		want := fmt.Sprint(p.held()+p.withoutSlot(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
 			max(0, p.held()-p.now.Guaranteed), p.rejectedFor)
-		if c.EffectiveGuaranteed != p.now.Guaranteed || c.EffectiveLendable != p.now.Lendable || c.EffectiveMax != p.now.Max {
+		if c.Effective.Guaranteed != p.now.Guaranteed || c.Effective.Lendable != p.now.Lendable || c.Effective.Max != p.now.Max {
 			return fmt.Sprintf("B11: %q: %+v, want %+v", c.Name, c, p.now)
 		}
 		if c.WithoutSlot != p.withoutSlot() || c.Mode != p.plan.Mode {
@@ -307,7 +307,7 @@ func (x *machine) check() string {
 		if got != want {
 			return fmt.Sprintf("B5: %q: %s, want %s", c.Name, got, want)
 		}
-		if guaranteed += c.EffectiveGuaranteed; c.Tenants != nil && fmt.Sprint(c.Tenants.Keys, c.Tenants.Evicted) != fmt.Sprint(len(p.known), p.evicted) {
+		if guaranteed += c.Effective.Guaranteed; c.Tenants != nil && fmt.Sprint(c.Tenants.Keys, c.Tenants.Evicted) != fmt.Sprint(len(p.known), p.evicted) {
 			return fmt.Sprintf("B8: %q: %+v, want %d keys, %d evicted", c.Name, c.Tenants, len(p.known), p.evicted)
 		}
 	}
@@ -355,7 +355,7 @@ func disagree(s *Set) string {
 	lent, borrowed, guaranteed := 0, 0, 0
 	for _, c := range snap.Compartments {
 		sum += c.InFlight
-		lent, borrowed, guaranteed = lent+c.Lent, borrowed+c.Borrowed, guaranteed+c.EffectiveGuaranteed
+		lent, borrowed, guaranteed = lent+c.Lent, borrowed+c.Borrowed, guaranteed+c.Effective.Guaranteed
 		switch {
 		case c.Submitted != c.Admitted+total(c.Rejected)+total(c.Left)+uint64(c.Queued):
 			return fmt.Sprintf("submitted: %+v", c)

@@ -14,62 +14,62 @@ import (
 // While a compartment does not enforce its bounds, a call takes a slot if one is free, and otherwise starts without one: it
 // runs beyond the slots and takes none from the others. When a call ends, one that runs beyond takes over its slot.
 
-// admits reports whether a call of c may start at once. The caller holds Set.mu, as for all functions of this file.
-func (s *Set) admits(c *Compartment) bool {
-	return c.pool.share.Mode != decision.Enforce || s.free(c)
+// admitsLocked reports whether a call of c may start at once.
+func (s *Set) admitsLocked(c *Compartment) bool {
+	return c.pool.share.Mode != decision.Enforce || s.freeLocked(c)
 }
 
-// enter takes a slot for c, or starts a call beyond the slots.
-func (s *Set) enter(c *Compartment) {
-	if s.free(c) {
-		s.take(c)
+// enterLocked takes a slot for c, or starts a call beyond the slots.
+func (s *Set) enterLocked(c *Compartment) {
+	if s.freeLocked(c) {
+		s.takeLocked(c)
 		return
 	}
 	c.withoutSlot++
 	c.pool.withoutSlot++
 }
 
-// bounded returns the number of running calls that count toward the bounds of c, and of p: under Enforce, calls that still
+// boundedLocked returns the number of running calls that count toward the bounds of c, and of p: under Enforce, calls that still
 // run beyond the slots count too.
-func (c *Compartment) bounded() int {
+func (c *Compartment) boundedLocked() int {
 	if c.pool.share.Mode != decision.Enforce {
 		return c.held
 	}
 	return c.held + c.withoutSlot
 }
 
-func (p *pool) bounded() int {
+func (p *pool) boundedLocked() int {
 	if p.share.Mode != decision.Enforce {
 		return p.held
 	}
 	return p.held + p.withoutSlot
 }
 
-// startWithoutSlot starts a call without a free slot, and in a dry run records in o whether Enforce would have rejected it.
-func (c *Compartment) startWithoutSlot(o *outcome, d deadline, now time.Duration, draw float64) decision.RejectionReason {
+// startWithoutSlotLocked starts a call without a free slot, and in a dry run records in o whether Enforce would have rejected it.
+func (c *Compartment) startWithoutSlotLocked(o *outcome, d deadline, now time.Duration, draw float64) decision.RejectionReason {
 	p := c.pool
 	o.queued = max(0, c.withoutSlot-c.unwanted)
 	if p.share.Mode == decision.DryRun {
-		if o.would = named(c.evaluate(o.queued, d, now, draw), d.from); o.would != "" {
-			o.bound, o.limit = p.set.full(c)
+		if o.would = named(c.evaluateLocked(o.queued, d, now, draw), d.from); o.would != "" {
+			o.bound, o.limit = p.set.fullLocked(c)
 			c.unwanted++
 			p.counts.wouldReject[o.would]++
 		}
 	}
-	p.set.enter(c)
+	p.set.enterLocked(c)
 	o.inFlight = c.held + c.withoutSlot
 	return o.would
 }
 
-// evaluate estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the calls
+// evaluateLocked estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the calls
 // beyond the slots that Enforce would have accepted are the queue, and Little's law with the usual execution time gives the
 // queue wait.
-func (c *Compartment) evaluate(queued int, d deadline, now time.Duration, draw float64) decision.RejectionReason {
+func (c *Compartment) evaluateLocked(queued int, d deadline, now time.Duration, draw float64) decision.RejectionReason {
 	p := c.pool
 	if c.queue.Limit == 0 {
 		return decision.QueueOverflow
 	}
-	if v := c.queue.Evaluate(int8(p.config.Criticality), queued, now, p.waitingRule(), draw); v != queue.Waits {
+	if v := c.queue.Evaluate(int8(p.config.Criticality), queued, now, p.waitingRuleLocked(), draw); v != queue.Waits {
 		return v.Reason()
 	}
 	wait := float64(p.window.usual) * float64(queued+1) / float64(max(1, p.share.Max))
@@ -88,32 +88,32 @@ func named(why decision.RejectionReason, from decision.DeadlineSource) decision.
 	return why
 }
 
-// giveBack ends what a call holds: a slot, or a run beyond the slots.
-func (k *call) giveBack() {
+// giveBackLocked ends what a call holds: a slot, or a run beyond the slots.
+func (k *call) giveBackLocked() {
 	if k.would != "" {
 		k.c.unwanted--
 	}
-	k.pool.set.give(k.c)
+	k.pool.set.giveLocked(k.c)
 }
 
 // A valve is a compartment and its new mode.
-type valve struct {
+type modeChange struct {
 	compartment string
 	mode        decision.Mode
 }
 
-// changed returns the compartments whose mode differs.
-func changed(before, after []Share) (all []valve) {
+// modeChanges returns the compartments whose mode differs.
+func modeChanges(before, after []Share) (all []modeChange) {
 	for i, sh := range after {
 		if before[i].Mode != sh.Mode {
-			all = append(all, valve{sh.Name, sh.Mode})
+			all = append(all, modeChange{sh.Name, sh.Mode})
 		}
 	}
 	return all
 }
 
-func (s *Set) observeModes(all []valve) {
+func (s *Set) observeModes(all []modeChange) {
 	for _, v := range all {
-		s.observe(Event{Kind: ModeChanged, Compartment: v.compartment, Mode: v.mode})
+		s.observe(Event{Kind: ModeChanged, Explanation: decision.Explanation{Limiter: v.compartment, Mode: v.mode}})
 	}
 }

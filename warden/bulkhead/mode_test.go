@@ -164,7 +164,7 @@ func TestWhatIsRejectedAllTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := c.Acquire(ctx); !errors.Is(err, ErrReentry) {
+		if _, _, err := c.Acquire(ctx); !errors.Is(err, decision.ErrReentry) {
 			t.Errorf("B12: %s: re-entry: %v", mode, err)
 		}
 		gone, leave := context.WithCancel(t.Context())
@@ -173,7 +173,7 @@ func TestWhatIsRejectedAllTheSame(t *testing.T) {
 			t.Errorf("B12: %s: a context that has ended: %v", mode, err)
 		}
 		broken = true
-		if _, _, err := c.Acquire(t.Context()); !errors.Is(err, ErrBreakerOpen) {
+		if _, _, err := c.Acquire(t.Context()); reasonOf(err) != BreakerOpen {
 			t.Errorf("B12: %s: an open breaker: %v", mode, err)
 		}
 		broken = false
@@ -195,9 +195,9 @@ func TestTold(t *testing.T) {
 		s := must(New(Config{Total: 2, Observer: observed(func(e Event) {
 			switch {
 			case e.Kind == ModeChanged:
-				told = append(told, e.Compartment+" "+e.Mode.String())
+				told = append(told, e.Limiter+" "+e.Mode.String())
 			case e.WouldReject != "":
-				told = append(told, e.Outcome.String()+", "+string(e.WouldReject))
+				told = append(told, string(e.Outcome)+", "+string(e.WouldReject))
 			}
 		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Mode: decision.DryRun}}}))(t)
 		c := s.Compartment("c")

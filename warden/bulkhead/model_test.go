@@ -274,7 +274,7 @@ func (m *setModel) serve() {
 
 // stands is whether the oldest has waited for longer than a burst, or than the calls of its pool usually take.
 func (m *setModel) stands(t *tenantModel) bool {
-	return len(t.waiting) > 0 && m.now-t.waiting[0].since > max(decision.DefaultBurst, t.waiting[0].pool.usual)
+	return len(t.waiting) > 0 && m.now-t.waiting[0].since > max(25*time.Millisecond, t.waiting[0].pool.usual)
 }
 
 func (m *setModel) start(c *callModel) {

@@ -4,8 +4,6 @@ package bulkhead
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -32,75 +30,52 @@ func (o Observers) Observe(e Event) {
 	o[0].Observe(e)
 }
 
-// Kind is the kind of an [Event].
-type Kind uint8
+// Kind is the kind of an [Event]: a code in snake_case.
+type Kind string
 
 // The kinds. Each call of Do, and each permit, produces exactly one Answered; a fallback adds one Degraded or FallbackFailed.
 const (
-	Answered       Kind = iota + 1 // a caller got its answer: Outcome, Err, Reason
-	Abandoned                      // a caller got its answer while its function still runs and holds its slot
-	Returned                       // an abandoned function has returned: Err, Took; after a panic Err has the value, and Stack is set
-	Degraded                       // a fallback gave the answer
-	FallbackFailed                 // a fallback failed, or too many were running
-	Resized                        // Resize has put Revision in force
-	Applied                        // Apply has put Decision in force, or it went stale
-	Proposed                       // a plan is proposed: Proposal, and Revision, from which it was made
-	ModeChanged                    // a plan changed the Mode of Compartment, or New set one other than Enforce
+	Answered       Kind = "answered"        // a caller got its answer: Outcome, Err, Reason
+	Abandoned      Kind = "abandoned"       // a caller got its answer while its function still runs and holds its slot
+	Returned       Kind = "returned"        // an abandoned function has returned: Err, Took; after a panic Err has the value, and Stack is set
+	Degraded       Kind = "degraded"        // a fallback gave the answer
+	FallbackFailed Kind = "fallback_failed" // a fallback failed, or too many were running
+	Resized        Kind = "resized"         // Resize has put Revision in force
+	Applied        Kind = "applied"         // Apply has put Decision in force, or it went stale
+	Proposed       Kind = "proposed"        // a plan is proposed: Proposal, and Revision, from which it was made
+	ModeChanged    Kind = "mode_changed"    // a plan changed the Mode of Compartment, or New set one other than Enforce
 )
 
-// String returns the kind's code, such as "answered".
-func (k Kind) String() string {
-	return nameOf("Kind", uint8(k), "none", "answered", "abandoned", "returned", "degraded", "fallback_failed", "resized", "applied", "proposed", "mode_changed")
-}
-
-// Outcome classifies the answer that a caller got, before any fallback.
-type Outcome uint8
-
-// The outcomes.
+// The outcomes of a call: what its caller got, before any fallback. Two more are decision.OutcomeCanceled, if the caller canceled
+// while the function ran, and decision.Rejected, if the function was not called.
 const (
-	Succeeded Outcome = iota + 1
-	Failed            // the function returned an error
-	TimedOut          // the function ran longer than Timeout; prints as "timeout_running", like its error
-	Canceled          // the caller canceled while the function ran
-	Panicked          // the function panicked or called runtime.Goexit
-	Rejected          // the function was not called: Reason says why
+	Succeeded decision.Outcome = "succeeded"
+	Failed    decision.Outcome = "failed"          // the function returned an error
+	TimedOut  decision.Outcome = "timeout_running" // the function ran longer than Timeout
+	Panicked  decision.Outcome = "panicked"        // the function panicked or called runtime.Goexit
 )
 
-// cut reports whether the function would have run for longer, if its context had not ended.
-func (o Outcome) cut() bool { return o == TimedOut || o == Canceled }
+// answers are the outcomes of functions that were called, the most frequent first.
+var answers = [...]decision.Outcome{Succeeded, Failed, TimedOut, decision.OutcomeCanceled, Panicked}
 
-// String returns the outcome's code: "succeeded", "failed", "timeout_running", "canceled", "panicked" or "rejected".
-func (o Outcome) String() string {
-	return nameOf("Outcome", uint8(o), "none", "succeeded", "failed", "timeout_running", "canceled", "panicked", "rejected")
-}
+// endedEarly reports whether the function would have run for longer, if its context had not ended.
+func endedEarly(o decision.Outcome) bool { return o == TimedOut || o == decision.OutcomeCanceled }
 
 // Event is one thing that happened. Fields that its Kind does not use are zero.
 type Event struct {
-	Kind        Kind
-	At          time.Time
-	Compartment string
-	Criticality decision.Priority // the compartment's
-	Tenant      string            // the tenant's key, of unbounded cardinality: do not use it as a metric label
-	RequestID   string            // from the caller's context, possibly chosen by a client: see warden.WithRequestID
-	Outcome     Outcome
-	Reason      decision.RejectionReason // of a rejection
-	WouldReject decision.RejectionReason // of an answer other than Rejected: why Enforce would have rejected the call, in a dry run
-	Mode        decision.Mode            // of a ModeChanged
-	Err         error                    // what the caller, or the function, returned
-	Waited      time.Duration            // in the queue
-	Took        time.Duration            // from the start of the function until now
-	Stack       []byte                   // of a panic that could reach no caller
-	Revision    uint64
-	By          string                    // of a Resized: Plan.By
-	Decision    *decision.ControlDecision // shared: do not modify it
-	Proposal    *Proposal                 // shared: do not modify it
-}
+	// Explanation has what a limiter's events have: Limiter is the compartment's name and Task.Priority its criticality, Task.Name
+	// the tenant's key, of unbounded cardinality (do not use it as a metric label), and Task.ID the request ID of the caller's
+	// context, possibly chosen by a client. Of an answer it has Outcome, Waited and WouldReject, or all of the rejection; of a
+	// ModeChanged the Mode; of an Applied the Decision.
+	decision.Explanation
 
-func nameOf(kind string, v uint8, names ...string) string {
-	if int(v) < len(names) {
-		return names[v]
-	}
-	return fmt.Sprintf("%s(%d)", kind, v)
+	Kind     Kind
+	Err      error         // what the caller, or the function, returned
+	Took     time.Duration // from the start of the function until now
+	Stack    []byte        // of a panic that could reach no caller
+	Revision uint64
+	By       string    // of a Resized: Plan.By
+	Proposal *Proposal // shared: do not modify it
 }
 
 // observe calls the observer, if any, and recovers its panic.
@@ -140,14 +115,11 @@ func (c *Compartment) observeRejection(ctx context.Context, err error) {
 	if c.pool.set.observer == nil {
 		return
 	}
-	e := Event{Kind: Answered, Outcome: Rejected, Reason: reasonFor(err), Err: err}
-	var r *decision.Rejection
-	var timeout *TimeoutError
-	if errors.As(err, &timeout) {
-		r = timeout.Rejection
-	}
-	if r != nil || errors.As(err, &r) {
-		e.Waited = r.Waited
+	e := Event{Kind: Answered, Err: err}
+	e.Outcome, e.Reason = decision.Rejected, decision.Reentry
+	if r, ok := err.(*decision.Rejection); ok { //nolint:errorlint // this call's own
+		e.Explanation = r.Explanation
+		e.Outcome = decision.Rejected // a canceled call as well: its function was not called
 	}
 	c.observe(ctx, e)
 }
@@ -155,7 +127,7 @@ func (c *Compartment) observeRejection(ctx context.Context, err error) {
 // observe passes an event of a call with ctx to the observer.
 func (c *Compartment) observe(ctx context.Context, e Event) {
 	if p := c.pool; p.set.observer != nil {
-		e.Compartment, e.Criticality, e.Tenant, e.RequestID = p.config.Name, p.config.Criticality, c.key, p.set.requestOf(ctx)
+		e.Limiter, e.Task = p.config.Name, c.task(ctx)
 		p.set.observe(e)
 	}
 }

@@ -30,7 +30,7 @@ func TestADecisionAboutOneCompartment(t *testing.T) {
 		waits := w.send(slow, "waits")
 		w.fill(other, 9)
 		a, b := slow.Snapshot(), other.Snapshot()
-		if a.InFlight != 2 || a.EffectiveMax != 2 || a.EffectiveGuaranteed != 6 || b.InFlight != 6 || b.EffectiveMax != 10 || s.Snapshot().EffectiveTotal != 10 {
+		if a.InFlight != 2 || a.Effective.Max != 2 || a.Effective.Guaranteed != 6 || b.InFlight != 6 || b.Effective.Max != 10 || s.Snapshot().EffectiveTotal != 10 {
 			t.Errorf("B14: %+v\n%+v", a, b)
 		}
 		if p := slow.pool.rule; p.MaxWait != time.Minute || p.Reasons[len(p.Reasons)-1] != why {
@@ -48,7 +48,7 @@ func TestADecisionAboutOneCompartment(t *testing.T) {
 		d.Seq, d.Parts = 2, nil
 		s.Apply(d)
 		sleep(time.Millisecond)
-		if c := slow.Snapshot(); !waits.ended.Load() && !waits.runs() || c.InFlight != 4 || c.EffectiveMax != 6 { // what may be lent is
+		if c := slow.Snapshot(); !waits.ended.Load() && !waits.runs() || c.InFlight != 4 || c.Effective.Max != 6 { // what may be lent is
 			t.Errorf("B14: afterwards %+v", c)
 		}
 	})

@@ -15,10 +15,10 @@ type Permit struct {
 // Acquire waits for a slot as [Do] does, and returns a permit and the context of the work, which marks the slot as held and
 // ends when Timeout has passed or the permit is released. Release the permit exactly once. The errors are those of Do that
 // mean that fn was not called. There is no fallback but by [Compartment.RunFallback], and nobody interrupts the holder: it has
-// to watch the context, whose cause (context.Cause) is a [*TimeoutError] in phase Running once Timeout has passed.
+// to watch the context, whose cause (context.Cause) is a [*TimeoutError] once Timeout has passed.
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
 	switch {
-	case !c.known():
+	case !c.exists():
 		return ctx, Permit{}, c.unknownError()
 	case ctx == nil:
 		return ctx, Permit{}, invalidField("ctx", "nil", "a context")

@@ -49,7 +49,7 @@ func (sh *Share) wait() (time.Duration, decision.DeadlineSource) {
 
 // Plan returns the current plan, before any decision. It allocates.
 func (s *Set) Plan() Plan {
-	if !s.made() {
+	if !s.valid() {
 		return Plan{}
 	}
 	s.mu.Lock()
@@ -65,7 +65,7 @@ func (s *Set) Plan() Plan {
 // place until then. The error is [ErrConflict] if p has an outdated revision, or an [*InvalidError]; the plan is unchanged
 // then. Resize does not block.
 func (s *Set) Resize(p Plan) (revision uint64, err error) {
-	if !s.made() {
+	if !s.valid() {
 		return 0, invalidField("Set", "nil or zero", "a set made by New")
 	}
 	p.Compartments = slices.Clone(p.Compartments)
@@ -78,7 +78,7 @@ func (s *Set) Resize(p Plan) (revision uint64, err error) {
 	return p.Revision + 1, nil
 }
 
-func (s *Set) resize(p Plan) ([]valve, error) {
+func (s *Set) resize(p Plan) ([]modeChange, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.Revision != s.plan.Revision {
@@ -98,13 +98,13 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 	if err := next.check("Plan", func(i int) *CompartmentConfig { return &s.pools[i].config }); err != nil {
 		return nil, err
 	}
-	valves := changed(s.plan.Compartments, next.Compartments)
+	valves := modeChanges(s.plan.Compartments, next.Compartments)
 	s.plan, s.resizedAt = next, time.Now()
 	for i, pool := range s.pools {
-		pool.bound(next.Compartments[i])
+		pool.boundLocked(next.Compartments[i])
 	}
-	s.enforce()
-	s.feed()
+	s.enforceLocked()
+	s.feedLocked()
 	return valves, nil
 }
 
@@ -116,12 +116,12 @@ func (s *Set) resize(p Plan) ([]valve, error) {
 // wait in them; where there are none, MaxWait does. Expected is ignored, because it does not describe the work of a single
 // compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
-	if !s.made() {
+	if !s.valid() {
 		return
 	}
 	d = d.Sanitized()
 	if s.adopt(&d) {
-		s.observe(Event{Kind: Applied, Decision: &d})
+		s.observe(Event{Kind: Applied, Explanation: decision.Explanation{Decision: &d}})
 	}
 }
 
@@ -138,7 +138,7 @@ func (s *Set) adopt(d *decision.ControlDecision) bool {
 	if d.ValidFor > 0 {
 		s.expiry = time.AfterFunc(d.ValidFor, func() { s.expire(d) })
 	}
-	s.enforce()
+	s.enforceLocked()
 	return true
 }
 
@@ -148,17 +148,17 @@ func (s *Set) expire(d *decision.ControlDecision) {
 	rules := s.decided == d
 	if rules {
 		s.decisionState = decision.Stale
-		s.enforce()
+		s.enforceLocked()
 	}
 	s.mu.Unlock()
 	if rules {
-		s.observe(Event{Kind: Applied, Decision: d})
+		s.observe(Event{Kind: Applied, Explanation: decision.Explanation{Decision: d}})
 	}
 }
 
-// enforce computes the shares under plan and decision, and puts them in force. The caller holds mu.
-func (s *Set) enforce() {
-	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total, Burst: decision.DefaultBurst}
+// enforceLocked computes the shares under plan and decision, and puts them in force.
+func (s *Set) enforceLocked() {
+	d := decision.ControlDecision{At: time.Now(), TargetConcurrency: s.plan.Total}.Sanitized()
 	var parts map[string]decision.Part
 	if s.decided != nil {
 		rule := s.decided
@@ -184,13 +184,13 @@ func (s *Set) enforce() {
 		tighten(shares, d.TargetConcurrency)
 	}
 	for i, p := range s.ranked {
-		p.lower(&shares[i], parts)
+		p.lowerLocked(&shares[i], parts)
 	}
-	s.share(d.TargetConcurrency, shares)
+	s.shareLocked(d.TargetConcurrency, shares)
 }
 
-// bound puts the bounds of sh on calls in force. The caller holds mu.
-func (p *pool) bound(sh Share) {
+// boundLocked puts the bounds of sh on calls in force.
+func (p *pool) boundLocked(sh Share) {
 	p.bounds.Store(&sh)
 	p.self.queue.Limit = sh.MaxQueue
 	if ts := p.tenants; ts != nil {

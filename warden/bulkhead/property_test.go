@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // inVirtualTime runs a history that was drawn before, and fails rt with the first finding.
@@ -143,7 +145,7 @@ func TestPropertyASlotIsHeldUntilTheEnd(t *testing.T) {
 				waited := call.takes
 				if timeout > 0 && call.takes > timeout {
 					var e *TimeoutError
-					if waited = timeout; !errors.As(c.err, &e) || e.Phase != Running || c.thrown != nil || c.exited {
+					if waited = timeout; !errors.As(c.err, &e) || errors.Is(c.err, decision.ErrRejected) || c.thrown != nil || c.exited {
 						return fmt.Sprintf("B4: call %d of %v: %+v, want a timeout after %v", i, call.takes, c, timeout)
 					}
 				} else if failed := sameEnd(c, call.way, timeout > 0); failed != "" {
@@ -259,7 +261,6 @@ func TestPropertyAskedWithASlotToldOnce(t *testing.T) {
 					return err
 				})
 				cancel()
-				var open *BreakerOpenError
 				if !e.busy && e.answer == 0 && e.way == timesOut && (len(b.told) != 1 || !errors.Is(b.told[0], ErrTimeout)) {
 					return fmt.Sprintf("B6: encounter %d, %+v: told %v at the timeout", i, e, b.told)
 				}
@@ -286,7 +287,7 @@ func TestPropertyAskedWithASlotToldOnce(t *testing.T) {
 					c.thrown = p.Value
 				}
 				panics := !e.busy && (e.answer == 2 || e.answer == 3)
-				if panics != (c.thrown == any("breaker")) || rejected && !panics && !errors.As(c.err, &open) {
+				if panics != (c.thrown == any("breaker")) || rejected && !panics && reasonOf(c.err) != BreakerOpen {
 					return fmt.Sprintf("B6: encounter %d, %+v: %+v", i, e, c)
 				}
 				if told == 1 && !rightVerdict(b.told[0], e.way) {
@@ -375,7 +376,7 @@ func TestPropertyWhenAFallbackRuns(t *testing.T) {
 				fn := func(context.Context) (int, error) { return endIn(fails) }
 				switch kind {
 				case failedInside:
-					fn = func(context.Context) (int, error) { return 0, &ReentryError{Limiter: "a"} }
+					fn = func(context.Context) (int, error) { return 0, &decision.ReentryError{Limiter: "a"} }
 				case timedOut:
 					fn = func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
 				case rejectedByBreaker:
@@ -442,7 +443,7 @@ func TestPropertyWhenAFallbackRuns(t *testing.T) {
 					return fmt.Sprintf("B9: cause %d, of kind %d: answered %d, %v, thrown %v", i, kind, v, err, end.thrown)
 				case !want && kind != panicked && err == nil:
 					return fmt.Sprintf("B9: cause %d, of kind %d, was dropped", i, kind)
-				case kind == reentered && !errors.Is(err, ErrReentry), kind == unknownName && !errors.Is(err, ErrUnknownCompartment):
+				case kind == reentered && !errors.Is(err, decision.ErrReentry), kind == unknownName && !errors.Is(err, ErrUnknownCompartment):
 					return fmt.Sprintf("B9: cause %d, of kind %d: %v", i, kind, err)
 				}
 				if kind < leftWhileRunning && !want {
@@ -520,7 +521,7 @@ func TestPropertyReentryIsRejected(t *testing.T) {
 				} else {
 					_, err = Do(ctx, enter(e), func(in context.Context) (int, error) { ran = true; inside(in, e, path[1:]); return 0, nil })
 				}
-				var reentry *ReentryError
+				var reentry *decision.ReentryError
 				again := slices.Contains(on, names[e.into])
 				if ran == again || again && (!errors.As(err, &reentry) || reentry.Limiter != names[e.into]) || !again && err != nil {
 					wrong = fmt.Sprintf("B10: into %q from inside %v: ran %v, %v", names[e.into], on, ran, err)

@@ -35,22 +35,22 @@ type demand struct {
 // most returns the most slots held in both windows.
 func (d *demand) most() int { return max(d.peak, d.before) }
 
-// lacked counts the rejections for want of a slot. The caller holds Set.mu, as for all below but review.
+// lacked counts the rejections for want of a slot. The caller holds Set.mu.
 func (n *counts) lacked() uint64 {
 	return n.rejectedFor[decision.QueueOverflow] + n.rejectedFor[TimeoutQueued] + n.rejectedFor[decision.MaxWaitExceeded]
 }
 
-// restart forgets the demand of the past: it was that under another plan, or under a decision that withheld slots.
-func (s *Set) restart(now time.Duration) {
+// restartLocked forgets the demand of the past: it was that under another plan, or under a decision that withheld slots.
+func (s *Set) restartLocked(now time.Duration) {
 	s.proposal, s.before = nil, 0
 	for _, p := range s.pools {
 		p.demand = demand{}
 	}
-	s.open(now)
+	s.openLocked(now)
 }
 
-// open begins a window.
-func (s *Set) open(now time.Duration) {
+// openLocked begins a window.
+func (s *Set) openLocked(now time.Duration) {
 	s.due.Store(int64(now + reviewed))
 	s.opened, s.peak = now, s.held
 	for _, p := range s.pools {
@@ -78,27 +78,27 @@ func (s *Set) renew(now time.Duration) *Proposal {
 		return nil
 	}
 	last := s.proposal
-	s.proposal = s.propose(now)
+	s.proposal = s.proposeLocked(now)
 	s.before = s.peak
 	for _, p := range s.pools {
 		p.demand.before = p.demand.peak
 	}
-	s.open(now)
+	s.openLocked(now)
 	if s.proposal == nil || last != nil && slices.Equal(last.Plan.Compartments, s.proposal.Plan.Compartments) {
 		return nil
 	}
 	return s.proposal
 }
 
-// propose judges the window that ends now; nil: nobody lacks slots, or none was idle all the time.
-func (s *Set) propose(now time.Duration) *Proposal {
+// proposeLocked judges the window that ends now; nil: nobody lacks slots, or none was idle all the time.
+func (s *Set) proposeLocked(now time.Duration) *Proposal {
 	next := s.plan
 	next.Compartments = slices.Clone(next.Compartments)
 	idle, free := max(0, s.plan.Total-max(s.peak, s.before)), s.plan.Total
 	for i, p := range s.pools {
 		free -= s.plan.Compartments[i].Guaranteed
 		p.demand.again++
-		if !p.lacks() {
+		if !p.lacksLocked() {
 			p.demand.again = 0
 		}
 	}
@@ -107,12 +107,12 @@ func (s *Set) propose(now time.Duration) *Proposal {
 		if p.demand.again < twice {
 			continue
 		}
-		want := int(min(float64(idle), max(1, math.Ceil(p.needs()/float64(now-s.opened)))))
+		want := int(min(float64(idle), max(1, math.Ceil(p.needsLocked()/float64(now-s.opened)))))
 		got := min(want, free)
 		free -= got
 		for _, donor := range slices.Backward(s.ranked) {
 			from := share(donor)
-			n := min(want-got, donor.spare(from, p))
+			n := min(want-got, donor.spareLocked(from, p))
 			from.Guaranteed -= n
 			from.Lendable = min(from.Lendable, from.Guaranteed)
 			got += n
@@ -127,7 +127,7 @@ func (s *Set) propose(now time.Duration) *Proposal {
 	}
 	var reasons []string
 	for i, p := range s.pools {
-		if why := p.reason(next.Compartments[i].Guaranteed); why != "" {
+		if why := p.reasonLocked(next.Compartments[i].Guaranteed); why != "" {
 			reasons = append(reasons, why)
 		}
 	}
@@ -137,13 +137,13 @@ func (s *Set) propose(now time.Duration) *Proposal {
 	return &Proposal{next, reasons}
 }
 
-// needs returns the slot time, in nanoseconds, that the calls would have taken that were rejected in this window.
-func (p *pool) needs() float64 {
+// needsLocked returns the slot time, in nanoseconds, that the calls would have taken that were rejected in this window.
+func (p *pool) needsLocked() float64 {
 	return float64(p.counts.lacked()-p.demand.lacked) * float64(p.window.usual)
 }
 
-// reason says why p should be guaranteed so many slots; "": as it is now.
-func (p *pool) reason(guaranteed int) string {
+// reasonLocked says why p should be guaranteed so many slots; "": as it is now.
+func (p *pool) reasonLocked(guaranteed int) string {
 	d, n := &p.demand, guaranteed-p.planned.Guaranteed
 	switch {
 	case n > 0:
@@ -155,9 +155,9 @@ func (p *pool) reason(guaranteed int) string {
 	return ""
 }
 
-// lacks reports whether p rejected more than one call in twenty of this window for want of a slot, with all in use that it is
+// lacksLocked reports whether p rejected more than one call in twenty of this window for want of a slot, with all in use that it is
 // guaranteed, or that its tenants may share.
-func (p *pool) lacks() bool {
+func (p *pool) lacksLocked() bool {
 	d, all := &p.demand, p.planned.Guaranteed
 	if p.tenants != nil {
 		all = p.planned.Max
@@ -165,9 +165,9 @@ func (p *pool) lacks() bool {
 	return d.peak >= all && notice*(p.counts.lacked()-d.lacked) > p.counts.submitted-d.submitted
 }
 
-// spare returns how many slots of sh, p's part of the next plan, p can do without for the sake of another compartment, which is
+// spareLocked returns how many slots of sh, p's part of the next plan, p can do without for the sake of another compartment, which is
 // no less critical. It keeps one.
-func (p *pool) spare(sh *Share, other *pool) int {
+func (p *pool) spareLocked(sh *Share, other *pool) int {
 	if p.demand.again > 0 || sh.Mode != decision.Enforce || p.config.Criticality > other.config.Criticality {
 		return 0
 	}

@@ -28,7 +28,7 @@ func TestRace(t *testing.T) {
 	}})
 	var inside, worst atomic.Int64
 	var all sync.WaitGroup
-	for i, c := range s.Compartments() {
+	for i, c := range compartments(s) {
 		for j := range 5 {
 			all.Go(func() {
 				rng := rand.New(rand.NewPCG(uint64(i), uint64(j)))
@@ -91,7 +91,7 @@ func TestRace(t *testing.T) {
 	rest(t, s, 0)
 	unreserved := most
 	for _, p := range s.pools {
-		unreserved -= p.reserved()
+		unreserved -= p.reservedLocked()
 	}
 	if s.held != 0 || s.unreserved != unreserved || s.waiting != 0 {
 		t.Errorf("%d held, unreserved %d, want %d, %d wait", s.held, s.unreserved, unreserved, s.waiting)
@@ -151,7 +151,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		{Name: "c", Max: 2, MaxQueue: 1000, Tenants: TenantsConfig{Max: 1}},
 	}})
 	var all sync.WaitGroup
-	for _, c := range s.Compartments() {
+	for _, c := range compartments(s) {
 		for j := range 4 {
 			all.Go(func() {
 				for range 1500 {

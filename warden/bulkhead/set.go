@@ -114,17 +114,17 @@ func New(cfg Config) (*Set, error) {
 	}
 	s.ranked = byCriticality(s.pools)
 	s.start()
-	s.observeModes(changed(make([]Share, len(s.pools)), s.plan.Compartments))
+	s.observeModes(modeChanges(make([]Share, len(s.pools)), s.plan.Compartments))
 	return s, nil
 }
 
 func (s *Set) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.enforce()
+	s.enforceLocked()
 }
 
-func (s *Set) made() bool { return s != nil && s.byName != nil }
+func (s *Set) valid() bool { return s != nil && s.byName != nil }
 
 // recentKept is the number of rejections, and separately of delayed starts, that a compartment keeps.
 const recentKept = 128
@@ -132,7 +132,7 @@ const recentKept = 128
 // init sets c up as a compartment, or a tenant, of p.
 func (c *Compartment) init(p *pool) {
 	c.pool, c.weight = p, 1
-	c.queue = queue.Queue[outcome]{Limit: p.bounds.Load().MaxQueue, Left: c.drop}
+	c.queue = queue.Queue[outcome]{Limit: p.bounds.Load().MaxQueue, Left: c.dropLocked}
 }
 
 // byCriticality returns a copy, most critical first, stable.
@@ -142,10 +142,10 @@ func byCriticality(pools []*pool) []*pool {
 	return pools
 }
 
-// Compartment returns the compartment of that name. For an unknown name it returns one that rejects every call with an
-// [*UnknownCompartmentError]. It does not block, and allocates nothing for a known name.
+// Compartment returns the compartment of that name. For an unknown name it returns one that rejects every call with
+// [ErrUnknownCompartment]. It does not block, and allocates nothing for a known name.
 func (s *Set) Compartment(name string) *Compartment {
-	if !s.made() {
+	if !s.valid() {
 		return &Compartment{unknown: unknown{name: name}}
 	}
 	if p := s.byName[name]; p != nil {
@@ -154,22 +154,10 @@ func (s *Set) Compartment(name string) *Compartment {
 	return &Compartment{unknown: unknown{s, name}}
 }
 
-// Compartments returns all compartments, in the order of Config, without tenants. It allocates the slice.
-func (s *Set) Compartments() []*Compartment {
-	if !s.made() {
-		return nil
-	}
-	all := make([]*Compartment, len(s.pools))
-	for i, p := range s.pools {
-		all[i] = &p.self
-	}
-	return all
-}
-
 // Total returns the number of slots of all compartments by the current plan, before any decision; 0 for a nil or zero Set. A
 // warden whose decisions the set follows begins with that many. It does not block and allocates nothing.
 func (s *Set) Total() int {
-	if !s.made() {
+	if !s.valid() {
 		return 0
 	}
 	s.mu.Lock()
@@ -177,27 +165,27 @@ func (s *Set) Total() int {
 	return s.plan.Total
 }
 
-// known reports whether c belongs to a Set. Otherwise c rejects every call.
-func (c *Compartment) known() bool { return c != nil && c.pool != nil }
+// exists reports whether c belongs to a Set. Otherwise c rejects every call.
+func (c *Compartment) exists() bool { return c != nil && c.pool != nil }
 
 // unknownError returns the error of every call of an unknown compartment, and counts the call.
 func (c *Compartment) unknownError() error {
 	switch {
 	case c == nil:
-		return &UnknownCompartmentError{}
+		return &unknownCompartmentError{}
 	case c.unknown.set == nil:
-		return notMade()
+		return errNotMade()
 	}
 	s := c.unknown.set
 	s.mu.Lock()
 	s.unknown++
 	s.mu.Unlock()
-	return &UnknownCompartmentError{c.unknown.name, s}
+	return &unknownCompartmentError{c.unknown.name, s}
 }
 
 // Holds reports whether ctx belongs to a call that holds a slot of c now: it is the context from [Do] or
 // [Compartment.Acquire], or derives from it. A tenant's slots count as its compartment's. Holds allocates nothing.
-func (c *Compartment) Holds(ctx context.Context) bool { return c.known() && c.pool.entered(ctx) }
+func (c *Compartment) Holds(ctx context.Context) bool { return c.exists() && c.pool.entered(ctx) }
 
 // Name returns the name of the compartment, "" for nil. A tenant has the name of its compartment.
 func (c *Compartment) Name() string {
@@ -212,7 +200,7 @@ func (c *Compartment) Name() string {
 
 // Criticality returns the configured criticality, 0 for an unknown compartment.
 func (c *Compartment) Criticality() decision.Priority {
-	if !c.known() {
+	if !c.exists() {
 		return 0
 	}
 	return c.pool.config.Criticality
@@ -220,7 +208,7 @@ func (c *Compartment) Criticality() decision.Priority {
 
 // Timeout returns the timeout of the current plan, 0 for an unknown compartment.
 func (c *Compartment) Timeout() time.Duration {
-	if !c.known() {
+	if !c.exists() {
 		return 0
 	}
 	return c.pool.bounds.Load().Timeout

@@ -19,48 +19,48 @@ import (
 // one. So as long as unreserved is not negative, at most total slots are held (B1), and a compartment that holds fewer than r
 // can take one more (B2). After a shrink unreserved is negative, until enough slots have been given back.
 
-// reserved returns r, the number of slots that no other compartment may use.
-func (p *pool) reserved() int { return p.share.Guaranteed - p.share.Lendable }
+// reservedLocked returns r, the number of slots that no other compartment may use.
+func (p *pool) reservedLocked() int { return p.share.Guaranteed - p.share.Lendable }
 
-// share puts new shares, in the order of ranked, in force. The caller holds Set.mu, as for all functions of this file.
-func (s *Set) share(total int, shares []Share) {
+// shareLocked puts new shares, in the order of ranked, in force.
+func (s *Set) shareLocked(total int, shares []Share) {
 	s.total, s.unreserved = total, total
 	withheld := total < s.plan.Total
 	for i, p := range s.ranked {
 		p.share = shares[i]
 		withheld = withheld || p.share != p.planned
-		s.unreserved -= max(p.held, p.reserved())
+		s.unreserved -= max(p.held, p.reservedLocked())
 	}
 	if withheld || s.proposed != s.plan.Revision {
 		s.proposed = s.plan.Revision
-		s.restart(s.clock())
+		s.restartLocked(s.clock())
 	}
-	s.serve()
+	s.serveLocked()
 }
 
-// full returns the bound that keeps c from taking one more slot, and its value; 0: none.
-func (s *Set) full(c *Compartment) (decision.Bound, int) {
+// fullLocked returns the bound that keeps c from taking one more slot, and its value; 0: none.
+func (s *Set) fullLocked(c *Compartment) (decision.Bound, int) {
 	p := c.pool
 	switch {
-	case p.tenants != nil && c.bounded() >= p.config.Tenants.Max:
+	case p.tenants != nil && c.boundedLocked() >= p.config.Tenants.Max:
 		return BoundTenant, p.config.Tenants.Max
-	case p.bounded() >= p.share.Max && p.lowered:
+	case p.boundedLocked() >= p.share.Max && p.lowered:
 		return decision.BoundTarget, p.share.Max
-	case p.bounded() >= p.share.Max && p.share.Max < p.planned.Max:
+	case p.boundedLocked() >= p.share.Max && p.share.Max < p.planned.Max:
 		return BoundTotal, s.total // lowered by a decision, and the compartment's with it
-	case p.bounded() >= p.share.Max && p.share.Max == p.share.Guaranteed:
+	case p.boundedLocked() >= p.share.Max && p.share.Max == p.share.Guaranteed:
 		return BoundSlots, p.share.Max
-	case p.bounded() >= p.share.Max:
+	case p.boundedLocked() >= p.share.Max:
 		return BoundBorrow, p.share.Max
-	case s.held >= s.total, p.held >= p.reserved() && s.unreserved <= 0, s.total < s.plan.Total && p.onlyLent():
+	case s.held >= s.total, p.held >= p.reservedLocked() && s.unreserved <= 0, s.total < s.plan.Total && p.onlyLentLocked():
 		return BoundTotal, s.total
 	}
 	return "", 0
 }
 
-// onlyLent reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another compartment
+// onlyLentLocked reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another compartment
 // is guaranteed. Below the planned total nobody waits for slots that may never come back.
-func (p *pool) onlyLent() bool {
+func (p *pool) onlyLentLocked() bool {
 	if p.planned.Timeout > 0 || p.held < p.share.Guaranteed {
 		return false
 	}
@@ -71,15 +71,15 @@ func (p *pool) onlyLent() bool {
 	return free <= 0
 }
 
-func (s *Set) free(c *Compartment) bool {
-	bound, _ := s.full(c)
+func (s *Set) freeLocked(c *Compartment) bool {
+	bound, _ := s.fullLocked(c)
 	return bound == ""
 }
 
-// take gives c a slot that is free.
-func (s *Set) take(c *Compartment) {
+// takeLocked gives c a slot that is free.
+func (s *Set) takeLocked(c *Compartment) {
 	p := c.pool
-	if p.held >= p.reserved() {
+	if p.held >= p.reservedLocked() {
 		s.unreserved--
 	}
 	p.held++
@@ -92,8 +92,8 @@ func (s *Set) take(c *Compartment) {
 	p.waiting.fix(c)
 }
 
-// give takes a slot back and passes it on, first to a call of c that runs beyond the slots.
-func (s *Set) give(c *Compartment) {
+// giveLocked takes a slot back and passes it on, first to a call of c that runs beyond the slots.
+func (s *Set) giveLocked(c *Compartment) {
 	p := c.pool
 	if c.withoutSlot > 0 {
 		c.withoutSlot--
@@ -102,40 +102,40 @@ func (s *Set) give(c *Compartment) {
 		p.held--
 		s.held--
 		c.held--
-		if p.held >= p.reserved() {
+		if p.held >= p.reservedLocked() {
 			s.unreserved++
 		}
 	}
 	p.waiting.fix(c)
-	s.serve()
-	s.settle(c)
+	s.serveLocked()
+	s.settleLocked(c)
 }
 
-// serve grants free slots to waiting calls, one by one.
-func (s *Set) serve() {
+// serveLocked grants free slots to waiting calls, one by one.
+func (s *Set) serveLocked() {
 	if s.waiting == 0 {
 		return
 	}
 	now := s.clock()
-	for c := s.next(); c != nil; c = s.next() {
-		w, how := c.queue.Next(now, c.pool.waitingRule())
+	for c := s.nextLocked(); c != nil; c = s.nextLocked() {
+		w, how := c.queue.Next(now, c.pool.waitingRuleLocked())
 		if w != nil {
-			s.enter(c)
+			s.enterLocked(c)
 			s.turns++
 			c.turn = s.turns // one slot a turn
 			c.pool.waiting.fix(c)
-			c.grant(w, how, now)
+			c.grantLocked(w, how, now)
 		}
-		s.settle(c)
+		s.settleLocked(c)
 	}
 }
 
-// next returns the compartment whose call gets the next slot: of the pool that goes first, the tenant that goes first. nil: no
+// nextLocked returns the compartment whose call gets the next slot: of the pool that goes first, the tenant that goes first. nil: no
 // slot is free for any waiting call.
-func (s *Set) next() *Compartment {
+func (s *Set) nextLocked() *Compartment {
 	var first *pool
 	for _, p := range s.ranked {
-		if len(p.waiting) > 0 && s.admits(p.waiting[0]) && (first == nil || p.before(first)) {
+		if len(p.waiting) > 0 && s.admitsLocked(p.waiting[0]) && (first == nil || p.beforeLocked(first)) {
 			first = p
 		}
 	}
@@ -145,9 +145,9 @@ func (s *Set) next() *Compartment {
 	return first.waiting[0]
 }
 
-// before reports whether p gets the next slot rather than b, which is no less critical: first by being below the guarantee,
+// beforeLocked reports whether p gets the next slot rather than b, which is no less critical: first by being below the guarantee,
 // then by criticality, then by the smaller used share of the guarantee, or the fewer borrowed slots.
-func (p *pool) before(b *pool) bool {
+func (p *pool) beforeLocked(b *pool) bool {
 	ownP, ownB := p.held < p.share.Guaranteed, b.held < b.share.Guaranteed
 	switch {
 	case ownP != ownB:
@@ -160,8 +160,8 @@ func (p *pool) before(b *pool) bool {
 	return p.held-p.share.Guaranteed < b.held-b.share.Guaranteed
 }
 
-// settle updates the state that follows from the waiting and running calls of c: its turn, and whether it may be evicted.
-func (s *Set) settle(c *Compartment) {
+// settleLocked updates the state that follows from the waiting and running calls of c: its turn, and whether it may be evicted.
+func (s *Set) settleLocked(c *Compartment) {
 	p := c.pool
 	if p.tenants != nil {
 		p.tenants.settle(c)
@@ -195,13 +195,13 @@ func (q *waiting) Len() int { return len(*q) }
 
 func (q *waiting) Less(i, j int) bool {
 	a, b := (*q)[i], (*q)[j]
-	return cmp.Or(cmp.Compare(a.load(), b.load()), cmp.Compare(a.used, b.used), cmp.Compare(a.turn, b.turn)) < 0
+	return cmp.Or(cmp.Compare(a.loadLocked(), b.loadLocked()), cmp.Compare(a.used, b.used), cmp.Compare(a.turn, b.turn)) < 0
 }
 
-// load returns the number in flight of c per weight, rounded down, so that a tenant of weight 3 may have three slots while
+// loadLocked returns the number in flight of c per weight, rounded down, so that a tenant of weight 3 may have three slots while
 // one of weight 1 has none, if it has used less time per weight. A tenant that has all that a tenant may have comes last: if
 // it is first, so have all others.
-func (c *Compartment) load() int {
+func (c *Compartment) loadLocked() int {
 	n := c.held + c.withoutSlot
 	if most := c.pool.config.Tenants.Max; most > 0 && n >= most {
 		return math.MaxInt
@@ -233,9 +233,9 @@ func (q *waiting) Pop() any {
 // A loan is the number of guaranteed slots that a compartment has lent, and the number it has borrowed.
 type loan struct{ lent, borrowed int }
 
-// loans returns each compartment's lent and borrowed slots. Borrowers use slots that no compartment is guaranteed first; the
+// loansLocked returns each compartment's lent and borrowed slots. Borrowers use slots that no compartment is guaranteed first; the
 // rest counts as lent by the least critical compartments that have idle guaranteed slots.
-func (s *Set) loans() map[*pool]loan {
+func (s *Set) loansLocked() map[*pool]loan {
 	out := map[*pool]loan{}
 	lent := -s.total
 	for _, p := range s.ranked {

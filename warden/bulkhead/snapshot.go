@@ -13,9 +13,8 @@ import (
 
 // Snapshot is a consistent state of a set. Its counters never fall. Durations are nanoseconds in JSON.
 type Snapshot struct {
-	At       time.Time `json:"at"`
-	Revision uint64    `json:"revision"` // of the plan, from 1
-	Total    int       `json:"total"`    // of the plan
+	Revision uint64 `json:"revision"` // of the plan, from 1
+	Total    int    `json:"total"`    // of the plan
 	// ResizedBy is who made the plan, Plan.By, and ResizedAt when; zero until the first Resize.
 	ResizedBy string    `json:"resized_by,omitempty"`
 	ResizedAt time.Time `json:"resized_at,omitzero"`
@@ -40,22 +39,15 @@ type Snapshot struct {
 // The values of Outcomes add up to Finished + Abandoned. While no call is between its grant and its function, Submitted =
 // Admitted + all of Rejected + all of Left + Queued, and Admitted = Finished + InFlight.
 type CompartmentSnapshot struct {
-	Name        string            `json:"name"`
+	// Share is that by the plan, and Effective that under the applied decision.
+	Share
+	Effective Share `json:"effective"`
+
 	Criticality decision.Priority `json:"criticality"`
 	InFlight    int               `json:"in_flight"`
 	WithoutSlot int               `json:"without_slot"` // of these, without a slot: they started while Mode was not Enforce
-	Mode        decision.Mode     `json:"mode"`
 	Queued      int               `json:"queued"`
-	MaxQueue    int               `json:"max_queue"`
 
-	// Shares by the plan.
-	Guaranteed int `json:"guaranteed"`
-	Lendable   int `json:"lendable"`
-	Max        int `json:"max"`
-	// Shares under the applied decision.
-	EffectiveGuaranteed int `json:"effective_guaranteed"`
-	EffectiveLendable   int `json:"effective_lendable"`
-	EffectiveMax        int `json:"effective_max"`
 	// Lent is the number of guaranteed slots that others use, Borrowed the number of slots used beyond the guarantee.
 	Lent     int `json:"lent"`
 	Borrowed int `json:"borrowed"`
@@ -87,7 +79,8 @@ type CompartmentSnapshot struct {
 	FallbacksInFlight int    `json:"fallbacks_in_flight"`
 
 	Tenants *TenantsSnapshot `json:"tenants,omitempty"` // nil: no tenants
-	Health  Health           `json:"health"`
+	// Unhealthy says why a critical compartment is unhealthy; "": it is healthy, or not critical.
+	Unhealthy string `json:"unhealthy,omitempty"`
 }
 
 // Execution describes execution times. All fields are 0 while Count is.
@@ -109,15 +102,9 @@ type TenantsSnapshot struct {
 	Overflow uint64 `json:"overflowed"` // lookups that returned a shared compartment
 }
 
-// Health is a health status and its reason.
-type Health struct {
-	OK     bool   `json:"ok"`
-	Reason string `json:"reason,omitempty"` // why not
-}
-
 // Snapshot returns a consistent state of the set. It may wait microseconds for a mutex. It allocates.
 func (s *Set) Snapshot() Snapshot {
-	if !s.made() {
+	if !s.valid() {
 		return Snapshot{}
 	}
 	s.review()
@@ -125,13 +112,13 @@ func (s *Set) Snapshot() Snapshot {
 	defer s.mu.Unlock()
 	now := s.clock()
 	out := Snapshot{
-		At: time.Now(), Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total, InFlight: s.held,
+		Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total, InFlight: s.held,
 		Decision: s.decided, Stale: s.decisionState == decision.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 		Proposal: s.proposal,
 	}
-	loans := s.loans()
+	loans := s.loansLocked()
 	for _, p := range s.pools {
-		out.Compartments = append(out.Compartments, p.snapshot(now, loans[p]))
+		out.Compartments = append(out.Compartments, p.snapshotLocked(now, loans[p]))
 		out.InFlight += p.withoutSlot
 	}
 	return out
@@ -139,22 +126,21 @@ func (s *Set) Snapshot() Snapshot {
 
 // Snapshot returns the state of the compartment, for a tenant that of its compartment; zero if unknown.
 func (c *Compartment) Snapshot() CompartmentSnapshot {
-	if !c.known() {
+	if !c.exists() {
 		return CompartmentSnapshot{}
 	}
 	s := c.pool.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.pool.snapshot(s.clock(), s.loans()[c.pool])
+	return c.pool.snapshotLocked(s.clock(), s.loansLocked()[c.pool])
 }
 
-// snapshot returns the state of p. The caller holds Set.mu.
-func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
+// snapshotLocked returns the state of p.
+func (p *pool) snapshotLocked(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
 	c := CompartmentSnapshot{
-		Name: p.config.Name, Criticality: p.config.Criticality, InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Mode: p.planned.Mode, Queued: p.self.queue.Len(), MaxQueue: p.planned.MaxQueue,
-		Guaranteed: p.planned.Guaranteed, Lendable: p.planned.Lendable, Max: p.planned.Max,
-		EffectiveGuaranteed: p.share.Guaranteed, EffectiveLendable: p.share.Lendable, EffectiveMax: p.share.Max,
+		Share: p.planned, Effective: p.share, Criticality: p.config.Criticality,
+		InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Queued: p.self.queue.Len(),
 		Lent: l.lent, Borrowed: l.borrowed,
 		Submitted: n.submitted, Admitted: n.admitted, Finished: n.finished,
 		Outcomes: map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{}, WouldReject: map[string]uint64{},
@@ -163,7 +149,7 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 	}
 	for out, n := range n.outcomes {
 		if n > 0 {
-			c.Outcomes[Outcome(out).String()] = n
+			c.Outcomes[string(answers[out])] = n
 		}
 	}
 	for r, n := range n.rejectedFor {
@@ -177,7 +163,7 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 		c.WouldReject[string(r)] = n
 	}
 	c.RejectionRate, c.Execution = p.window.read(now, n)
-	c.Health = c.health()
+	c.Unhealthy = c.unhealthy()
 	if ts := p.tenants; ts != nil {
 		c.Tenants = &TenantsSnapshot{
 			Keys: len(ts.byKey), MaxKeys: p.config.Tenants.Keys, Active: ts.active, Max: p.config.Tenants.Max,
@@ -195,7 +181,7 @@ func (p *pool) snapshot(now time.Duration, l loan) CompartmentSnapshot {
 // Recent returns the explanations of the last rejected and delayed calls of all compartments, oldest first. Limiter is the
 // name of the compartment, Task.Name the key of the tenant, if any. It allocates.
 func (s *Set) Recent() []decision.Explanation {
-	if !s.made() {
+	if !s.valid() {
 		return nil
 	}
 	var all []decision.Explanation
@@ -209,9 +195,9 @@ func (s *Set) Recent() []decision.Explanation {
 // tooMany is the rejection rate above which a critical compartment is unhealthy.
 const tooMany = 0.05
 
-func (c *CompartmentSnapshot) health() Health {
-	if c.Criticality == decision.Critical && c.RejectionRate > tooMany {
-		return Health{Reason: fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)}
+func (c *CompartmentSnapshot) unhealthy() string {
+	if c.Criticality < decision.Critical || c.RejectionRate <= tooMany {
+		return ""
 	}
-	return Health{OK: true}
+	return fmt.Sprintf("critical, and rejected %.1f %% of the calls of the last minute; allowed: 5 %%", 100*c.RejectionRate)
 }

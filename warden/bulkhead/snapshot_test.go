@@ -26,12 +26,12 @@ func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 			_, _ = Do(t.Context(), a, nothing)
 		}
 		reject(1)
-		if c := a.Snapshot(); c.RejectionRate != 0.05 || !c.Health.OK {
-			t.Errorf("5 %% is allowed: %v, %+v", c.RejectionRate, c.Health)
+		if c := a.Snapshot(); c.RejectionRate != 0.05 || c.Unhealthy != "" {
+			t.Errorf("5 %% is allowed: %v, %+v", c.RejectionRate, c.Unhealthy)
 		}
 		reject(1)
-		if c := a.Snapshot(); c.RejectionRate <= 0.05 || c.Health.OK || !containsAll(c.Health.Reason, "critical", "9.1 %") {
-			t.Errorf("%v, %+v", c.RejectionRate, c.Health)
+		if c := a.Snapshot(); c.RejectionRate <= 0.05 || c.Unhealthy == "" || !containsAll(c.Unhealthy, "critical", "9.1 %") {
+			t.Errorf("%v, %+v", c.RejectionRate, c.Unhealthy)
 		}
 		sleep(30 * time.Second)
 		reject(2)
@@ -43,7 +43,7 @@ func TestHealthAndRejectionRateAreOfTheLastMinute(t *testing.T) {
 			t.Errorf("what is older than a minute still counts: %v", c.RejectionRate)
 		}
 		sleep(40 * time.Second)
-		if c := a.Snapshot(); c.RejectionRate != 0 || !c.Health.OK || c.Execution.Count != 0 {
+		if c := a.Snapshot(); c.RejectionRate != 0 || c.Unhealthy != "" || c.Execution.Count != 0 {
 			t.Errorf("%v, %+v", c.RejectionRate, c.Execution)
 		}
 		rest(t, s, 0)
@@ -56,7 +56,7 @@ func TestACallerThatGoesAwayWasNotRejected(t *testing.T) {
 	cancel()
 	_, err := Do(ctx, a, nothing)
 	wantRejected(t, err, decision.Canceled)
-	if c := a.Snapshot(); c.RejectionRate != 0 || !c.Health.OK || c.Left["canceled"] != 1 {
+	if c := a.Snapshot(); c.RejectionRate != 0 || c.Unhealthy != "" || c.Left["canceled"] != 1 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -66,7 +66,7 @@ func TestHealthOfOthersIsNotJudged(t *testing.T) {
 	_, p, _ := a.Acquire(t.Context())
 	_, _ = Do(t.Context(), a, nothing)
 	p.Release(nil)
-	if c := a.Snapshot(); c.RejectionRate != 0.5 || !c.Health.OK {
+	if c := a.Snapshot(); c.RejectionRate != 0.5 || c.Unhealthy != "" {
 		t.Errorf("%+v", c)
 	}
 }

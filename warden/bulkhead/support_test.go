@@ -118,12 +118,25 @@ func inBubble(t *testing.T, f func(t *testing.T, w *crew)) {
 	})
 }
 
-func wantRejected(t testing.TB, err error, why decision.RejectionReason) {
+func wantRejected(t testing.TB, err error, why decision.RejectionReason) *decision.Rejection {
 	t.Helper()
-	var r *decision.Rejection
+	r := new(decision.Rejection)
 	if !errors.As(err, &r) || r.Reason != why {
 		t.Errorf("%v, want a rejection as %s", err, why)
 	}
+	return r
+}
+
+// reasonOf is why a call was rejected.
+func reasonOf(err error) decision.RejectionReason {
+	var r *decision.Rejection
+	switch {
+	case errors.As(err, &r):
+		return r.Reason
+	case errors.Is(err, decision.ErrReentry):
+		return decision.Reentry
+	}
+	return ""
 }
 
 // rest checks what holds whenever no call is under way: the numbers agree and the set is empty but for inFlight.
@@ -195,4 +208,12 @@ func must[T any](v T, err error) func(testing.TB) T {
 		}
 		return v
 	}
+}
+
+// compartments returns those of s in the order of its configuration.
+func compartments(s *Set) (all []*Compartment) {
+	for _, p := range s.pools {
+		all = append(all, &p.self)
+	}
+	return all
 }

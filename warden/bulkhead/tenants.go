@@ -64,7 +64,7 @@ func newTenants(cfg *CompartmentConfig) *tenants {
 // same key always the same one; each of them is served as one tenant. The result may be kept for any time. Tenant does not
 // block, and allocates only when it creates a compartment.
 func (c *Compartment) Tenant(key string) *Compartment {
-	if !c.known() || c.pool.tenants == nil {
+	if !c.exists() || c.pool.tenants == nil {
 		return c
 	}
 	p, s := c.pool, c.pool.set
@@ -77,7 +77,7 @@ func (c *Compartment) Tenant(key string) *Compartment {
 	weight := p.weigh(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return p.tenant(key, weight)
+	return p.tenantLocked(key, weight)
 }
 
 // weigh returns the weight of a key. It calls foreign code, so the caller does not hold Set.mu.
@@ -98,15 +98,15 @@ func (c *Compartment) TenantKey() (string, bool) {
 	return c.key, c.tenant
 }
 
-// tenant finds or creates the tenant of this key. The caller holds Set.mu, as for all functions below.
-func (p *pool) tenant(key string, weight int) *Compartment {
+// tenantLocked finds or creates the tenant of this key.
+func (p *pool) tenantLocked(key string, weight int) *Compartment {
 	ts, most := p.tenants, p.config.Tenants.Keys
 	if c := ts.byKey[key]; c != nil {
 		return c
 	}
 	if len(key) > longestKey || len(ts.byKey) >= most && ts.oldest == nil {
 		ts.overflow++
-		return p.shares(key)
+		return p.sharesLocked(key)
 	}
 	if len(ts.byKey) >= most {
 		ts.forget(ts.oldest)
@@ -119,9 +119,9 @@ func (p *pool) tenant(key string, weight int) *Compartment {
 	return c
 }
 
-// shares returns the compartment that this key shares with others, by a hash that clients cannot predict: stochastic fairness
+// sharesLocked returns the compartment that this key shares with others, by a hash that clients cannot predict: stochastic fairness
 // queueing (McKenney 1990), so that a noisy key fills the queue of few others.
-func (p *pool) shares(key string) *Compartment {
+func (p *pool) sharesLocked(key string) *Compartment {
 	c := &p.tenants.shared[maphash.String(p.tenants.seed, key)%uint64(len(p.tenants.shared))]
 	if *c == nil {
 		*c = new(Compartment)
@@ -130,10 +130,10 @@ func (p *pool) shares(key string) *Compartment {
 	return *c
 }
 
-// present returns c, or the current tenant of its key if c was evicted.
-func (c *Compartment) present() *Compartment {
+// presentLocked returns c, or the current tenant of its key if c was evicted.
+func (c *Compartment) presentLocked() *Compartment {
 	if c.gone {
-		return c.pool.tenant(c.key, c.weight)
+		return c.pool.tenantLocked(c.key, c.weight)
 	}
 	return c
 }

@@ -102,7 +102,7 @@ func setJSON(s bulkhead.Snapshot) *setState {
 			Name: truncateName(c.Name), Criticality: int(c.Criticality), CriticalityName: c.Criticality.String(),
 			Mode: c.Mode.String(), WithoutSlot: c.WithoutSlot, WouldReject: nonNil(c.WouldReject),
 			InFlight: c.InFlight, Queued: c.Queued, MaxQueue: c.MaxQueue, Guaranteed: c.Guaranteed, Lendable: c.Lendable,
-			Max: c.Max, EffectiveGuaranteed: c.EffectiveGuaranteed, EffectiveLendable: c.EffectiveLendable, EffectiveMax: c.EffectiveMax,
+			Max: c.Max, EffectiveGuaranteed: c.Effective.Guaranteed, EffectiveLendable: c.Effective.Lendable, EffectiveMax: c.Effective.Max,
 			Lent: c.Lent, Borrowed: c.Borrowed, Submitted: c.Submitted, Admitted: c.Admitted, Finished: c.Finished,
 			RejectedTotal: rejectedTotal(c), Outcomes: nonNil(c.Outcomes), Rejected: nonNil(c.Rejected), Left: nonNil(c.Left),
 			RejectionRate: jsonNumber(c.RejectionRate), Executions: x.Count, ExecutionMeanMS: msIf(ran, x.Mean),
@@ -110,7 +110,7 @@ func setJSON(s bulkhead.Snapshot) *setState {
 			Abandoned: c.Abandoned, AbandonedTotal: c.AbandonedTotal,
 			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed,
 			FallbacksRejected: c.FallbacksRejected, FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants,
-			Healthy: c.Health.OK, Unhealthy: truncate(c.Health.Reason, longestName),
+			Healthy: c.Unhealthy == "", Unhealthy: truncate(c.Unhealthy, longestName),
 		})
 	}
 	return out
@@ -146,7 +146,7 @@ func (c compartment) rejections() map[string]uint64 {
 }
 
 // overran returns the number of calls that ran longer than their Timeout.
-func (c compartment) overran() uint64 { return c.Outcomes[bulkhead.TimedOut.String()] }
+func (c compartment) overran() uint64 { return c.Outcomes[string(bulkhead.TimedOut)] }
 
 func calls(n uint64) string {
 	if n == 1 {

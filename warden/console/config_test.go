@@ -8,6 +8,7 @@ import (
 	"errors"
 	"iter"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,10 +84,10 @@ func TestEachAlone(t *testing.T) {
 // TestCompartmentFields: each number of a compartment is on the page under the name that bulkhead gives it.
 func TestCompartmentFields(t *testing.T) {
 	in := bulkhead.CompartmentSnapshot{
-		Name: "a", Criticality: decision.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
-		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, Mode: decision.DryRun, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
+		Share: bulkhead.Share{Name: "a", Mode: decision.DryRun, Guaranteed: 11, Lendable: 12, Max: 13, MaxQueue: 14}, Effective: bulkhead.Share{Guaranteed: 15, Lendable: 16, Max: 17}, Criticality: decision.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
+		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
 		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond, P99: 4 * time.Millisecond},
-		Health:    bulkhead.Health{Reason: "ill"},
+		Unhealthy: "ill",
 	}
 	fields := reflect.ValueOf(&in).Elem()
 	for i := range fields.NumField() {
@@ -104,7 +105,7 @@ func TestCompartmentFields(t *testing.T) {
 	out := through(setJSON(bulkhead.Snapshot{Compartments: []bulkhead.CompartmentSnapshot{in}}))
 	got := at(t, out, "compartments", 0).(map[string]any)
 	for name, want := range through(in) {
-		if diff := cmp.Diff(want, got[name]); name != "execution" && name != "health" && diff != "" {
+		if diff := cmp.Diff(want, got[name]); !slices.Contains([]string{"execution", "effective", "max_wait", "timeout"}, name) && diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}

@@ -297,7 +297,7 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 			case "signal":
 				j.Signal = truncate(a.Value.String(), longestName)
 			case "direction":
-				j.Direction = a.Value.String()
+				j.Direction = truncate(a.Value.String(), longestName)
 			case "detail":
 				detail = truncate(a.Value.String(), longestFailure)
 			case "value":

@@ -237,7 +237,7 @@ func TestStateAnything(t *testing.T) {
 			decide: func() decision.ControlDecision {
 				return decision.ControlDecision{
 					ShedProbability: wild,
-					Reasons:         []decision.Reason{decision.NewReason("<b>\xff", strings.Repeat("s", 1<<16), wild, 9)},
+					Reasons:         []decision.Reason{decision.NewReason("<b>\xff", strings.Repeat("s", 1<<16), wild, "odd")},
 				}
 			},
 		}

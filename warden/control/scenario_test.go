@@ -251,7 +251,7 @@ func TestYieldsGrowWithPressure(t *testing.T) {
 	for range 20 {
 		many = c.Step(now.next(jammed())).Yields
 	}
-	if few < 2 || many <= few || many > decision.MaxYields {
+	if few < 2 || many <= few || many > 64 {
 		t.Fatalf("%d yields when calm, %d when jammed", few, many)
 	}
 }

@@ -36,21 +36,11 @@ const (
 	Reentry RejectionReason = "reentry"
 )
 
-// Grant says why a task was granted its slot; "": it was not.
+// Grant says why a task was granted its slot; "": it was not. It is "slot_free" if a slot was free and the queue empty, or the mode
+// did not enforce the limit (Explanation.Mode), and the task did not wait; "queue_oldest" if the task was the oldest of the
+// highest waiting priority (FIFO); "queue_newest" if it was the newest, in a standing queue (adaptive LIFO, Q4); and
+// "starvation_turn" if it had waited longest of all, and it was the turn of such a task.
 type Grant string
-
-// The grants.
-const (
-	// SlotFree: a slot was free and the queue empty, or the mode did not enforce the limit (Explanation.Mode); the task did
-	// not wait.
-	SlotFree Grant = "slot_free"
-	// QueueOldest: the task was the oldest of the highest waiting priority (FIFO).
-	QueueOldest Grant = "queue_oldest"
-	// QueueNewest: the task was the newest of the highest waiting priority, in a standing queue (adaptive LIFO, Q4).
-	QueueNewest Grant = "queue_newest"
-	// StarvationTurn: the task had waited longest of all, and it was the turn of such a task.
-	StarvationTurn Grant = "starvation_turn"
-)
 
 // Bound names the limit that was reached when a task had to wait, or was rejected because it could not; "": none. A package with
 // limits of its own declares them as constants of this type.
@@ -59,15 +49,9 @@ type Bound string
 // BoundTarget is the concurrency limit of the decision: TargetConcurrency, or that of a Part.
 const BoundTarget Bound = "target"
 
-// DeadlineSource names the origin of the deadline that applied; "": there was none. A package with other sources declares them
-// as constants of this type.
+// DeadlineSource names the origin of the deadline that applied: "task" (Task.Deadline) or "context"; in a compartment also
+// "max_wait" or "timeout", its own bounds; "": there was no deadline.
 type DeadlineSource string
-
-// The sources.
-const (
-	FromTask    DeadlineSource = "task"    // Task.Deadline
-	FromContext DeadlineSource = "context" // the context's
-)
 
 // DecisionState is the kind of decision in force.
 type DecisionState string

@@ -39,20 +39,20 @@ type ControlDecision struct {
 	Stale *ControlDecision
 	// Expected is the controller's estimate of a task's execution time, 0 or more; 0: unknown.
 	Expected time.Duration
-	// Burst is how long a burst may keep tasks waiting, 0 or more; 0: [DefaultBurst]. When a task has waited longer than both
+	// Burst is how long a burst may keep tasks waiting, 0 or more; 0: 25 ms. When a task has waited longer than both
 	// Burst and Expected, the queue is a standing one and a limiter serves the newest tasks first.
 	Burst time.Duration
 	// MaxWait is how long a task without a deadline may wait in a standing queue at first, 0 or more; the longer that queue has not
 	// been empty, the less. Critical tasks may wait as long as it takes. 0: all may.
 	MaxWait time.Duration
-	// Needs is, by a task's name, how long it takes at least, each 0 or more and for at most MaxNeeds names: a task that waits, and has
+	// Needs is, by a task's name, how long it takes at least, each 0 or more and for at most 64 names: a task that waits, and has
 	// less left until its deadline, cannot be answered in time. A name that is not there is unknown, and nothing is too late for it
 	// before its deadline. The map belongs to the decision and is never changed.
 	Needs map[string]time.Duration
 	// Parts is, by the name of a part of the program that has a limit of its own (a compartment), what is decided for it besides. The map
 	// belongs to the decision and is never changed.
 	Parts map[string]Part
-	// Yields is how often, 0 to MaxYields, a task with a slot yields to other goroutines before it starts, so that those
+	// Yields is how often, 0 to 64, a task with a slot yields to other goroutines before it starts, so that those
 	// waiting for a core in Go's scheduler reach the limiter first.
 	Yields int
 }
@@ -67,14 +67,14 @@ type Part struct {
 	Reasons []Reason
 }
 
-// MaxYields bounds ControlDecision.Yields: more yields would reveal no more waiting goroutines and only hold the slot.
-const MaxYields = 64
+// maxYields bounds ControlDecision.Yields: more yields would reveal no more waiting goroutines and only hold the slot.
+const maxYields = 64
 
-// MaxNeeds bounds ControlDecision.Needs: as many kinds of work as a monitor tells apart.
-const MaxNeeds = 64
+// maxNeeds bounds ControlDecision.Needs: as many kinds of work as a monitor tells apart.
+const maxNeeds = 64
 
-// DefaultBurst is the Burst of a decision that leaves it 0.
-const DefaultBurst = 25 * time.Millisecond
+// defaultBurst is the Burst of a decision that leaves it 0.
+const defaultBurst = 25 * time.Millisecond
 
 // Default returns the decision in force before control has decided: no shedding, and a concurrency limit of one task per
 // GOMAXPROCS, at least 16, because nothing is known yet about the tasks. Its Seq is 0, so every decision supersedes it. It
@@ -118,9 +118,9 @@ func (d ControlDecision) validate(prefix string) error {
 		return &InvalidError{prefix + "Burst", d.Burst, "0 (the default, 25ms) or more"}
 	case d.MaxWait < 0:
 		return &InvalidError{prefix + "MaxWait", d.MaxWait, "0 (no bound) or more"}
-	case len(d.Needs) > MaxNeeds:
+	case len(d.Needs) > maxNeeds:
 		return &InvalidError{prefix + "Needs", fmt.Sprintf("%d names", len(d.Needs)), "at most 64 names"}
-	case d.Yields < 0 || d.Yields > MaxYields:
+	case d.Yields < 0 || d.Yields > maxYields:
 		return &InvalidError{prefix + "Yields", d.Yields, "0 to 64"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Needs)) {
@@ -140,7 +140,7 @@ func (d ControlDecision) validate(prefix string) error {
 }
 
 // Sanitized returns a deep copy that Validate accepts, with each number clamped to its range. A ShedProbability of NaN
-// becomes 0, because shedding is the last resort; a Burst of 0 becomes DefaultBurst. Of more than MaxNeeds names the first in
+// becomes 0, because shedding is the last resort; a Burst of 0 becomes 25 ms. Of more than 64 names the first in
 // alphabetical order stay, and a time below 0 becomes unknown. A Stale decision loses its own ValidFor
 // and Stale, and its concurrency limit is lowered to that of d.
 func (d ControlDecision) Sanitized() ControlDecision {
@@ -166,13 +166,13 @@ func (d ControlDecision) sanitized() ControlDecision {
 	s.Stale = nil
 	s.Expected = max(0, s.Expected)
 	if s.Burst <= 0 {
-		s.Burst = DefaultBurst
+		s.Burst = defaultBurst
 	}
 	s.MaxWait = max(0, s.MaxWait)
 	s.Needs = maps.Clone(s.Needs)
 	maps.DeleteFunc(s.Needs, func(_ string, need time.Duration) bool { return need <= 0 })
-	if len(s.Needs) > MaxNeeds {
-		for _, name := range slices.Sorted(maps.Keys(s.Needs))[MaxNeeds:] {
+	if len(s.Needs) > maxNeeds {
+		for _, name := range slices.Sorted(maps.Keys(s.Needs))[maxNeeds:] {
 			delete(s.Needs, name)
 		}
 	}
@@ -180,6 +180,6 @@ func (d ControlDecision) sanitized() ControlDecision {
 	for name, p := range s.Parts {
 		s.Parts[name] = Part{max(1, p.TargetConcurrency), max(0, p.MaxWait), slices.Clone(p.Reasons)}
 	}
-	s.Yields = min(max(0, s.Yields), MaxYields)
+	s.Yields = min(max(0, s.Yields), maxYields)
 	return s
 }

@@ -35,12 +35,12 @@ func TestValidateNamesTheField(t *testing.T) {
 		"ValidFor is -1ns":                           {ValidFor: -1},
 		"Expected is -1ns":                           {Expected: -1},
 		`Needs["GET /a"] is -1ns`:                    {Needs: map[string]time.Duration{"": 0, "GET /a": -1}},
-		"Needs is 65 names; allowed: at most 64":     {Needs: manyNeeds(MaxNeeds + 1)},
+		"Needs is 65 names; allowed: at most 64":     {Needs: manyNeeds(maxNeeds + 1)},
 		`Stale.Needs["b"] is -`:                      {Stale: &ControlDecision{Needs: map[string]time.Duration{"b": math.MinInt64}}},
 		`Parts["b"].TargetConcurrency is 0`:          {Parts: map[string]Part{"a": {TargetConcurrency: 1}, "b": {}}},
 		`Stale.Parts["b"].MaxWait is -1ns`:           {Stale: &ControlDecision{Parts: map[string]Part{"b": {TargetConcurrency: 1, MaxWait: -1}}}},
 		"Yields is -1":                               {Yields: -1},
-		"Yields is 65":                               {Yields: MaxYields + 1},
+		"Yields is 65":                               {Yields: maxYields + 1},
 		"Stale.Expected is -1ns":                     {Stale: &ControlDecision{Expected: -1}},
 		"Stale.TargetConcurrency is 2; allowed: at ": {TargetConcurrency: 1, Stale: &ControlDecision{TargetConcurrency: 2}},
 	} {
@@ -121,13 +121,13 @@ func TestReasonShowsAllOfItself(t *testing.T) {
 	for _, r := range []Reason{
 		NewReason("queueing", "lag_p90_seconds", 0.012, Tighten),
 		NewReason("quiet", "utilization", math.NaN(), Relax),
-		NewReason("odd", "x", 1, Direction(9)),
+		NewReason("odd", "x", 1, "odd"),
 	} {
 		log.Info(r.Code(), "reason", r)
 	}
 	for _, want := range []string{
 		"reason.code=queueing reason.signal=lag_p90_seconds reason.value=0.012 reason.direction=tighten",
-		"reason.value=NaN reason.direction=relax", "reason.direction=Direction(9)",
+		"reason.value=NaN reason.direction=relax", "reason.direction=odd",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q lacks %q", b.String(), want)

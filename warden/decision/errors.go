@@ -5,7 +5,6 @@ package decision
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 )
 
 // ErrInvalid matches every [*InvalidError] with errors.Is.
@@ -44,8 +43,3 @@ func (e *ReentryError) Error() string {
 
 // Is reports whether target is ErrReentry.
 func (e *ReentryError) Is(target error) bool { return target == ErrReentry }
-
-// LogValue returns the error as a group: limiter, and reason "reentry". It allocates.
-func (e *ReentryError) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("limiter", e.Limiter), slog.String("reason", string(Reentry)))
-}

@@ -191,6 +191,3 @@ func (r *Rejection) Is(target error) bool { return target == ErrRejected }
 
 // Unwrap returns Cause.
 func (r *Rejection) Unwrap() error { return r.Cause }
-
-// Explain returns the rejection as an [Explanation], the form that all outcomes share.
-func (r *Rejection) Explain() Explanation { return r.Explanation }

@@ -29,7 +29,7 @@ func (d ControlDecision) LogValue() slog.Value {
 	if d.ValidFor > 0 {
 		attrs = append(attrs, slog.Duration("valid_for", d.ValidFor))
 	}
-	if d.Burst > 0 && d.Burst != DefaultBurst {
+	if d.Burst > 0 && d.Burst != defaultBurst {
 		attrs = append(attrs, slog.Duration("burst", d.Burst))
 	}
 	if d.Expected > 0 {

@@ -3,33 +3,19 @@
 package decision
 
 import (
-	"fmt"
 	"log/slog"
 	"strconv"
 )
 
 // Direction is the change that a [Reason] supports.
-type Direction int8
+type Direction string
 
 // The directions.
 const (
-	Tighten Direction = -1 // fewer tasks, or more shedding
-	Hold    Direction = 0  // no change
-	Relax   Direction = 1  // more tasks, or less shedding
+	Tighten Direction = "tighten" // fewer tasks, or more shedding
+	Hold    Direction = "hold"    // no change
+	Relax   Direction = "relax"   // more tasks, or less shedding
 )
-
-// String returns "tighten", "hold" or "relax".
-func (d Direction) String() string {
-	switch d {
-	case Tighten:
-		return "tighten"
-	case Hold:
-		return "hold"
-	case Relax:
-		return "relax"
-	}
-	return fmt.Sprintf("Direction(%d)", int8(d))
-}
 
 // Reason is one reason of a decision: a code, the dominant signal, its value, and the direction. Its parts are not readable
 // except for display and logs, so that a limiter cannot decide by them.
@@ -59,9 +45,9 @@ func (r Reason) Code() string { return r.code }
 // "pool_full: orders-db: 10 of 10 in use, 7 wait 40ms (tighten)". It allocates.
 func (r Reason) String() string {
 	if r.detail != "" {
-		return r.code + ": " + r.detail + " (" + r.direction.String() + ")"
+		return r.code + ": " + r.detail + " (" + string(r.direction) + ")"
 	}
-	return r.code + ": " + r.signal + "=" + strconv.FormatFloat(r.value, 'g', 4, 64) + " (" + r.direction.String() + ")"
+	return r.code + ": " + r.signal + "=" + strconv.FormatFloat(r.value, 'g', 4, 64) + " (" + string(r.direction) + ")"
 }
 
 // LogValue returns the parts as a group: code, signal, value, direction, and detail if there is a sentence. It allocates.
@@ -70,7 +56,7 @@ func (r Reason) LogValue() slog.Value {
 		slog.String("code", r.code),
 		slog.String("signal", r.signal),
 		slog.Float64("value", r.value),
-		slog.String("direction", r.direction.String()),
+		slog.String("direction", string(r.direction)),
 	}
 	if r.detail != "" {
 		parts = append(parts, slog.String("detail", r.detail))

@@ -18,8 +18,8 @@ import (
 // an [*InvalidError] if ctx or l is nil.
 func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	switch {
-	case !l.made():
-		return Permit{}, notMade()
+	case !l.valid():
+		return Permit{}, errNotMade()
 	case ctx == nil:
 		return Permit{}, invalidField("ctx", "nil", "a context")
 	}
@@ -36,8 +36,8 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 
 // TryAcquire is Acquire without waiting: neither in the queue nor for more important arrivals. It never blocks.
 func (l *Limiter) TryAcquire(t Task) (Permit, error) {
-	if !l.made() {
-		return Permit{}, notMade()
+	if !l.valid() {
+		return Permit{}, errNotMade()
 	}
 	now := time.Duration(0)
 	d := deadline{due: queue.Never}
@@ -46,27 +46,27 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 		d = deadlineOf(context.Background(), t, now)
 	}
 	l.mu.Lock()
-	if d.due != queue.Never || !l.free() {
+	if d.due != queue.Never || !l.freeLocked() {
 		now = l.clock()
-		l.refresh(now)
+		l.refreshLocked(now)
 	}
-	l.submit(t)
+	l.submitLocked(t)
 	var o outcome
 	switch {
 	case queue.Missed(l.rule.due(d), now, 0):
-		o = l.countRejection(t.Priority, queue.Late, 0, now)
-	case l.free():
-		o = l.grant(t.Priority)
-	case l.inDryRun():
-		o = l.startDryRun(t, d.due, now, false, 0)
+		o = l.countRejectionLocked(t.Priority, queue.Late, 0, now)
+	case l.freeLocked():
+		o = l.grantLocked(t.Priority)
+	case l.inDryRunLocked():
+		o = l.startDryRunLocked(t, d.due, now, false, 0)
 	default:
-		o = l.countRejection(t.Priority, l.full(queue.NoSlot), 0, now)
+		o = l.countRejectionLocked(t.Priority, l.fullLocked(queue.NoSlot), 0, now)
 	}
 	if o.reason != 0 {
 		l.mu.Unlock()
 		return Permit{}, l.rejection(t, d, o)
 	}
-	p := l.newPermit(t, d, o)
+	p := l.newPermitLocked(t, d, o)
 	l.mu.Unlock()
 	if o.would != 0 || o.grant != queue.Free || l.prompt != nil {
 		l.remember(t, d, o)
@@ -95,13 +95,13 @@ func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context)
 func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.free() {
+	if !l.freeLocked() {
 		return p, o, false
 	}
-	l.submit(t)
-	o = l.grant(t.Priority)
+	l.submitLocked(t)
+	o = l.grantLocked(t.Priority)
 	if o.rule.yields == 0 {
-		p = l.newPermit(t, deadline{}, o)
+		p = l.newPermitLocked(t, deadline{}, o)
 	}
 	return p, o, true
 }
@@ -114,27 +114,27 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	w.Priority, w.Due, w.Patient = int8(t.Priority), d.due, t.Patient || t.Priority == decision.Critical
 	w.Name, w.Trial = t.Name, trial(draw)
 	l.mu.Lock()
-	l.refresh(now)
-	l.submit(t)
+	l.refreshLocked(now)
+	l.submitLocked(t)
 	o, due, need := outcome{}, l.rule.due(d), w.Need(l.rule.needs())
 	v := queue.TooLate(err, due, now, 0)
 	switch {
 	case v != queue.Waits:
-		o = l.countRejection(t.Priority, v, 0, now)
+		o = l.countRejectionLocked(t.Priority, v, 0, now)
 		o.cause = err
-	case l.free():
-		o = l.grant(t.Priority)
-	case l.inDryRun():
-		o = l.startDryRun(t, d.due, now, true, draw)
+	case l.freeLocked():
+		o = l.grantLocked(t.Priority)
+	case l.inDryRunLocked():
+		o = l.startDryRunLocked(t, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
-		o = l.countRejection(t.Priority, l.full(queue.Full), 0, now)
+		o = l.countRejectionLocked(t.Priority, l.fullLocked(queue.Full), 0, now)
 	case queue.Missed(due, now, need):
-		o = l.countRejection(t.Priority, queue.Late, 0, now)
+		o = l.countRejectionLocked(t.Priority, queue.Late, 0, now)
 	default:
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
-			o = l.countRejection(t.Priority, v, 0, now)
+			o = l.countRejectionLocked(t.Priority, v, 0, now)
 		}
-		l.heldFor(now) // who waits looks too, so that the time is known when his is up
+		l.heldForLocked(now) // who waits looks too, so that the time is known when his is up
 	}
 	l.mu.Unlock()
 	if o.rule == nil {
@@ -169,7 +169,7 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (need tim
 		return w.Need(needs), false
 	}
 	l.queue.Remove(w)
-	w.Outcome = l.countRejection(decision.Priority(w.Priority), v, now-w.Since, now)
+	w.Outcome = l.countRejectionLocked(decision.Priority(w.Priority), v, now-w.Since, now)
 	w.Outcome.cause = err
 	return 0, true
 }
@@ -195,14 +195,14 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	v := queue.TooLate(err, due, now, need)
 	if v != queue.Waits {
-		l.vacate(t.Priority)
-		o = l.countRejection(t.Priority, v, o.waited, l.clock())
+		l.vacateLocked(t.Priority)
+		o = l.countRejectionLocked(t.Priority, v, o.waited, l.clock())
 		o.cause = err
-		l.serve()
+		l.serveLocked()
 		l.mu.Unlock()
 		return Permit{}, l.rejection(t, d, o)
 	}
-	p := l.newPermit(t, d, o)
+	p := l.newPermitLocked(t, d, o)
 	l.mu.Unlock()
 	if o.would != 0 || o.grant != queue.Free || l.prompt != nil {
 		l.remember(t, d, o)
@@ -241,16 +241,16 @@ func (l *Limiter) arrivals() uint64 {
 	return l.submitted
 }
 
-// free reports whether a task may start at once. The caller holds mu, as for all functions below.
-func (l *Limiter) free() bool {
+// freeLocked reports whether a task may start at once.
+func (l *Limiter) freeLocked() bool {
 	return l.direct && l.running < l.rule.slots && l.queue.Len() == 0
 }
 
-// inDryRun reports whether tasks start although the decision may reject them (dry run).
-func (l *Limiter) inDryRun() bool { return l.rule.mode == decision.DryRun && !l.closed }
+// inDryRunLocked reports whether tasks start although the decision may reject them (dry run).
+func (l *Limiter) inDryRunLocked() bool { return l.rule.mode == decision.DryRun && !l.closed }
 
-// full returns the reason to reject a task that found no slot and cannot wait: otherwise, if the limiter is open and has slots.
-func (l *Limiter) full(otherwise queue.Result) queue.Result {
+// fullLocked returns the reason to reject a task that found no slot and cannot wait: otherwise, if the limiter is open and has slots.
+func (l *Limiter) fullLocked(otherwise queue.Result) queue.Result {
 	switch {
 	case l.closed:
 		return queue.Closed
@@ -260,24 +260,24 @@ func (l *Limiter) full(otherwise queue.Result) queue.Result {
 	return otherwise
 }
 
-// submit counts an arriving task.
-func (l *Limiter) submit(t Task) {
+// submitLocked counts an arriving task.
+func (l *Limiter) submitLocked(t Task) {
 	l.submitted++
 	l.classes[class(t.Priority)].Submitted++
 }
 
-// occupy takes a slot, and vacate gives it back.
-func (l *Limiter) occupy(p decision.Priority) { l.running++; l.classes[class(p)].Running++ }
-func (l *Limiter) vacate(p decision.Priority) { l.running--; l.classes[class(p)].Running-- }
+// occupyLocked takes a slot, and vacate gives it back.
+func (l *Limiter) occupyLocked(p decision.Priority) { l.running++; l.classes[class(p)].Running++ }
+func (l *Limiter) vacateLocked(p decision.Priority) { l.running--; l.classes[class(p)].Running-- }
 
-// grant takes a slot for a task that did not wait.
-func (l *Limiter) grant(p decision.Priority) outcome {
-	l.occupy(p)
+// grantLocked takes a slot for a task that did not wait.
+func (l *Limiter) grantLocked(p decision.Priority) outcome {
+	l.occupyLocked(p)
 	return outcome{rule: l.rule, grant: queue.Free, cut: lowest, inFlight: int32(l.running)}
 }
 
-// countRejection counts a rejection and returns its outcome.
-func (l *Limiter) countRejection(p decision.Priority, why queue.Result, waited, now time.Duration) outcome {
+// countRejectionLocked counts a rejection and returns its outcome.
+func (l *Limiter) countRejectionLocked(p decision.Priority, why queue.Result, waited, now time.Duration) outcome {
 	c := &l.classes[class(p)]
 	c.byReason[why]++
 	if why == queue.Gone {
@@ -285,20 +285,20 @@ func (l *Limiter) countRejection(p decision.Priority, why queue.Result, waited, 
 	} else {
 		c.Rejected++
 	}
-	o := l.describe(now)
+	o := l.describeLocked(now)
 	o.reason, o.waited = why, waited
 	return o
 }
 
-func (l *Limiter) describe(now time.Duration) outcome {
+func (l *Limiter) describeLocked(now time.Duration) outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
-	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: decision.Priority(cut), oldestHeld: l.heldFor(now)}
+	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: decision.Priority(cut), oldestHeld: l.heldForLocked(now)}
 }
 
-// heldFor returns for how long, at least, one permit has been out that nobody has released: since the first call that looked at it. Each
+// heldForLocked returns for how long, at least, one permit has been out that nobody has released: since the first call that looked at it. Each
 // call looks at the same permit as the one before, or, if that was released, for another. So a start does nothing for it, and a permit
 // that nobody releases is found, and stays.
-func (l *Limiter) heldFor(now time.Duration) time.Duration {
+func (l *Limiter) heldForLocked(now time.Duration) time.Duration {
 	const most = 8 // slots that a call looks at: many may be idle
 	for range min(most, len(l.slots)) {
 		if w := l.witness; w.slot != nil && w.slot.out && w.slot.number == w.number {
@@ -318,28 +318,28 @@ type witness struct {
 	since  time.Duration
 }
 
-// serve grants free slots to waiting tasks. Every change that may free a slot calls serve before it unlocks mu.
-func (l *Limiter) serve() {
+// serveLocked grants free slots to waiting tasks. Every change that may free a slot calls serve before it unlocks mu.
+func (l *Limiter) serveLocked() {
 	if l.queue.Len() == 0 || l.running >= l.rule.slots {
 		return
 	}
 	now := l.clock()
-	l.refresh(now)
+	l.refreshLocked(now)
 	for l.running < l.rule.slots {
 		w, how := l.queue.Next(now, l.rule.queue())
 		if w == nil {
 			return
 		}
-		l.occupy(decision.Priority(w.Priority))
-		w.Outcome = l.describe(now)
+		l.occupyLocked(decision.Priority(w.Priority))
+		w.Outcome = l.describeLocked(now)
 		w.Outcome.grant, w.Outcome.waited = how, now-w.Since
 		w.Wake()
 	}
 }
 
-// drop is the queue's callback for a task that it drops.
-func (l *Limiter) drop(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
-	w.Outcome = l.countRejection(decision.Priority(w.Priority), why, now-w.Since, now)
+// dropLocked is the queue's callback for a task that it drops.
+func (l *Limiter) dropLocked(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
+	w.Outcome = l.countRejectionLocked(decision.Priority(w.Priority), why, now-w.Since, now)
 	w.Wake()
 }
 
@@ -363,8 +363,8 @@ type slot struct {
 	began    time.Time // with an observer: the time of the task's Started event
 }
 
-// newPermit makes the permit of a task that was granted a slot.
-func (l *Limiter) newPermit(t Task, d deadline, o outcome) Permit {
+// newPermitLocked makes the permit of a task that was granted a slot.
+func (l *Limiter) newPermitLocked(t Task, d deadline, o outcome) Permit {
 	s := l.idle
 	if s == nil {
 		s = new(slot)
@@ -387,24 +387,24 @@ func (p Permit) Release() bool {
 		return p.releaseObserved()
 	}
 	l.mu.Lock()
-	released := p.release()
+	released := p.releaseLocked()
 	l.mu.Unlock()
 	return released
 }
 
-func (p Permit) release() bool {
+func (p Permit) releaseLocked() bool {
 	l, s := p.l, p.slot
 	if s.number != p.number {
 		return false
 	}
 	s.number++
 	s.next, l.idle, s.out = l.idle, s, false
-	l.vacate(s.task.Priority)
+	l.vacateLocked(s.task.Priority)
 	if s.outcome.would != 0 {
 		l.unwanted--
 	}
 	l.classes[class(s.task.Priority)].Executed++
-	l.serve()
+	l.serveLocked()
 	return true
 }
 
@@ -412,7 +412,7 @@ func (p Permit) releaseObserved() bool {
 	l := p.l
 	l.mu.Lock()
 	e, began := l.explain(p.slot.task, p.slot.deadline, p.slot.outcome), p.slot.began
-	released := p.release()
+	released := p.releaseLocked()
 	l.mu.Unlock()
 	if released {
 		e.Outcome, e.At = decision.Executed, time.Now()

@@ -63,7 +63,7 @@ func (r *rule) queue() queue.Rule {
 // nothing, and the number in flight shrinks as tasks end. On a nil or zero Limiter, Apply does nothing. It does not block and
 // allocates the copy.
 func (l *Limiter) Apply(d decision.ControlDecision) {
-	if !l.made() {
+	if !l.valid() {
 		return
 	}
 	d = d.Sanitized()
@@ -72,12 +72,12 @@ func (l *Limiter) Apply(d decision.ControlDecision) {
 	if d.Seq < l.seq {
 		return
 	}
-	l.adopt(d, decision.Applied, l.rule.mode)
-	l.serve()
+	l.adoptLocked(d, decision.Applied, l.rule.mode)
+	l.serveLocked()
 }
 
-// adopt puts d, which it owns, in force. The caller holds mu.
-func (l *Limiter) adopt(d decision.ControlDecision, decisionState decision.DecisionState, m decision.Mode) {
+// adoptLocked puts d, which it owns, in force.
+func (l *Limiter) adoptLocked(d decision.ControlDecision, decisionState decision.DecisionState, m decision.Mode) {
 	l.seq = d.Seq
 	l.rule = newRule(&d, decisionState, m, queue.Never)
 	if l.expiry != nil {
@@ -96,13 +96,12 @@ func (l *Limiter) adopt(d decision.ControlDecision, decisionState decision.Decis
 func (l *Limiter) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refresh(l.clock())
+	l.refreshLocked(l.clock())
 }
 
-// refresh replaces an expired decision by its Stale decision. The timer calls it, but timers run late under overload, so
-// every path that has read the clock calls it too. No serve has to follow: the stale limit is not higher. The caller holds
-// mu.
-func (l *Limiter) refresh(now time.Duration) {
+// refreshLocked replaces an expired decision by its Stale decision. The timer calls it, but timers run late under overload, so
+// every path that has read the clock calls it too. No serve has to follow: the stale limit is not higher.
+func (l *Limiter) refreshLocked(now time.Duration) {
 	if now <= l.rule.until {
 		return
 	}
@@ -116,7 +115,7 @@ func (l *Limiter) refresh(now time.Duration) {
 // Close rejects all waiting and all later tasks with reason Closed. Running tasks continue and release their permits as
 // usual. Closing twice, or closing a nil or zero Limiter, does nothing. Close does not block.
 func (l *Limiter) Close() {
-	if !l.made() {
+	if !l.valid() {
 		return
 	}
 	l.mu.Lock()
@@ -128,7 +127,7 @@ func (l *Limiter) Close() {
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w)
-		w.Outcome = l.countRejection(decision.Priority(w.Priority), queue.Closed, now-w.Since, now)
+		w.Outcome = l.countRejectionLocked(decision.Priority(w.Priority), queue.Closed, now-w.Since, now)
 		w.Wake()
 	}
 }

@@ -107,7 +107,7 @@ func TestLongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, want := range []any{decision.SlotFree, decision.QueueOldest, decision.QueueNewest, decision.StarvationTurn, decision.PressureHigh, decision.QueueOverflow, decision.NoSlot, decision.ProbabilisticShedding,
+	for _, want := range []any{decision.Grant("slot_free"), decision.Grant("queue_oldest"), decision.Grant("queue_newest"), decision.Grant("starvation_turn"), decision.PressureHigh, decision.QueueOverflow, decision.NoSlot, decision.ProbabilisticShedding,
 		decision.PriorityDrop, decision.MaxWaitExceeded, decision.DeadlineExceeded, decision.Canceled, decision.Closed, decision.Initial, decision.Applied, decision.Stale} {
 		if t.Logf("%s: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%s occurred %d times", want, seen[want])

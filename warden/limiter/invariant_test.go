@@ -47,7 +47,7 @@ func TestSheddingIsTheLastResort(t *testing.T) {
 		if err != nil {
 			t.Fatal("Q2: ", err)
 		}
-		if e := p.Explain(); e.Grant != decision.SlotFree {
+		if e := p.Explain(); e.Grant != "slot_free" {
 			t.Fatal(e)
 		}
 		p.Release()

@@ -245,7 +245,7 @@ func TestStale(t *testing.T) {
 			l.expiry.Stop()
 			time.Sleep(valid + 1)
 			_, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)})
-			if r := wantReason(t, err, decision.PressureHigh); r.Explain().DecisionState != decision.Stale {
+			if r := wantReason(t, err, decision.PressureHigh); r.Explanation.DecisionState != decision.Stale {
 				t.Errorf("Q13: %v", r)
 			}
 		})

@@ -97,16 +97,16 @@ func New(cfg Config) (*Limiter, error) {
 	if cfg.RecentStarts > 0 {
 		l.prompt = queue.NewRecent[decision.Explanation](cfg.RecentStarts)
 	}
-	l.queue.Left = l.drop
-	l.begun(initial.Sanitized(), cfg.Mode)
+	l.queue.Left = l.dropLocked
+	l.start(initial.Sanitized(), cfg.Mode)
 	return l, nil
 }
 
-// begun puts the first decision and the first mode in force.
-func (l *Limiter) begun(d decision.ControlDecision, m decision.Mode) {
+// start puts the first decision and the first mode in force.
+func (l *Limiter) start(d decision.ControlDecision, m decision.Mode) {
 	l.mu.Lock()
-	l.adopt(d, decision.Initial, m)
-	l.enter(m)
+	l.adoptLocked(d, decision.Initial, m)
+	l.enterLocked(m)
 	l.mu.Unlock()
 	if m != decision.Enforce {
 		l.observeMode()
@@ -145,9 +145,9 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	return initial, nil
 }
 
-func (l *Limiter) made() bool { return l != nil && l.draw != nil }
+func (l *Limiter) valid() bool { return l != nil && l.draw != nil }
 
-func notMade() error { return invalidField("Limiter", "nil or zero", "a limiter made by New") }
+func errNotMade() error { return invalidField("Limiter", "nil or zero", "a limiter made by New") }
 
 // clock returns the limiter's age by the monotonic clock; all internal times are such ages.
 func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
@@ -223,7 +223,7 @@ func (t Tally) waiting() int {
 // Stats returns a snapshot of the counters; all are 0 for a nil or zero Limiter. It may wait microseconds for a mutex and
 // allocates nothing.
 func (l *Limiter) Stats() Stats {
-	if !l.made() {
+	if !l.valid() {
 		return Stats{}
 	}
 	l.mu.Lock()
@@ -241,8 +241,8 @@ func (l *Limiter) Stats() Stats {
 // have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero. SetMaxQueue does not block.
 func (l *Limiter) SetMaxQueue(n int) error {
 	switch {
-	case !l.made():
-		return notMade()
+	case !l.valid():
+		return errNotMade()
 	case n < 0:
 		return invalidField("MaxQueue", n, "0 (nobody waits) or more")
 	}
@@ -256,7 +256,7 @@ func (l *Limiter) SetMaxQueue(n int) error {
 // at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates
 // the copy.
 func (l *Limiter) Recent() []decision.Explanation {
-	if !l.made() {
+	if !l.valid() {
 		return nil
 	}
 	all := append(l.rejections.All(), l.delayed.All()...)

@@ -319,7 +319,7 @@ func (x *machine) checkTask(run *taskRun) {
 	case !errors.As(run.err, &r) || !errors.Is(run.err, decision.ErrRejected):
 		x.fatalf("Q7: task %d: %v", t.id, run.err)
 	default:
-		e = r.Explain()
+		e = r.Explanation
 		if errors.Is(r, context.Canceled) != (r.Reason == decision.Canceled) || errors.Is(r, context.DeadlineExceeded) != (r.Reason == decision.DeadlineExceeded) {
 			x.fatalf("Q7: task %d: %v wraps %v", t.id, r, r.Unwrap())
 		}
@@ -336,7 +336,7 @@ func (x *machine) checkTask(run *taskRun) {
 		wrong = "Q1"
 	case state != t.state || e.Reason != t.reason:
 		wrong = about(t, state, e.Reason)
-	case e.Grant != t.grant && (e.Grant == decision.StarvationTurn || t.grant == decision.StarvationTurn):
+	case e.Grant != t.grant && (e.Grant == "starvation_turn" || t.grant == "starvation_turn"):
 		wrong = "Q14"
 	case e.Grant != t.grant:
 		wrong = "Q4"
@@ -377,9 +377,9 @@ func about(want *taskModel, got taskState, reason decision.RejectionReason) stri
 		return "Q11"
 	case reason == decision.Closed:
 		return "Q9"
-	case want.state == runs && want.grant == decision.SlotFree:
+	case want.state == runs && want.grant == "slot_free":
 		return "Q2"
-	case want.grant == decision.StarvationTurn:
+	case want.grant == "starvation_turn":
 		return "Q14"
 	case got == runs || want.state == runs:
 		return "Q4" // somebody else's turn

@@ -17,8 +17,8 @@ const validModes = "Enforce, DryRun or Bypass"
 // nil or zero Limiter. SetMode does not block; it allocates.
 func (l *Limiter) SetMode(m decision.Mode) error {
 	switch {
-	case !l.made():
-		return notMade()
+	case !l.valid():
+		return errNotMade()
 	case m > decision.Bypass:
 		return invalidField("mode", uint8(m), validModes)
 	}
@@ -34,14 +34,14 @@ func (l *Limiter) change(m decision.Mode) (changed bool) {
 	if l.rule.mode == m {
 		return false
 	}
-	l.enter(m)
-	l.serve()
+	l.enterLocked(m)
+	l.serveLocked()
 	return true
 }
 
 // Mode returns the mode in force; Enforce for a nil or zero Limiter. It does not block.
 func (l *Limiter) Mode() decision.Mode {
-	if !l.made() {
+	if !l.valid() {
 		return decision.Enforce
 	}
 	l.mu.Lock()
@@ -49,18 +49,18 @@ func (l *Limiter) Mode() decision.Mode {
 	return l.rule.mode
 }
 
-// enter puts a mode in force. The caller holds mu, as for all functions below, and calls serve afterwards.
-func (l *Limiter) enter(m decision.Mode) {
+// enterLocked puts a mode in force. The caller calls serveLocked afterwards.
+func (l *Limiter) enterLocked(m decision.Mode) {
 	l.rule = newRule(l.rule.decision, l.rule.decisionState, m, l.rule.until)
 	l.direct = !l.closed && m != decision.DryRun
 	l.lastFree = l.clock()
 }
 
-// startDryRun starts a task in a dry run and records whether Enforce would have rejected it.
-func (l *Limiter) startDryRun(t Task, due, now time.Duration, mayWait bool, draw float64) outcome {
+// startDryRunLocked starts a task in a dry run and records whether Enforce would have rejected it.
+func (l *Limiter) startDryRunLocked(t Task, due, now time.Duration, mayWait bool, draw float64) outcome {
 	queued := max(0, l.running-l.unwanted-l.rule.decision.TargetConcurrency)
-	why := l.evaluate(t, due, now, mayWait, draw)
-	o := l.grant(t.Priority)
+	why := l.evaluateLocked(t, due, now, mayWait, draw)
+	o := l.grantLocked(t.Priority)
 	o.queued, o.would = int32(queued), why
 	if why != 0 {
 		cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
@@ -73,9 +73,9 @@ func (l *Limiter) startDryRun(t Task, due, now time.Duration, mayWait bool, draw
 	return o
 }
 
-// evaluate estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
+// evaluateLocked estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
 // would have accepted fill the slots of the limit, the rest of them are the queue, and Little's law gives the queue wait.
-func (l *Limiter) evaluate(t Task, due, now time.Duration, mayWait bool, draw float64) queue.Result {
+func (l *Limiter) evaluateLocked(t Task, due, now time.Duration, mayWait bool, draw float64) queue.Result {
 	d, accepted := l.rule.decision, l.running-l.unwanted
 	queued := accepted - d.TargetConcurrency
 	switch {
@@ -100,15 +100,15 @@ func (l *Limiter) evaluate(t Task, due, now time.Duration, mayWait bool, draw fl
 	switch {
 	case queue.Missed(due, now, time.Duration(min(float64(d.Expected)+wait, float64(queue.Never/2)))):
 		return queue.Late
-	case due == queue.Never && !t.Patient && t.Priority != decision.Critical && l.overstays(wait, now):
+	case due == queue.Never && !t.Patient && t.Priority != decision.Critical && l.overstaysLocked(wait, now):
 		return queue.Overstayed
 	}
 	return 0
 }
 
-// overstays reports whether a task that would wait for so long, in nanoseconds, would have to leave: no slot has been free since
+// overstaysLocked reports whether a task that would wait for so long, in nanoseconds, would have to leave: no slot has been free since
 // lastFree.
-func (l *Limiter) overstays(wait float64, now time.Duration) bool {
+func (l *Limiter) overstaysLocked(wait float64, now time.Duration) bool {
 	r := l.rule.queue()
 	r.Expected = l.rule.decision.Expected
 	most := queue.MaxWait(now-l.lastFree, r)

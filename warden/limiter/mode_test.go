@@ -52,7 +52,7 @@ func TestModeLongHistories(t *testing.T) {
 			for _, run := range x.tasks {
 				seen[run.is.mode]++
 				seen[would{run.is.would}]++
-				if run.is.grant == decision.QueueOldest && run.is.mode != decision.Enforce {
+				if run.is.grant == "queue_oldest" && run.is.mode != decision.Enforce {
 					seen["waited, and was let go"]++
 				}
 			}

@@ -28,7 +28,7 @@ func (m *model) startDryRun(t *taskModel, try bool, draw float64) {
 	}
 	waiting := max(0, accepted-m.d.TargetConcurrency)
 	t.would = m.judge(t, accepted, waiting, try, draw)
-	m.start(t, decision.SlotFree)
+	m.start(t, "slot_free")
 	t.queueLen = waiting
 	if t.would != "" {
 		t.cut = m.cut()

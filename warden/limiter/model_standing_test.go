@@ -18,7 +18,7 @@ func (m *model) burst() time.Duration {
 	if m.d.Burst > 0 {
 		return m.d.Burst
 	}
-	return decision.DefaultBurst
+	return 25 * time.Millisecond
 }
 
 // maxWait is how long one who comes while a queue stands may wait there: less, the longer somebody has waited in it without a break.

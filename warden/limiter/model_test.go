@@ -111,7 +111,7 @@ func (m *model) start(t *taskModel, how decision.Grant) {
 	m.running++
 	t.state, t.grant, t.waited = runs, how, m.now-t.since
 	m.stamp(t)
-	if how == decision.SlotFree {
+	if how == "slot_free" {
 		t.cut = -128
 	}
 }
@@ -203,13 +203,13 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		m.startDryRun(t, try, draw)
 		return
 	case m.mode == decision.Bypass && !m.closed:
-		m.start(t, decision.SlotFree)
+		m.start(t, "slot_free")
 		return
 	case m.mode == decision.Enforce && t.due <= m.now:
 		m.reject(t, decision.DeadlineExceeded)
 		return
 	case len(m.waiting) == 0 && m.canStart():
-		m.start(t, decision.SlotFree)
+		m.start(t, "slot_free")
 		return
 	case m.closed:
 		m.reject(t, decision.Closed)
@@ -305,7 +305,7 @@ func (m *model) serve() {
 			continue
 		}
 		m.turns++
-		if how == decision.StarvationTurn {
+		if how == "starvation_turn" {
 			m.turns = 0
 		}
 		m.start(t, how)
@@ -314,7 +314,7 @@ func (m *model) serve() {
 
 func (m *model) next() (*taskModel, decision.Grant) {
 	if m.every > 0 && m.turns+1 == m.every {
-		return m.waiting[0], decision.StarvationTurn
+		return m.waiting[0], "starvation_turn"
 	}
 	var first, last *taskModel
 	for _, w := range m.waiting {
@@ -326,9 +326,9 @@ func (m *model) next() (*taskModel, decision.Grant) {
 		}
 	}
 	if m.stands(first.priority) {
-		return last, decision.QueueNewest
+		return last, "queue_newest"
 	}
-	return first, decision.QueueOldest
+	return first, "queue_oldest"
 }
 
 // of lists those who wait with a priority, oldest first.

@@ -108,15 +108,15 @@ func TestEveryReason(t *testing.T) {
 					}
 				}
 				recent := l.Recent()
-				if n := len(recent); n == 0 || recent[n-1] != r.Explain() && recent[0] != r.Explain() {
-					t.Errorf("Q7: recorded %v, want %v", recent, r.Explain())
+				if n := len(recent); n == 0 || recent[n-1] != r.Explanation && recent[0] != r.Explanation {
+					t.Errorf("Q7: recorded %v, want %v", recent, r.Explanation)
 				}
 				found := false
 				for _, e := range seen.events {
-					found = found || e.Explanation == r.Explain()
+					found = found || e.Explanation == r.Explanation
 				}
 				if !found {
-					t.Errorf("Q7: observed %v, want %v", seen.events, r.Explain())
+					t.Errorf("Q7: observed %v, want %v", seen.events, r.Explanation)
 				}
 				if s := l.Stats(); s.RejectedFor(c.want) == 0 || s.RejectedFor("other") != 0 {
 					t.Errorf("Q7: %+v", s)
@@ -136,13 +136,13 @@ func TestExecutions(t *testing.T) {
 		q.join(Task{Name: "a"})
 		q.join(Task{Name: "b"})
 		sleep(7 * time.Millisecond)
-		if e := p.Explain(); e.Grant != decision.SlotFree || e.Waited != 0 || e.DecisionState != decision.Initial || e.Decision.Seq != 1 || e.Task.Name != "first" || e.InFlight != 1 {
+		if e := p.Explain(); e.Grant != "slot_free" || e.Waited != 0 || e.DecisionState != decision.Initial || e.Decision.Seq != 1 || e.Task.Name != "first" || e.InFlight != 1 {
 			t.Errorf("Q7: %+v", e)
 		}
 		p.Release()
 		synctest.Wait()
 		e := q.permits["a"].Explain()
-		if e.Grant != decision.QueueOldest || e.Waited != 7*time.Millisecond || e.QueueLen != 1 || e.InFlight != 1 || e.Outcome != decision.Started {
+		if e.Grant != "queue_oldest" || e.Waited != 7*time.Millisecond || e.QueueLen != 1 || e.InFlight != 1 || e.Outcome != decision.Started {
 			t.Errorf("Q7: %+v", e)
 		}
 		if !strings.HasPrefix(e.String(), `started (queue_oldest): task "a", priority normal, waited 7ms; "api": 1 in flight, 1 queued; decision 1 (initial): target 1, shed 0`) {
@@ -159,7 +159,7 @@ func TestExecutions(t *testing.T) {
 		sleep(20 * time.Millisecond)
 		q.permits["a"].Release()
 		synctest.Wait()
-		if e := q.permits["b"].Explain(); e.Grant != decision.QueueNewest || e.Waited != 27*time.Millisecond || e.DecisionState != decision.Applied {
+		if e := q.permits["b"].Explain(); e.Grant != "queue_newest" || e.Waited != 27*time.Millisecond || e.DecisionState != decision.Applied {
 			t.Errorf("Q7: %+v", e)
 		}
 		if (q.permits["a"].Explain() != decision.Explanation{}) || (Permit{}).Explain() != (decision.Explanation{}) {
@@ -186,11 +186,11 @@ func TestWhoseDeadlineAndWhichBound(t *testing.T) {
 			want          time.Duration
 			from          decision.DeadlineSource
 		}{
-			{time.Minute, time.Hour, time.Minute, decision.FromTask},
-			{time.Hour, time.Minute, time.Minute, decision.FromContext},
-			{0, time.Minute, time.Minute, decision.FromContext},
-			{time.Minute, 0, time.Minute, decision.FromTask},
-			{time.Millisecond, 0, time.Millisecond, decision.FromTask}, // too late when it comes
+			{time.Minute, time.Hour, time.Minute, "task"},
+			{time.Hour, time.Minute, time.Minute, "context"},
+			{0, time.Minute, time.Minute, "context"},
+			{time.Minute, 0, time.Minute, "task"},
+			{time.Millisecond, 0, time.Millisecond, "task"}, // too late when it comes
 		} {
 			ctx, task := t.Context(), Task{Name: "x"}
 			if c.own > 0 {
@@ -318,7 +318,7 @@ func TestPromptStartsAreKeptIfAsked(t *testing.T) {
 			var names []string
 			for _, e := range l.Recent() {
 				names = append(names, e.Task.Name)
-				if e.Outcome != decision.Started || e.Grant != decision.SlotFree || e.At.Before(before) || e.Decision == nil || e.InFlight != 1 || e.Limiter != "api" {
+				if e.Outcome != decision.Started || e.Grant != "slot_free" || e.At.Before(before) || e.Decision == nil || e.InFlight != 1 || e.Limiter != "api" {
 					t.Errorf("Q7: %+v", e)
 				}
 			}

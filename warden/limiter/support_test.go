@@ -159,7 +159,7 @@ func wantReason(t testing.TB, err error, why decision.RejectionReason) *decision
 	if r.Reason != why || r.Decision == nil {
 		t.Fatalf("%+v, want %s", r, why)
 	}
-	e := r.Explain()
+	e := r.Explanation
 	if e.Reason != why || e.Decision != r.Decision || e.Task != r.Task || e.DecisionState == "" || e.At.IsZero() {
 		t.Errorf("explanation %+v of %+v", e, r)
 	}

@@ -47,7 +47,7 @@ func (d deadline) source() decision.DeadlineSource {
 	case d.at.IsZero():
 		return ""
 	case d.fromContext:
-		return decision.FromContext
+		return "context"
 	}
-	return decision.FromTask
+	return "task"
 }

@@ -58,7 +58,7 @@ func surface(t *testing.T, yields int) (before, throughQueue int) {
 	}
 	wg.Wait()
 	for _, e := range l.Recent() {
-		if e.Grant == decision.QueueOldest {
+		if e.Grant == "queue_oldest" {
 			throughQueue++
 		}
 	}

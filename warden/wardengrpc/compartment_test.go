@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
@@ -95,7 +96,7 @@ func TestCompartments(t *testing.T) {
 	c.wantInFlight(t, "streams", 1)
 	_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
 	wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
-	if !errors.Is(inside[0], bulkhead.ErrReentry) {
+	if !errors.Is(inside[0], decision.ErrReentry) {
 		t.Errorf("%v inside a stream, want a re-entry", inside[0])
 	}
 	close(finish)

@@ -60,6 +60,6 @@ func TestOneIDOfARejectedCall(t *testing.T) {
 		}
 		_, err = ofCompartment.UnaryCall(ctx, &pb.SimpleRequest{})
 		wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
-		same(err, (<-c.ended).RequestID)
+		same(err, (<-c.ended).Task.ID)
 	}
 }

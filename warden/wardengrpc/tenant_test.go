@@ -5,6 +5,7 @@ package wardengrpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -123,7 +124,7 @@ func TestATenantsRejectionSaysSo(t *testing.T) {
 		bulkhead.BoundTenant: "tenant", bulkhead.BoundSlots: "compartment", bulkhead.BoundTotal: "",
 	} {
 		r := &warden.Rejection{Explanation: decision.Explanation{Reason: bulkhead.TimeoutQueued, Bound: bound}}
-		for _, err := range []error{r, &bulkhead.TimeoutError{Rejection: r}} {
+		for _, err := range []error{r, fmt.Errorf("wrapped: %w", r)} {
 			info, _ := details(t, i.Convert(err))
 			if got := info.GetMetadata()["scope"]; got != want {
 				t.Errorf("R8: %T at the bound %s has the scope %q, want %q", err, bound, got, want)

@@ -73,7 +73,7 @@ func serverError(reason string) problem {
 
 // timeoutRunning is the answer to a request whose deadline passed while its handler ran.
 func timeoutRunning() problem {
-	return problem{status: http.StatusGatewayTimeout, reason: bulkhead.TimedOut.String()}
+	return problem{status: http.StatusGatewayTimeout, reason: string(bulkhead.TimedOut)}
 }
 
 // problemOf returns the public part of err, which c returned; false: err is not of this module.
@@ -83,24 +83,15 @@ func problemOf(c *bulkhead.Compartment, err error) (problem, bool) {
 	}
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
-	var open *bulkhead.BreakerOpenError
 	switch {
 	case errors.Is(err, ErrSlowPeer):
 		return slowPeer(), true
-	case errors.As(err, &timeout):
-		p := problem{status: http.StatusGatewayTimeout, reason: timeout.Reason(), requestID: timeout.RequestID}
-		if timeout.Rejection != nil {
-			p.decision = timeout.Rejection.Decision
-		}
-		return p, true
-	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		p := problem{status: http.StatusServiceUnavailable, reason: string(bulkhead.BreakerOpen)}
-		if errors.As(err, &open) {
-			p.requestID = open.RequestID
-		}
-		return p, true
-	case errors.As(err, &rejection):
+	case errors.As(err, &rejection): // before its cause, which may be a TimeoutError
 		return rejectionProblem(c, rejection), true
+	case errors.As(err, &timeout):
+		p := timeoutRunning()
+		p.requestID = timeout.RequestID
+		return p, true
 	case errors.Is(err, retry.ErrThrottled):
 		return problem{status: http.StatusServiceUnavailable, reason: rpcstatus.Throttled}, true
 	}
@@ -216,11 +207,7 @@ func (a answers) body(p problem, err error) []byte {
 // detailOf returns the whole explanation of err.
 func detailOf(err error) string {
 	var rejection *warden.Rejection
-	var timeout *bulkhead.TimeoutError
-	switch {
-	case errors.As(err, &timeout) && timeout.Rejection != nil:
-		return timeout.Error() + ": " + timeout.Rejection.String()
-	case errors.As(err, &rejection):
+	if errors.As(err, &rejection) {
 		return rejection.String()
 	}
 	return err.Error()

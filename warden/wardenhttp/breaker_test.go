@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -154,10 +155,9 @@ func TestOpenBreakerIs503(t *testing.T) {
 	if rec.Code != http.StatusServiceUnavailable || !strings.Contains(rec.Body.String(), `"reason":"breaker_open"`) {
 		t.Errorf("H5: %d %s", rec.Code, rec.Body)
 	}
-	rt := must(
-		wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}}),
-	)(t)
-	if _, err := rt.RoundTrip(newRequest()); !errors.Is(err, bulkhead.ErrBreakerOpen) {
+	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: struct{ http.RoundTripper }{}}))(t)
+	var open *decision.Rejection
+	if _, err := rt.RoundTrip(newRequest()); !errors.As(err, &open) || open.Reason != bulkhead.BreakerOpen {
 		t.Error(err)
 	}
 }

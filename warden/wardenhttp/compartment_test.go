@@ -284,7 +284,7 @@ func TestSentInACompartment(t *testing.T) {
 	req := newRequest()
 	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c),
 		Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-			if _, _, err := c.Acquire(r.Context()); r == req || !errors.Is(err, bulkhead.ErrReentry) {
+			if _, _, err := c.Acquire(r.Context()); r == req || !errors.Is(err, decision.ErrReentry) {
 				t.Errorf("H8: the same request %v, from inside: %v", r == req, err)
 			}
 			return respond(http.StatusOK, newPayload("x")), nil
@@ -325,7 +325,7 @@ func TestTimeoutOfASentRequestIsACompartments(t *testing.T) {
 			if resp != nil {
 				resp.Body.Close()
 			}
-			want := bulkhead.TimeoutError{Compartment: c.Name(), Phase: bulkhead.Running, After: time.Second, RequestID: "r1"}
+			want := bulkhead.TimeoutError{Compartment: c.Name(), After: time.Second, RequestID: "r1"}
 			var timeout *bulkhead.TimeoutError
 			if !errors.As(err, &timeout) || *timeout != want || !errors.Is(err, context.DeadlineExceeded) || !os.IsTimeout(err) {
 				t.Errorf("H5: %s: %v", name, err)
@@ -383,7 +383,7 @@ func TestTimeoutOfABodyIsACompartments(t *testing.T) {
 				_, err = resp.Body.Read(make([]byte, 1))
 				return err
 			}
-			want := bulkhead.TimeoutError{Compartment: c.Name(), Phase: bulkhead.Running, After: time.Second}
+			want := bulkhead.TimeoutError{Compartment: c.Name(), After: time.Second}
 			var timeout *bulkhead.TimeoutError
 			if err := read(t.Context()); !errors.As(err, &timeout) || *timeout != want {
 				t.Errorf("H5: %s: %v", name, err)

@@ -82,7 +82,7 @@ func TestPropertyAnyNesting(t *testing.T) {
 				})
 			}
 			var reentry *decision.ReentryError
-			if errors.As(err, &reentry) != again || again && !errors.Is(err, bulkhead.ErrReentry) {
+			if errors.As(err, &reentry) != again || again && !errors.Is(err, decision.ErrReentry) {
 				rt.Fatalf("H13: %v: %v, again %v", rest, err, again)
 			}
 			if again {

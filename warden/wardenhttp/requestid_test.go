@@ -56,8 +56,8 @@ func (o *told) Observe(e limiter.Event) {
 type toldOfCalls struct{ *told }
 
 func (o toldOfCalls) Observe(e bulkhead.Event) {
-	if e.Kind == bulkhead.Answered && e.Outcome == bulkhead.Rejected {
-		o.add("event", e.RequestID)
+	if e.Kind == bulkhead.Answered && e.Outcome == decision.Rejected {
+		o.add("event", e.Task.ID)
 	}
 }
 

@@ -77,28 +77,17 @@ const (
 func explain(err error) []attribute.KeyValue {
 	var rejection *decision.Rejection
 	var timeout *bulkhead.TimeoutError
-	var open *bulkhead.BreakerOpenError
-	var reentry *bulkhead.ReentryError
-	compartment := func(name string) attribute.KeyValue {
-		return attribute.String("stopbank.compartment.name", short(name))
-	}
+	var reentry *decision.ReentryError
 	switch {
+	case errors.As(err, &rejection): // before its cause, which may be a TimeoutError
+		return append([]attribute.KeyValue{reasonKey.String(string(rejection.Reason))}, explained(rejection)...)
 	case errors.As(err, &timeout):
-		attrs := []attribute.KeyValue{
-			reasonKey.String(timeout.Reason()), compartment(timeout.Compartment),
+		return request([]attribute.KeyValue{
+			reasonKey.String(string(bulkhead.TimedOut)), attribute.String("stopbank.compartment.name", short(timeout.Compartment)),
 			attribute.Float64("stopbank.timeout.duration", timeout.After.Seconds()),
-		}
-		if timeout.Rejection != nil {
-			return append(attrs, explained(timeout.Rejection)...)
-		}
-		return request(attrs, timeout.RequestID)
-	case errors.As(err, &open):
-		attrs := []attribute.KeyValue{reasonKey.String(string(bulkhead.BreakerOpen)), compartment(open.Compartment)}
-		return request(attrs, open.RequestID)
+		}, timeout.RequestID)
 	case errors.As(err, &reentry):
 		return []attribute.KeyValue{reasonKey.String(string(decision.Reentry)), limiterKey.String(short(reentry.Limiter))}
-	case errors.As(err, &rejection):
-		return append([]attribute.KeyValue{reasonKey.String(string(rejection.Reason))}, explained(rejection)...)
 	}
 	return nil
 }
@@ -113,7 +102,7 @@ func request(attrs []attribute.KeyValue, id string) []attribute.KeyValue {
 
 // explained returns the attributes of an explanation but for its reason.
 func explained(r *decision.Rejection) []attribute.KeyValue {
-	e := r.Explain()
+	e := r.Explanation
 	attrs := []attribute.KeyValue{
 		limiterKey.String(short(e.Limiter)),
 		attribute.String("stopbank.task.name", short(e.Task.Name)),

@@ -104,18 +104,19 @@ func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 }
 
 func TestOtherRejections(t *testing.T) {
-	queued := &decision.Rejection{Explanation: decision.Explanation{Reason: decision.DeadlineExceeded,
-		Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
+	rejected := func(reason decision.RejectionReason) error {
+		return &decision.Rejection{Explanation: decision.Explanation{Limiter: "api", Reason: reason, Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
+	}
 	for reason, err := range map[string]error{
-		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Running, After: time.Second, RequestID: "4bf92f"},
-		"timeout_queued":  &bulkhead.TimeoutError{Compartment: "api", Phase: bulkhead.Queued, Rejection: queued},
-		"breaker_open":    &bulkhead.BreakerOpenError{Compartment: "api", Err: errors.New("open"), RequestID: "4bf92f"},
-		"reentry":         &bulkhead.ReentryError{Limiter: "api"},
+		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", After: time.Second, RequestID: "4bf92f"},
+		"timeout_queued":  rejected(bulkhead.TimeoutQueued),
+		"breaker_open":    rejected(bulkhead.BreakerOpen),
+		"reentry":         &decision.ReentryError{Limiter: "api"},
 	} {
 		attrs := recorded(t, err)
-		name := "stopbank.compartment.name"
-		if reason == "reentry" { // a warden's as well
-			name = "stopbank.limiter.name"
+		name := "stopbank.limiter.name"
+		if reason == "timeout_running" {
+			name = "stopbank.compartment.name"
 		}
 		if attrs["stopbank.reason"].AsString() != reason || attrs[attribute.Key(name)].AsString() != "api" {
 			t.Errorf("%s: %v", reason, attrs)
@@ -123,7 +124,7 @@ func TestOtherRejections(t *testing.T) {
 		if id := attrs["stopbank.request_id"].AsString(); (id == "4bf92f") != (reason != "reentry") {
 			t.Errorf("%s: request %q", reason, id)
 		}
-		if _, there := attrs["stopbank.in_flight"]; there != (reason == "timeout_queued") {
+		if _, there := attrs["stopbank.in_flight"]; there != (reason == "timeout_queued" || reason == "breaker_open") {
 			t.Errorf("%s: %v", reason, attrs)
 		}
 	}

@@ -58,7 +58,7 @@ func TestCountersNeverFall(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i+1)*20*time.Microsecond)
 				_, _ = limiter.Do(ctx, l, limiter.Task{}, func(context.Context) (int, error) { return 0, nil })
-				_, _ = bulkhead.Do(ctx, set.Compartments()[i%2], func(context.Context) (int, error) {
+				_, _ = bulkhead.Do(ctx, set.Compartment([]string{"a", "b"}[i%2]), func(context.Context) (int, error) {
 					time.Sleep(20 * time.Microsecond) // often longer than b's Timeout
 					return 0, nil
 				})

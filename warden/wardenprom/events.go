@@ -111,9 +111,9 @@ func (e *bulkheadEvents) Observe(event bulkhead.Event) {
 	if event.Kind != bulkhead.Answered {
 		return
 	}
-	compartment := cleanLabel(event.Compartment)
+	compartment := cleanLabel(event.Limiter)
 	e.compartmentWait.WithLabelValues(compartment).Observe(event.Waited.Seconds())
-	if event.Outcome != bulkhead.Rejected {
+	if event.Outcome != decision.Rejected {
 		e.compartmentExecution.WithLabelValues(compartment).Observe(event.Took.Seconds())
 	}
 }

@@ -127,7 +127,7 @@ func readCompartment(p put, c bulkhead.CompartmentSnapshot) {
 	for metric, n := range map[string]int{
 		"in_flight": c.InFlight, "queued": c.Queued, "queue_limit": c.MaxQueue, "without_slot": c.WithoutSlot,
 		"guaranteed": c.Guaranteed, "lendable": c.Lendable, "limit": c.Max, "lent": c.Lent, "borrowed": c.Borrowed,
-		"effective_guaranteed": c.EffectiveGuaranteed, "effective_limit": c.EffectiveMax, "criticality": int(c.Criticality),
+		"effective_guaranteed": c.Effective.Guaranteed, "effective_limit": c.Effective.Max, "criticality": int(c.Criticality),
 		"abandoned_running": c.Abandoned, "fallbacks_in_flight": c.FallbacksInFlight,
 	} {
 		show(metric, float64(n))
@@ -139,10 +139,10 @@ func readCompartment(p put, c bulkhead.CompartmentSnapshot) {
 	} {
 		show(metric, float64(n))
 	}
-	show("healthy", truth(c.Health.OK))
+	show("healthy", truth(c.Unhealthy == ""))
 	show("rejection_ratio", c.RejectionRate)
-	for o := bulkhead.Succeeded; o < bulkhead.Rejected; o++ {
-		show("answered_total", float64(c.Outcomes[o.String()]), o.String())
+	for _, o := range []decision.Outcome{bulkhead.Succeeded, bulkhead.Failed, bulkhead.TimedOut, decision.OutcomeCanceled, bulkhead.Panicked} {
+		show("answered_total", float64(c.Outcomes[string(o)]), string(o))
 	}
 	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) {
 		reason := string(r) // also one that has not occurred: a rate needs a 0 to begin with

@@ -50,10 +50,10 @@ func TestASetsAllocations(t *testing.T) {
 	log := wardenslog.New(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	o := log.Bulkhead()
 	for _, e := range []bulkhead.Event{
-		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Succeeded},
-		{Kind: bulkhead.Answered, Compartment: "a", Outcome: bulkhead.Rejected, Reason: decision.QueueOverflow},
-		{Kind: bulkhead.Abandoned, Compartment: "a"},
-		{Kind: bulkhead.Returned, Compartment: "a"},
+		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: bulkhead.Succeeded}},
+		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: decision.Rejected, Reason: decision.QueueOverflow}},
+		{Kind: bulkhead.Abandoned, Explanation: decision.Explanation{Limiter: "a"}},
+		{Kind: bulkhead.Returned, Explanation: decision.Explanation{Limiter: "a"}},
 	} {
 		for range 100 {
 			o.Observe(e)

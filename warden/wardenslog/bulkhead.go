@@ -36,7 +36,7 @@ func (o *setLog) Observe(e bulkhead.Event) {
 	case bulkhead.Answered:
 		o.answeredLocked(e)
 	case bulkhead.Abandoned, bulkhead.FallbackFailed:
-		o.outcomeLocked(e, e.Kind.String())
+		o.outcomeLocked(e, string(e.Kind))
 	case bulkhead.Returned:
 		if e.Stack != nil && l.changeLocked(e.At) {
 			l.putLocked(panicked(e))
@@ -56,22 +56,22 @@ func (o *setLog) Observe(e bulkhead.Event) {
 			l.staleLocked(e.At, stale, slog.Any("decision", e.Decision))
 		}
 	case bulkhead.ModeChanged:
-		l.modeLocked(e.At, e.Mode, "compartment", e.Compartment)
+		l.modeLocked(e.At, e.Mode, "compartment", e.Limiter)
 	case bulkhead.Degraded: // a fallback has helped; its cause has been logged
 	}
 }
 
 func (o *setLog) answeredLocked(e bulkhead.Event) {
-	l, c := o.log, o.compartments[e.Compartment]
+	l, c := o.log, o.compartments[e.Limiter]
 	if c == nil {
 		c = new(compartmentLog)
-		o.compartments[e.Compartment] = c
+		o.compartments[e.Limiter] = c
 	}
 	switch {
-	case e.Outcome == bulkhead.Rejected && e.Reason == decision.Canceled: // nothing was rejected
+	case e.Outcome == decision.Rejected && e.Reason == decision.Canceled: // nothing was rejected
 		return
-	case e.Outcome == bulkhead.Rejected:
-		if n, ok := l.rejectLocked(&c.rejected, enforced, e.At, e.Reason, severity(e.Criticality)); ok {
+	case e.Outcome == decision.Rejected:
+		if n, ok := l.rejectLocked(&c.rejected, enforced, e.At, e.Reason, severity(e.Task.Priority)); ok {
 			l.putLocked(n.aboutCall(e))
 		}
 		return
@@ -81,10 +81,10 @@ func (o *setLog) answeredLocked(e bulkhead.Event) {
 		}
 	}
 	if e.Outcome == bulkhead.TimedOut || e.Outcome == bulkhead.Panicked {
-		o.outcomeLocked(e, e.Outcome.String())
+		o.outcomeLocked(e, string(e.Outcome))
 	}
-	l.endLocked(&c.rejected, enforced, e.At, "compartment", e.Compartment)
-	l.endLocked(&c.dryRun, dryRun, e.At, "compartment", e.Compartment)
+	l.endLocked(&c.rejected, enforced, e.At, "compartment", e.Limiter)
+	l.endLocked(&c.dryRun, dryRun, e.At, "compartment", e.Limiter)
 }
 
 // outcomeLocked logs a sample of what may come as often as requests do.
@@ -116,9 +116,9 @@ func planned(e bulkhead.Event, text string, detail slog.Attr) line {
 
 // call returns the attributes of one call. An error's text may have anything of a client in it; a rejection has parts.
 func call(e bulkhead.Event) []slog.Attr {
-	attrs := request(e.RequestID, slog.String("compartment", e.Compartment))
-	if e.Tenant != "" {
-		attrs = append(attrs, slog.String("tenant", short(e.Tenant)))
+	attrs := request(e.Task.ID, slog.String("compartment", e.Limiter))
+	if e.Task.Name != "" {
+		attrs = append(attrs, slog.String("tenant", short(e.Task.Name)))
 	}
 	if e.Reason != "" {
 		attrs = append(attrs, slog.String("reason", string(e.Reason)))
@@ -127,7 +127,7 @@ func call(e bulkhead.Event) []slog.Attr {
 		attrs = append(attrs, slog.String("would_reject", string(e.WouldReject)))
 	}
 	attrs = append(attrs,
-		slog.String("priority", e.Criticality.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
+		slog.String("priority", e.Task.Priority.Class().String()), slog.Duration("waited", e.Waited), slog.Duration("took", e.Took))
 	var rejection *decision.Rejection
 	switch {
 	case errors.As(e.Err, &rejection):

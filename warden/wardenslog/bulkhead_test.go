@@ -104,13 +104,11 @@ func TestASetInAStorm(t *testing.T) {
 		log, b := open()
 		o := log.Bulkhead()
 		for i := range 10_000 {
-			o.Observe(bulkhead.Event{
-				Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Tenant: strings.Repeat("x\n\xff", 1000) + string(rune(i)),
-				Outcome: bulkhead.Rejected, Reason: "other", Err: errors.New(strings.Repeat("y", 10_000)),
-			})
+			o.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{At: time.Now(), Limiter: "api", Outcome: decision.Rejected, Reason: "other", Task: decision.Task{Name: strings.Repeat("x\n\xff", 1000) + string(rune(i))}}, Err: errors.New(strings.Repeat("y", 10_000))})
 		}
-		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Rejected,
-			Reason: decision.Canceled})
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{
+			At: time.Now(), Limiter: "api", Outcome: decision.Rejected, Reason: decision.Canceled,
+		}})
 		synctest.Wait()
 		if got := messages(b.lines(t)); !slices.Equal(got,
 			append([]string{"rejecting started"}, slices.Repeat([]string{"rejected"}, 10)...)) {
@@ -120,7 +118,7 @@ func TestASetInAStorm(t *testing.T) {
 			t.Errorf("%d bytes", n)
 		}
 		time.Sleep(10 * time.Second)
-		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, At: time.Now(), Compartment: "api", Outcome: bulkhead.Succeeded})
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{At: time.Now(), Limiter: "api", Outcome: bulkhead.Succeeded}})
 		synctest.Wait()
 		left := uint64(0)
 		for _, e := range b.lines(t) {

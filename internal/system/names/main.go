@@ -2,7 +2,7 @@
 // package, an example or a page. What only its own package and its own tests use is no API.
 //
 // A use is an identifier in code (not in tests, but in Example functions, and in tests of another module), or a word of code in a
-// page (Markdown but docs/api, docs/evidence and CHANGELOG.md). Methods that an interface asks for are as used as their type.
+// page (Markdown but docs/api, docs/evidence and CHANGELOG.md): the name, or the text of a constant. Methods that an interface asks for are as used as their type.
 //
 // Usage, at the root: go run ./internal/system/names
 package main
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/constant"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -100,7 +101,7 @@ func check() ([]string, error) {
 	mentioned := map[string]bool{} // types in what is used: who uses a constant or a result needs no name of its type
 	var open []object
 	for _, o := range all {
-		if c.used[c.identity(o.Object)] || words[o.Name()] {
+		if c.used[c.identity(o.Object)] || words[o.Name()] || words[codeOf(o.Object)] {
 			for _, name := range typeName.FindAllString(types.TypeString(o.Type(), nil), -1) {
 				mentioned[name] = true
 			}
@@ -116,6 +117,14 @@ func check() ([]string, error) {
 	}
 	slices.Sort(findings)
 	return findings, nil
+}
+
+// codeOf is the text of a constant, by which pages name it: "queue_overflow"; "" for anything else.
+func codeOf(obj types.Object) string {
+	if c, ok := obj.(*types.Const); ok && c.Val().Kind() == constant.String {
+		return constant.StringVal(c.Val())
+	}
+	return ""
 }
 
 // typeName is the name of a type of the project in a type.
@@ -267,10 +276,10 @@ func (c *checker) asked(t *types.Named, m *types.Func) bool {
 
 var (
 	code = regexp.MustCompile("(?s)```.*?```|`[^`\n]+`")
-	word = regexp.MustCompile(`\b[A-Z]\w*`)
+	word = regexp.MustCompile(`\b[A-Z]\w*|\b[a-z]+(?:_[a-z]+)*\b`)
 )
 
-// pages returns the exported words in the code of all pages.
+// pages returns the words in the code of all pages that may be names or codes.
 func pages() (map[string]bool, error) {
 	words := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

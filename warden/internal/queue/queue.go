@@ -46,7 +46,7 @@ var (
 		Closed: decision.Closed, LongestWait: "",
 	}
 	grants = [...]decision.Grant{
-		Free: decision.SlotFree, Oldest: decision.QueueOldest, Newest: decision.QueueNewest, LongestWait: decision.StarvationTurn,
+		Free: "slot_free", Oldest: "queue_oldest", Newest: "queue_newest", LongestWait: "starvation_turn",
 	}
 )
 

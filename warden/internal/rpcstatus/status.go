@@ -54,24 +54,17 @@ func Of(c *bulkhead.Compartment, err error) (s Status, ours bool) {
 func of(err error) (Status, bool) {
 	var rejection *warden.Rejection
 	var timeout *bulkhead.TimeoutError
-	var open *bulkhead.BreakerOpenError
 	switch {
+	case errors.As(err, &rejection): // before its cause, which may be a TimeoutError
+		return ofRejection(rejection, err), true
 	case errors.As(err, &timeout):
-		return Status{Code: deadlineExceeded, Reason: timeout.Reason(), RequestID: timeout.RequestID}, true
-	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		s := Status{Code: unavailable, Reason: string(bulkhead.BreakerOpen), Again: true}
-		if errors.As(err, &open) {
-			s.RequestID = open.RequestID
-		}
-		return s, true
+		return Status{Code: deadlineExceeded, Reason: string(bulkhead.TimedOut), RequestID: timeout.RequestID}, true
 	case errors.Is(err, retry.ErrThrottled):
 		return Status{Code: unavailable, Reason: Throttled, Again: true}, true
-	case errors.Is(err, bulkhead.ErrReentry):
+	case errors.Is(err, decision.ErrReentry):
 		return Status{Code: internal, Reason: string(decision.Reentry)}, true
 	case errors.Is(err, bulkhead.ErrUnknownCompartment):
 		return Status{Code: internal, Reason: "unknown_compartment"}, true
-	case errors.As(err, &rejection):
-		return ofRejection(rejection, err), true
 	case errors.Is(err, decision.ErrInvalid):
 		return Invalid(), true
 	}
@@ -93,6 +86,8 @@ func ofRejection(r *warden.Rejection, err error) Status {
 		}
 	case decision.Closed:
 		s.Code = unavailable
+	case bulkhead.BreakerOpen:
+		s.Code, s.Again = unavailable, true
 	default:
 		s.Code, s.Again = resourceExhausted, true
 	}
@@ -126,13 +121,7 @@ func ScopeOf(c *bulkhead.Compartment, err error) string {
 		return scopeOf(c, r)
 	}
 	var r *warden.Rejection
-	var timeout *bulkhead.TimeoutError
-	switch {
-	case errors.Is(err, bulkhead.ErrBreakerOpen):
-		return Compartment
-	case errors.As(err, &timeout):
-		r = timeout.Rejection // nil: the call ran, and was slow
-	case !errors.As(err, &r):
+	if !errors.As(err, &r) {
 		return ""
 	}
 	return scopeOf(c, r)
@@ -140,11 +129,9 @@ func ScopeOf(c *bulkhead.Compartment, err error) string {
 
 func scopeOf(c *bulkhead.Compartment, r *warden.Rejection) string {
 	switch {
-	case r == nil:
-		return ""
 	case OfTenant(c, r):
 		return Tenant
-	case r.Bound == bulkhead.BoundSlots, r.Bound == bulkhead.BoundBorrow:
+	case r.Reason == bulkhead.BreakerOpen, r.Bound == bulkhead.BoundSlots, r.Bound == bulkhead.BoundBorrow:
 		return Compartment
 	}
 	return ""
