@@ -55,9 +55,9 @@ type Config struct {
 	// more for each compartment of ApplyTo; 0: 600, which is a minute at the default interval.
 	History int
 
-	// Pools tell what work inside waits for, such as the connections of a database: see package pool. Where one is full the limit
-	// follows it, and the decision's reason says so. One that only a compartment of ApplyTo uses names it in its Part: then that
-	// compartment's limit follows. Not with Sampler.
+	// Pools are resources that work inside waits for, such as the connections of a database: see package pool. When one is full,
+	// the limit follows it, and the decision's reason says so. One that only a compartment of ApplyTo uses names it in its Part:
+	// then that compartment's limit follows. Not with Sampler.
 	Pools []monitor.Pool
 
 	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.
@@ -127,7 +127,7 @@ func New(cfg Config) (*Warden, error) {
 		)
 	}
 	if cfg.Controller != nil {
-		cfg.Control = control.Config{} // which configures nobody
+		cfg.Control = control.Config{} // it configures the controller that is replaced
 	} else if err := fitTarget(&cfg.Control, cfg.ApplyTo); err != nil {
 		return nil, err
 	}

@@ -31,10 +31,10 @@ type Warden struct {
 	sampled   atomic.Int64            // nanoseconds from epoch to the last sample; requests read it
 	bounds    atomic.Pointer[inForce] // written by New and by Adjust; requests read it
 
-	adjusting sync.Mutex // held by Adjust, foreign code included; taken before mu and kept, and not by readers
+	adjusting sync.Mutex // held by Adjust while change runs; taken before mu and readMu, and not by readers
 
-	mu sync.Mutex // held for a whole turn (sample, decide, apply), foreign code included: it must not call back
-	// guards all below, written under mu as well; never held while foreign code runs, so readers need not wait for it
+	mu sync.Mutex // held for a whole turn: sampler, controller and target run under it and must not call back
+	// guards all below, written under mu as well; no part of Config runs under it, so readers do not wait for one
 	readMu  sync.Mutex
 	stats   Stats
 	last    Reading
@@ -108,7 +108,7 @@ func (w *Warden) sampleAndUnlock() {
 	}
 }
 
-// warnWithoutRun logs, once, that Run was probably forgotten. No lock is held, because the log's handler is foreign code.
+// warnWithoutRun logs, once, that Run was probably forgotten. No lock is held, because the log's handler may block.
 func (w *Warden) warnWithoutRun() {
 	if w.runKnown.Load() || time.Since(w.epoch) < runGrace || w.runKnown.Swap(true) {
 		return

@@ -3,9 +3,10 @@
 package bulkhead
 
 import (
-	"math/bits"
 	"math/rand/v2"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/histogram"
 )
 
 // window covers the last minute in six slices, guarded by Set.mu. Two clock readings would cost a short call more than
@@ -30,9 +31,8 @@ const (
 	// The histogram has ranges of 1024 ns up to 8 us, and from there 8 ranges for each doubling up to an hour, so that
 	// a range is at most 1/8 of its value wide.
 	fineBits  = 10
-	perGroup  = 8
 	groupBits = 3
-	ranges    = 32 * perGroup
+	ranges    = histogram.Groups << groupBits
 )
 
 // slice is the record of ten seconds.
@@ -145,20 +145,7 @@ func quantile(counts *[ranges]uint64, n uint64, q float64) time.Duration {
 }
 
 // rangeOf returns the range of d, which is not negative.
-func rangeOf(d time.Duration) int {
-	u := uint64(d) >> fineBits
-	if u < perGroup {
-		return int(u)
-	}
-	group := bits.Len64(u) - groupBits
-	return min(ranges-1, group*perGroup+int(u>>(group-1))-perGroup)
-}
+func rangeOf(d time.Duration) int { return histogram.RangeOf(d, fineBits, groupBits) }
 
 // rangeBegin returns the lower bound of range r.
-func rangeBegin(r int) time.Duration {
-	group, in := r/perGroup, r%perGroup
-	if group == 0 {
-		return time.Duration(in) << fineBits
-	}
-	return time.Duration(perGroup+in) << (group - 1) << fineBits
-}
+func rangeBegin(r int) time.Duration { return histogram.Begin(r, fineBits, groupBits) }

@@ -65,7 +65,7 @@ type boundsState struct {
 	MaxQueue  int        `json:"max_queue"`
 	TimeoutMS jsonNumber `json:"timeout_ms"` // null: each middleware has its own
 	ChangedAt jsonTime   `json:"changed_at"` // null: never
-	ChangedBy string     `json:"changed_by"` // "": nobody
+	ChangedBy string     `json:"changed_by"` // "": never changed
 }
 
 func boundsOf(w *warden.Warden) boundsState {

@@ -3,9 +3,10 @@
 package monitor
 
 import (
-	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/histogram"
 )
 
 // Recorder records the start and end of executions, and feeds Sample.Service of its [Sampler]. Its methods are safe for
@@ -169,29 +170,14 @@ func (d distribution) describe(out *Service) {
 
 const (
 	// The histogram has ranges of 64 ns up to 1 us, and from there 16 ranges for each doubling up to 36 minutes: a range is
-	// at most 1/16 of its value wide. (Log-linear buckets, as in HdrHistogram.)
+	// at most 1/16 of its value wide.
 	fineBits  = 6
-	perGroup  = 16
 	groupBits = 4
-	groups    = 32
-	ranges    = groups * perGroup
+	ranges    = histogram.Groups << groupBits
 )
 
 // rangeOf returns the range of d, which is not negative.
-func rangeOf(d time.Duration) int {
-	u := uint64(d) >> fineBits
-	if u < perGroup {
-		return int(u)
-	}
-	group := bits.Len64(u) - groupBits
-	return min(ranges-1, group*perGroup+int(u>>(group-1))-perGroup)
-}
+func rangeOf(d time.Duration) int { return histogram.RangeOf(d, fineBits, groupBits) }
 
 // begin returns the lower bound of range i, the upper bound of the one before.
-func begin(i int) time.Duration {
-	group, in := i/perGroup, i%perGroup
-	if group == 0 {
-		return time.Duration(in) << fineBits
-	}
-	return time.Duration(perGroup+in) << (group - 1) << fineBits
-}
+func begin(i int) time.Duration { return histogram.Begin(i, fineBits, groupBits) }

@@ -21,7 +21,7 @@ func TestRanges(t *testing.T) {
 		if rangeOf(low) != i || rangeOf(high-1) != i {
 			t.Fatalf("M1: range %d is %v to %v, and they are counted in %d and %d", i, low, high, rangeOf(low), rangeOf(high-1))
 		}
-		if width := high - low; width > 1<<fineBits && width > low/perGroup {
+		if width := high - low; width > 1<<fineBits && width > low>>groupBits {
 			t.Fatalf("M1: range %d, from %v, is %v wide", i, low, width)
 		}
 	}

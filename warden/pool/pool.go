@@ -2,8 +2,8 @@
 // waits; wardenhttp.Pool has those of an http.Transport. Put the result into warden.Config.Pools; docs/control.md says what it
 // does there.
 //
-// A pool tells how much of it is in use, and how much there is. So an overload of it is seen at once and by name, where execution
-// times alone show it late and may mean something else.
+// A pool reports how much of it is in use, and how much there is. So its overload shows at once and by name; execution times
+// alone show it late, and may have another cause.
 package pool
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one it tells nothing. While a
+// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one it reports nothing. While a
 // bound that was lowered is exceeded, its readings are invalid and not used. A nil db is an error of warden.New.
 func SQL(name string, db *sql.DB) monitor.Pool {
 	if db == nil {
@@ -29,7 +29,7 @@ func SQL(name string, db *sql.DB) monitor.Pool {
 //
 // A connection is in use from when the pool has picked it, before its ping and BeforeAcquire or PrepareConn, until AfterRelease
 // has returned or it is closed. One that is being opened is not, though it takes a place: the pool opens some that no task waits
-// for (MinConns). So a pool that is just filling up is told as having room. At each HealthCheckPeriod the pool takes the idle
+// for (MinConns). So a pool that is just filling up is reported as having room. At each HealthCheckPeriod the pool takes the idle
 // ones, for microseconds.
 func Pgx[S interface {
 	AcquiredConns() int32

@@ -20,7 +20,7 @@ type window struct {
 	paths paths
 }
 
-// sums has failures apart from whole: they count only while most paths fail.
+// sums counts failures separately from whole: they count only while most paths fail.
 type sums struct{ whole, part, failed int64 }
 
 func (s sums) plus(o sums) sums {

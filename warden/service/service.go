@@ -103,7 +103,7 @@ func (s *Service) Run(ctx context.Context, server *http.Server) error {
 	sampling := make(chan struct{})
 	go func() {
 		defer close(sampling)
-		_ = s.Warden.Run(background) // it fails only if somebody else runs it
+		_ = s.Warden.Run(background) // it fails only if another Run is active
 	}()
 	s.logger.Info("stopbank: serving", lines...)
 
@@ -127,7 +127,7 @@ func (s *Service) Run(ctx context.Context, server *http.Server) error {
 		err = errors.Join(err, down, server.Close())
 	}
 
-	if errors.Is(err, http.ErrServerClosed) { // somebody else has shut it down
+	if errors.Is(err, http.ErrServerClosed) { // the program has shut it down itself
 		err = nil
 	}
 	stop()

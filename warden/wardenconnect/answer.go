@@ -73,7 +73,7 @@ func rejection(s rpcstatus.Status, cause error, unseen bool) *connect.Error {
 	e := connect.NewError(connect.Code(s.Code), &rejected{s.Reason, cause})
 	detail(e, &errdetails.ErrorInfo{Reason: strings.ToUpper(s.Reason), Domain: rpcstatus.Domain, Metadata: s.Metadata(unseen)})
 	if s.Again {
-		after := s.Delay(retryAfter, nil)
+		after := s.Delay(retryAfter)
 		detail(e, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
 		e.Meta().Set("Retry-After", strconv.FormatInt(int64((after+time.Second-1)/time.Second), 10))
 	}

@@ -47,7 +47,6 @@ type Config struct {
 	// RetryAfter is the delay in RetryInfo if the limiter has no estimate, 1 ms to 1 h; 0: 1 s. A random part of up to the
 	// same length is added.
 	RetryAfter time.Duration
-	rand       func() float64 // in [0, 1), for tests; nil: math/rand/v2
 }
 
 const (

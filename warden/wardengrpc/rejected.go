@@ -58,7 +58,7 @@ func (i *Interceptors) rejection(err error, m rpcstatus.Status, unseen bool) *re
 	var failed error
 	if m.Again {
 		detailed, failed = s.WithDetails(
-			info, &errdetails.RetryInfo{RetryDelay: durationpb.New(m.Delay(i.cfg.RetryAfter, i.cfg.rand))},
+			info, &errdetails.RetryInfo{RetryDelay: durationpb.New(m.Delay(i.cfg.RetryAfter))},
 		)
 	} else {
 		detailed, failed = s.WithDetails(info)

@@ -95,7 +95,7 @@ func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 	}
 }
 
-// reportedStream tells the caller how the stream was first answered.
+// reportedStream reports the first answer of a stream to the Caller.
 type reportedStream struct {
 	grpc.ClientStream
 	ctx      context.Context // of the call: the stream's own ends with the stream
@@ -186,25 +186,25 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	case err != nil && ctx.Err() != nil:
 		return result{outcome: retry.Failed} // no time is left
 	}
-	said := read(s, trailer)
+	answer := read(s, trailer)
 	outcome := retry.Failed // perhaps only this method's service does not answer (H25)
 	switch {
-	case said.scope == rpcstatus.Tenant: // the others' calls are not meant
+	case answer.scope == rpcstatus.Tenant: // it says nothing about calls of others
 		outcome = retry.Unknown
-	case said.scope == rpcstatus.Compartment: // nor those of methods in other compartments
-	case !sent, said.ours && (said.unprocessed || s.Code() != codes.DeadlineExceeded): // not if a handler was too slow
+	case answer.scope == rpcstatus.Compartment: // nor about methods in other compartments
+	case !sent, answer.ours && (answer.unprocessed || s.Code() != codes.DeadlineExceeded): // not if a handler was too slow
 		outcome = retry.Rejected
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return result{outcome, true, said.unprocessed || !sent, said.after}
+		return result{outcome, true, answer.unprocessed || !sent, answer.after}
 	case codes.DeadlineExceeded:
-		return result{outcome, true, said.unprocessed, said.after}
+		return result{outcome, true, answer.unprocessed, answer.after}
 	case codes.ResourceExhausted:
-		if !said.ours { // the caller's own quota, or a message that is too long: it says nothing about the server
+		if !answer.ours { // the caller's own quota, or a message that is too long: it says nothing about the server
 			outcome = retry.Unknown
 		}
-		return result{outcome, said.again, said.unprocessed, said.after}
+		return result{outcome, answer.again, answer.unprocessed, answer.after}
 	case codes.Canceled:
 		return result{}
 	}

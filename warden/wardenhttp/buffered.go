@@ -55,7 +55,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 		e.outer.MultipartForm, e.outer.Pattern = r.MultipartForm, r.Pattern
 		k.repeatEnd()
 	}
-	if k.streaming { // nobody writes it any more
+	if k.streaming { // the handler is done
 		maps.Copy(e.Header(), k.header) // the trailers
 		return
 	}

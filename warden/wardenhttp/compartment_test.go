@@ -370,9 +370,10 @@ func TestTimeoutOfABodyIsACompartments(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
-			rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c), Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: http.StatusOK, Body: slowBody{r.Context(), over}}, nil
-			})}))(t)
+			rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{Compartment: in(c),
+				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusOK, Body: slowBody{r.Context(), over}}, nil
+				})}))(t)
 			read := func(ctx context.Context) error {
 				resp, err := rt.RoundTrip(newRequest().WithContext(ctx))
 				if err != nil {

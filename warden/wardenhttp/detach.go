@@ -1,4 +1,4 @@
-// Work that outlives its request: an upstream that goes on when nobody waits for it keeps the slot until it is done.
+// Work that outlives its request: an upstream that goes on without a client keeps the slot until it is done.
 
 package wardenhttp
 
@@ -22,7 +22,7 @@ import (
 //
 //	proxy := &httputil.ReverseProxy{Rewrite: rewrite, Transport: wardenhttp.Detach(nil)}
 //
-// The upstream is not told that nobody waits. Where it would stop, base is better: the work would be in vain. Only the wait for
+// The upstream does not learn that nobody waits. If it would stop, base is better: the work would be in vain. Only the wait for
 // the answer's header is detached: an answer whose body is being read ends with its request.
 //
 // A nil base is [http.DefaultTransport]; one that is a nil pointer or function fails each request. Requests that no handler

@@ -238,7 +238,9 @@ func TestAConnectionThatIsNotRead(t *testing.T) {
 	failed := make(chan error, streams)
 	var begun sync.WaitGroup
 	begun.Add(streams)
-	conn := prior(t, newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	conn := prior(t, newMiddleware(
+		t, g, wardenhttp.Config{Grace: 50 * time.Millisecond},
+	).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		begun.Done()
 		begun.Wait() // the first to write may be the last that the connection lets in
 		var err error

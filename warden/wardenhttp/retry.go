@@ -80,7 +80,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 		cfg.Repeatable = idempotent
 	}
 	r := &retrier{caller: c, cfg: cfg, base: cfg.Base}
-	if _, tells := cfg.Base.(*transport); !tells {
+	if _, ok := cfg.Base.(*transport); !ok { // which adds the headers itself
 		r.base = headerSender{cfg.Base}
 	}
 	return r, nil
@@ -189,7 +189,7 @@ func (t *retrier) attempt(req *http.Request, c *call) (*http.Response, result, e
 }
 
 // report classifies the result of an attempt sent with priority p, and reports it to the Caller. It closes the response if
-// Outcome panics, because nobody gets it.
+// Outcome panics, because it is not returned then.
 func (t *retrier) report(ctx context.Context, c *call, p decision.Priority, resp *http.Response, err error) result {
 	v := classifyAttempt(ctx, resp, err)
 	outcome := v.outcome

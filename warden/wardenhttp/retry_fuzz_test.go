@@ -39,7 +39,8 @@ func FuzzRetryAfter(f *testing.F) {
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(1999, 12, 31, 23, 0, 0, 0, time.UTC)
 	for s, want := range map[string]time.Duration{
-		"": 0, "0": 0, "7": 7 * time.Second, "-7": 0, "+7": 0, " 7": 0, "7.5": 0, "86401": 24 * time.Hour, "99999999999999999999": 24 * time.Hour,
+		"": 0, "0": 0, "7": 7 * time.Second, "-7": 0, "+7": 0, " 7": 0, "7.5": 0, "86401": 24 * time.Hour,
+		"99999999999999999999":          24 * time.Hour,
 		"Fri, 31 Dec 1999 23:00:30 GMT": 30 * time.Second, "Fri, 31 Dec 1999 22:00:00 GMT": 0,
 		"Sat, 01 Jan 2005 00:00:00 GMT": 24 * time.Hour, "soon": 0,
 	} {

@@ -95,7 +95,7 @@ func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context
 	r.mu.Unlock()
 
 	second = second.WithContext(warden.WithPriority(ctx, p))
-	resp, v, err := t.sendHedge(req.Context(), second, c, p, cancel) //nolint:bodyclose // the winner returns it, or discard closes it
+	resp, v, err := t.sendHedge(req.Context(), second, c, p, cancel) //nolint:bodyclose // returned or discarded
 	r.mu.Lock()
 	r.resp, r.result, r.err = resp, v, err
 	lost := r.hedgeLost

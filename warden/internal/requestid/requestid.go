@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// The header that has it: by net/http in its canonical form, in gRPC's metadata in lower case. Traces have theirs (W3C Trace
-// Context).
+// The headers of an ID and of a trace (W3C Trace Context): canonical for net/http, in lower case for gRPC's metadata.
 const (
 	HTTP      = "X-Request-Id"
 	GRPC      = "x-request-id"
@@ -17,11 +16,11 @@ const (
 	TraceGRPC = "traceparent"
 )
 
-// Longest is how many bytes an id has at most.
+// Longest is the maximum length of an ID in bytes.
 const Longest = 128
 
-// Valid is whether s can be an id: 1 to Longest visible ASCII characters, but neither a quote nor a backslash. Such a text is the
-// same bytes in a header, in JSON and in a line of a log, so that a search for it finds it everywhere; and it ends none of them.
+// Valid reports whether s can be an ID: 1 to Longest visible ASCII characters without quotes and backslashes. Such a text has the
+// same bytes in a header, in JSON and in a log line, so that a search finds it everywhere, and it cannot end any of them.
 func Valid(s string) bool {
 	if s == "" || len(s) > Longest {
 		return false
@@ -34,9 +33,9 @@ func Valid(s string) bool {
 	return true
 }
 
-// Of is the id of a request: the first valid one of those given, each the values of one header; else the trace-id of traceparent;
-// else a new one. A header that is there twice says nothing: the two may be two people's. It allocates the id, and keeps nothing
-// else alive.
+// Of returns the ID of a request: the first valid one of those given, each the values of one header; else the trace-id of
+// traceparent; else a new one. A header that occurs twice is ignored: the values may come from two parties. Of allocates the ID,
+// and keeps nothing else alive.
 func Of(traceparent []string, given ...[]string) string {
 	for _, values := range given {
 		if len(values) == 1 && Valid(values[0]) {
@@ -51,7 +50,8 @@ func Of(traceparent []string, given ...[]string) string {
 	return fresh()
 }
 
-// traceID is that of a traceparent, "" if it is none: version-traceid-parentid-flags, of which later versions may have more.
+// traceID returns that of a traceparent, "" if it is malformed: version-traceid-parentid-flags, of which later versions may have
+// more.
 func traceID(s string) string {
 	const whole = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if len(s) < whole || s[2] != '-' || s[35] != '-' || s[52] != '-' {
@@ -70,7 +70,7 @@ const hexDigits = "0123456789abcdef"
 
 func isHex(s string) bool { return strings.Trim(s, hexDigits) == "" }
 
-// fresh is 64 random bits. Nobody's safety depends on them: they tell the requests of some hours apart.
+// fresh returns 64 random bits, enough to distinguish the requests of some hours. No security depends on them.
 func fresh() string {
 	var b [16]byte
 	for n, i := rand.Uint64(), 0; i < len(b); i++ {
@@ -80,7 +80,7 @@ func fresh() string {
 	return string(b[:])
 }
 
-// Key is what a context is asked for. The answer is a *string, so that it costs no allocation.
+// Key is the key of the ID in a context. Its value is a *string, which costs no allocation.
 type Key struct{}
 
 type named struct {
@@ -88,7 +88,7 @@ type named struct {
 	id string
 }
 
-// Value finds the id.
+// Value returns the ID for its Key.
 func (n *named) Value(key any) any {
 	if _, ok := key.(Key); ok {
 		return &n.id
@@ -96,14 +96,13 @@ func (n *named) Value(key any) any {
 	return n.Context.Value(key)
 }
 
-// AfterFunc is what package context looks for: a context of somebody else's make is watched in its own way, and not by a
-// goroutine.
+// AfterFunc is found by package context: a derived context then uses the caller's own AfterFunc instead of a goroutine.
 func (n *named) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(n.Context, f) }
 
-// With returns a context of the request that has this id. It allocates the context.
+// With returns a context of the request with this ID. It allocates the context.
 func With(ctx context.Context, id string) context.Context { return &named{ctx, id} }
 
-// From is the id of the request that ctx is of, "" if it is of none. It allocates nothing.
+// From returns the ID of the request of ctx, "" if there is none. It allocates nothing.
 func From(ctx context.Context) string {
 	if id, ok := ctx.Value(Key{}).(*string); ok {
 		return *id

@@ -3,6 +3,7 @@
 package rpcstatus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -34,16 +35,16 @@ const (
 // Status is what a caller may know of an error.
 type Status struct {
 	Code     uint32        // a google.rpc.Code
-	Reason   string        // as the limiter spells it
-	Decision uint64        // the number of the one that ruled; 0: none did
-	Again    bool          // another try at the same server is worth its while,
-	After    time.Duration // after this; 0: the limiter cannot tell
-	Scope    string        // whom it concerns: Tenant, Compartment, or "" for all calls
+	Reason   string        // a code, such as queue_overflow
+	Decision uint64        // the number of the decision in force; 0: none
+	Again    bool          // a retry at the same server may succeed,
+	After    time.Duration // after this; 0: no estimate
+	Scope    string        // Tenant, Compartment, or "": it concerns all calls
 
-	RequestID string // as the error knows it; "": it does not
+	RequestID string // from the error; "": it has none
 }
 
-// Of says what err means, which c returned, nil if that is unknown; false: it is none of this module's.
+// Of returns the status of err, which c returned; c is nil if that is unknown. ours is false if err is not of this module.
 func Of(c *bulkhead.Compartment, err error) (s Status, ours bool) {
 	s, ours = of(err)
 	s.Scope = ScopeOf(c, err)
@@ -93,7 +94,7 @@ func ofRejection(r *warden.Rejection, err error) Status {
 	return s
 }
 
-// Invalid is a mistake in the server.
+// Invalid is the status of a programming error in the server.
 func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
 
 // RejectedHTTP is the header in the answer to a rejected request, with the reason. It certifies that no handler has seen the
@@ -113,7 +114,7 @@ const (
 	Compartment = "compartment"
 )
 
-// ScopeOf returns whom err, which c returned, concerns: Tenant, as OfTenant says; Compartment, if that had all the slots that it
+// ScopeOf returns the scope of err, which c returned: Tenant, as OfTenant says; Compartment, if that had all the slots that it
 // may have or its breaker is open; otherwise "".
 func ScopeOf(c *bulkhead.Compartment, err error) string {
 	if r, ok := err.(*warden.Rejection); ok { //nolint:errorlint // the usual, unwrapped case allocates nothing
@@ -162,19 +163,9 @@ func (s Status) Metadata(unseen bool) map[string]string {
 	return m
 }
 
-// Delay is how long a caller is asked to wait before it tries again: what the limiter knows, else otherwise, and up to as much
-// again by draw, which is in [0, 1) and may be nil: callers who are rejected together must not come back together.
-func (s Status) Delay(otherwise time.Duration, draw func() float64) time.Duration {
-	d := s.After
-	if d == 0 {
-		d = otherwise
-	}
-	if draw == nil {
-		draw = rand.Float64
-	}
-	v := draw()
-	if !(v >= 0) { // NaN as well
-		v = 0
-	}
-	return d + time.Duration(float64(d)*min(v, 1))
+// Delay returns how long a caller is asked to wait before it tries again: the limiter's estimate, else otherwise, and a random part of
+// up to as much again, because callers that are rejected together must not come back together.
+func (s Status) Delay(otherwise time.Duration) time.Duration {
+	d := cmp.Or(s.After, otherwise)
+	return d + time.Duration(float64(d)*rand.Float64())
 }

@@ -21,7 +21,7 @@ type clientDeadline struct {
 	timer  *time.Timer
 }
 
-// newClientDeadline returns a patience that ends with its parent, and from start on also at due. stop must be called.
+// newClientDeadline returns a context that ends with its parent, and from start on also at due. stop must be called.
 func newClientDeadline(parent context.Context, due time.Time) *clientDeadline {
 	ctx, cancel := context.WithCancelCause(parent)
 	return &clientDeadline{Context: ctx, due: due, cancel: cancel}
