@@ -131,7 +131,7 @@ func TestMemberLoses(t *testing.T) {
 			m.set(func() { bend(m.server) })
 			m.after(2*time.Minute, func() {
 				cause := m.causes[0]
-				if !errors.Is(cause, dispatch.ErrLost) || !strings.Contains(cause.Error(), `"a"`) || len(m.told) == 0 {
+				if !errors.Is(cause, dispatch.ErrLost) || !strings.Contains(cause.Error(), "partition a ") || len(m.told) == 0 {
 					t.Errorf("%s: ended by %v, told %v", how, m.causes[0], m.told)
 				}
 			})
@@ -160,7 +160,7 @@ func TestMemberMeetsErrors(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		m.set(func() { m.err, m.rounds = away, 0 })
 		m.after(10*time.Minute, func() {
-			if m.rounds > 605 || len(m.running) != 1 || len(m.told) != 11 || !errors.Is(m.told[0], away) {
+			if m.rounds > 605 || len(m.running) != 1 || len(m.told) < 10 || len(m.told) > 11 || !errors.Is(m.told[0], away) {
 				t.Errorf("%d rounds in ten minutes, works on %v, told %v", m.rounds, m.running, m.told)
 			}
 		})
