@@ -6,6 +6,8 @@ package lease
 import (
 	"errors"
 	"fmt"
+
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // ErrBacklogOrdering is what errors.Is finds in a *BacklogOrderingError.
@@ -85,21 +87,8 @@ func (e *BacklogFullError) Error() string {
 // Is makes errors.Is find ErrBacklogFull.
 func (e *BacklogFullError) Is(target error) bool { return target == ErrBacklogFull }
 
-// ErrFloor is what errors.Is finds in a *FloorError.
-var ErrFloor = errors.New("lease: floor goes down")
-
-// FloorError rejects a Compact that would lower the floor.
-type FloorError struct {
-	Floor int64 // the ledger's floor
-	Got   int64 // the floor asked for
-}
-
-func (e *FloorError) Error() string {
-	return fmt.Sprintf("lease: floor %d is below the ledger's floor %d", e.Got, e.Floor)
-}
-
-// Is makes errors.Is find ErrFloor.
-func (e *FloorError) Is(target error) bool { return target == ErrFloor }
+// ErrFloor rejects a Compact that would lower the floor; the text has both floors.
+var ErrFloor = step.ErrFloor
 
 // ErrInvalid is what errors.Is finds in an *InvalidError.
 var ErrInvalid = errors.New("lease: invalid value")
@@ -115,5 +104,5 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("lease: %s is %v; allowed: %s", e.Field, e.Value, e.Allowed)
 }
 
-// Unwrap returns ErrInvalid.
-func (e *InvalidError) Unwrap() error { return ErrInvalid }
+// Is reports whether target is ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }

@@ -100,7 +100,7 @@ type Ledger interface {
 	// *LeaseNotFoundError, *TokenMismatchError.
 	Release(ctx context.Context, domain string, token Token) error
 	// Compact raises the ledger's floor: in every domain an offset below it that is neither leased nor waiting counts as
-	// processed from now on, and its memory is freed. Error: *FloorError for a floor below the current one.
+	// processed from now on, and its memory is freed. Error: ErrFloor for a floor below the current one.
 	Compact(ctx context.Context, floor int64) error
 	// Ready yields the idle domains that have a backlog, in no particular order. Each domain was in that state at some
 	// moment of the iteration, and a domain in that state throughout is yielded once. No lock is held while the body

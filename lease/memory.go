@@ -97,7 +97,7 @@ func (m *memory) Compact(_ context.Context, floor int64) error {
 	m.compacting.Lock()
 	defer m.compacting.Unlock()
 	if floor < m.floor {
-		return &FloorError{Floor: m.floor, Got: floor}
+		return &step.FloorError{Floor: m.floor, Got: floor}
 	}
 	m.floor = floor
 	for i := range m.stripes {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stopbank/stopbank/lease"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // An observer may call the ledger, may panic and may end its goroutine: no lock is held and the decision stands.
@@ -118,13 +119,13 @@ func TestObserverOfCompactMayCompact(t *testing.T) {
 // An event has one code for each status and each kind of error, also when the error is wrapped.
 func TestEventCodes(t *testing.T) {
 	for err, want := range map[error]string{
-		fmt.Errorf("engine: %w", &lease.FloorError{Floor: 3, Got: 2}): "floor",
-		&lease.BacklogOrderingError{}:                                 "backlog_ordering",
-		&lease.TokenMismatchError{}:                                   "token_mismatch",
-		&lease.LeaseNotFoundError{}:                                   "lease_not_found",
-		&lease.BacklogFullError{}:                                     "backlog_full",
-		&lease.InvalidError{}:                                         "invalid",
-		errors.New("the engine's own"):                                "error",
+		fmt.Errorf("engine: %w", &machine.FloorError{Floor: 3, Got: 2}): "floor",
+		&lease.BacklogOrderingError{}:                                   "backlog_ordering",
+		&lease.TokenMismatchError{}:                                     "token_mismatch",
+		&lease.LeaseNotFoundError{}:                                     "lease_not_found",
+		&lease.BacklogFullError{}:                                       "backlog_full",
+		&lease.InvalidError{}:                                           "invalid",
+		errors.New("the engine's own"):                                  "error",
 	} {
 		if got := lease.CodeOf(0, err); got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)

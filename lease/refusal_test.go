@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/lease"
+	machine "github.com/stopbank/stopbank/lease/internal/step"
 )
 
 func TestConfigIsValidated(t *testing.T) {
@@ -153,7 +154,7 @@ func TestBadInput(t *testing.T) {
 	_, err = m.Succeed(ctx, "B", done.Token)
 	check("twice", err, lease.ErrLeaseNotFound,
 		&lease.LeaseNotFoundError{Domain: "B", Got: done.Token, Status: lease.AlreadyProcessed, Offset: 12})
-	check("floor", m.Compact(ctx, 4), lease.ErrFloor, &lease.FloorError{Floor: 5, Got: 4})
+	check("floor", m.Compact(ctx, 4), lease.ErrFloor, &machine.FloorError{Floor: 5, Got: 4})
 
 	// What is known already is said before the backlog is called full.
 	wantStatus(t, m, "A", 10, lease.AlreadyAcquired)

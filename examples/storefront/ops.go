@@ -197,7 +197,7 @@ func withToken(token string, show func() any, change func(body io.Reader) (statu
 	})
 }
 
-func (s *shop) showMode() any { return map[string]decision.Mode{"mode": s.warden.Limiter().Mode()} }
+func (s *shop) showMode() any { return map[string]decision.Mode{"mode": s.warden.Limiter().Stats().Mode} }
 
 func (s *shop) setMode(body io.Reader) (status int, reason string, err error) {
 	var given struct{ Mode *decision.Mode }

@@ -252,7 +252,7 @@ func TestMode(t *testing.T) {
 		{`{"mode":"bypass"}`, http.StatusOK, `{"mode":"bypass"}`, decision.Bypass},
 	} {
 		status, text := call(t, "POST", ops+"/mode", "Bearer "+secret, c.body)
-		if now := s.warden.Limiter().Mode(); status != c.status || !strings.Contains(text, c.says) || now != c.then {
+		if now := s.warden.Limiter().Stats().Mode; status != c.status || !strings.Contains(text, c.says) || now != c.then {
 			t.Errorf("%s: %d %s, mode %s; want %d %s, %s", c.body, status, text, now, c.status, c.says, c.then)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // A change in a domain that was used last is one swap and no load; what changes nothing is one load and no swap.
@@ -170,8 +171,8 @@ func TestFloorOfAnother(t *testing.T) {
 	if v := inspect(t, open(t, durable.Config{Store: store}), "A"); v.Floor != 10 || v.Processed != 0 {
 		t.Errorf("L4: %+v", v)
 	}
-	var floor *lease.FloorError
-	if err := mine.Compact(ctx, 9); !errors.As(err, &floor) || *floor != (lease.FloorError{Floor: 10, Got: 9}) {
+	var floor *step.FloorError
+	if err := mine.Compact(ctx, 9); !errors.As(err, &floor) || *floor != (step.FloorError{Floor: 10, Got: 9}) {
 		t.Errorf("L4: Compact = %v", err)
 	}
 }

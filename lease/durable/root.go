@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // loadRoot reads the ledger's own record and learns its floor.
@@ -110,7 +110,7 @@ func (l *engine) Compact(ctx context.Context, floor int64) error {
 	err := l.exclusive(ctx, "", func(*entry) (err error) {
 		lost, err = l.updateRoot(ctx, func(r *root) (bool, error) {
 			if floor < r.floor && !sent { // beside a write of this call another one may have gone further
-				return false, &lease.FloorError{Floor: r.floor, Got: floor}
+				return false, &step.FloorError{Floor: r.floor, Got: floor}
 			}
 			sent = floor > r.floor
 			r.floor = max(r.floor, floor)

@@ -278,7 +278,7 @@ func (l *ledger) Compact(_ context.Context, floor int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if floor < l.floor {
-		return &lease.FloorError{Floor: l.floor, Got: floor}
+		return &step.FloorError{Floor: l.floor, Got: floor}
 	}
 	l.compact(floor)
 	return nil

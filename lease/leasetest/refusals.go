@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // refusesAll makes each call that needs the token of domain's lease.
@@ -173,7 +174,7 @@ func floor(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	s.compacts(5)
 	s.compacts(5)
-	s.refused("Compact(4)", s.Compact(ctx, 4), lease.ErrFloor, &lease.FloorError{Floor: 5, Got: 4})
+	s.refused("Compact(4)", s.Compact(ctx, 4), lease.ErrFloor, &step.FloorError{Floor: 5, Got: 4})
 	s.try("A", 4, lease.AlreadyProcessed)
 	s.try("A", 5, lease.Acquired)
 	if v := s.look("A"); v.Floor != 5 {

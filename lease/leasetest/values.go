@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 func valueScenarios() []check {
@@ -94,7 +95,7 @@ func wholeFloors(t testing.TB, open Open) {
 		}
 		if i > 0 {
 			lower := offsets[i-1]
-			s.refused("Compact", s.Compact(ctx, lower), lease.ErrFloor, &lease.FloorError{Floor: floor, Got: lower})
+			s.refused("Compact", s.Compact(ctx, lower), lease.ErrFloor, &step.FloorError{Floor: floor, Got: lower})
 			s.try("B", lower, lease.AlreadyProcessed)
 		}
 		s.succeed(s.try("B", floor, lease.Acquired), noBacklog)

@@ -110,7 +110,7 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 func TestNilAndUnknown(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
 	for name, c := range map[string]*Compartment{"nobody": s.Compartment("nobody"), "": nil} {
-		if c.Name() != name || c.Timeout() != 0 || c.Criticality() != 0 || c.Tenant("x") != c || c.Snapshot().Name != "" {
+		if c.Name() != name || c.Criticality() != 0 || c.Tenant("x") != c || c.Snapshot().Name != "" {
 			t.Errorf("%q has something", name)
 		}
 		if _, ok := c.TenantKey(); ok {

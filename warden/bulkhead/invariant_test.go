@@ -202,7 +202,7 @@ func TestBoundsWhileRunning(t *testing.T) {
 			t.Errorf("B7: it began with a Timeout of 3 s, and ran for 7: %v", a.Snapshot().Outcomes)
 		}
 		ctx, permit, err := a.Acquire(t.Context())
-		if at, ok := ctx.Deadline(); err != nil || !ok || time.Until(at) != 9*time.Second || a.Timeout() != 9*time.Second {
+		if at, ok := ctx.Deadline(); err != nil || !ok || time.Until(at) != 9*time.Second || a.Snapshot().Timeout != 9*time.Second {
 			t.Errorf("B7: Timeout until %v: %v", at, err)
 		}
 		permit.Release(nil)

@@ -205,11 +205,3 @@ func (c *Compartment) Criticality() decision.Priority {
 	}
 	return c.pool.config.Criticality
 }
-
-// Timeout returns the timeout of the current plan, 0 for an unknown compartment.
-func (c *Compartment) Timeout() time.Duration {
-	if !c.exists() {
-		return 0
-	}
-	return c.pool.bounds.Load().Timeout
-}

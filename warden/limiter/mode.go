@@ -39,16 +39,6 @@ func (l *Limiter) change(m decision.Mode) (changed bool) {
 	return true
 }
 
-// Mode returns the mode in force; Enforce for a nil or zero Limiter. It does not block.
-func (l *Limiter) Mode() decision.Mode {
-	if !l.valid() {
-		return decision.Enforce
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.rule.mode
-}
-
 // enterLocked puts a mode in force. The caller calls serveLocked afterwards.
 func (l *Limiter) enterLocked(m decision.Mode) {
 	l.rule = newRule(l.rule.decision, l.rule.decisionState, m, l.rule.until)

@@ -257,7 +257,7 @@ func TestModeIsValid(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if m := (*Limiter)(nil).Mode(); m != decision.Enforce {
+	if m := (*Limiter)(nil).Stats().Mode; m != decision.Enforce {
 		t.Errorf("no limiter is in mode %s", m)
 	}
 }

@@ -40,7 +40,7 @@ func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool 
 	return e.h.answers.answer(w, e, c, err)
 }
 
-// WriteError is the function WriteError, with RetryAfter, Rand, Instance and Verbose of the middleware's Config.
+// WriteError is the function WriteError, with RetryAfter, Instance and Verbose of the middleware's Config.
 func (m *Middleware) WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
 	if m == nil {
 		return WriteError(w, c, err)

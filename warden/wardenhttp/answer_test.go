@@ -89,7 +89,7 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 		{&warden.InvalidError{Field: "secret"}, nil, 500, "Internal Server Error", "invalid", "", false},
 	} {
 		t.Run(fmt.Sprintf("%T %s %d", c.err, c.reason, c.status), func(t *testing.T) {
-			m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
+			m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.WithRand(wardenhttp.Config{}, func() float64 { return 0 }))
 			for _, err := range []error{c.err, fmt.Errorf("around it: %w", c.err)} {
 				rec := httptest.NewRecorder()
 				if !m.WriteError(rec, c.of, err) {
@@ -162,9 +162,7 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 		{0, time.Hour, 0.999999, "7200"},
 		{3 * time.Second, time.Hour, 0, "3"}, {time.Minute, 0, 0.999, "120"}, {-time.Second, 0, 0, "1"},
 	} {
-		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{RetryAfter: c.configured, Rand: func() float64 {
-			return c.draw
-		}})
+		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.WithRand(wardenhttp.Config{RetryAfter: c.configured}, func() float64 { return c.draw }))
 		rec := httptest.NewRecorder()
 		m.WriteError(
 			rec, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: c.known},

@@ -68,8 +68,7 @@ type Config struct {
 
 	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s.
 	RetryAfter time.Duration
-	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws spread Retry-After.
-	Rand func() float64
+	rand       func() float64 // in [0, 1), for tests; nil: math/rand/v2
 	// Answer, if not nil, may answer a rejected request itself, in its clients' own protocol, and reports whether it did; if
 	// not, it must have written nothing. err is an error that WriteError accepts. Package wardenconnect provides one for RPC
 	// protocols.
@@ -145,7 +144,7 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 		cfg.Task = defaultTask
 	}
 	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
-	answers := answers{retryAfter: cfg.RetryAfter, rand: cfg.Rand, instance: string(instance), verbose: cfg.Verbose}
+	answers := answers{retryAfter: cfg.RetryAfter, rand: cfg.rand, instance: string(instance), verbose: cfg.Verbose}
 	return &Middleware{capacity: source, cfg: cfg, answers: answers, pace: slowest}, nil
 }
 

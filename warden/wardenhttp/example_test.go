@@ -27,7 +27,7 @@ import (
 func fetch(h http.Handler, r *http.Request) {
 	rec := httptest.NewRecorder()
 	h.ServeHTTP(rec, r)
-	fmt.Println(strings.TrimSpace(fmt.Sprint(rec.Code, " ", rec.Header().Get("Retry-After"), " ", rec.Body)))
+	fmt.Println(strings.TrimSpace(fmt.Sprint(rec.Code, " ", rec.Body)))
 }
 
 // Refunds matter most, the health check needs no slot, and whoever is rejected is told why, by whom and under which id.
@@ -43,9 +43,7 @@ func ExampleNew() {
 			}
 			return warden.Task{Name: "other"}
 		},
-		Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-		Rand:   func() float64 { return 0 },
-
+		Exempt:   func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 		Instance: "shop-7f9c",
 	})
 	if err != nil {
@@ -60,9 +58,9 @@ func ExampleNew() {
 	fetch(h, late)
 	fetch(h, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
 	// Output:
-	// 200  served
-	// 503 1 {"title":"Service Unavailable","status":503,"reason":"closed","decision":1,"request_id":"4bf92f3577b34da6","server_instance":"shop-7f9c"}
-	// 200  served
+	// 200 served
+	// 503 {"title":"Service Unavailable","status":503,"reason":"closed","decision":1,"request_id":"4bf92f3577b34da6","server_instance":"shop-7f9c"}
+	// 200 served
 }
 
 // Customers share the slots of an API fairly. One that sends too much gets 429 and the others are not affected; a client that
@@ -255,8 +253,8 @@ func ExampleWriteError() {
 	fetch(h, httptest.NewRequest(http.MethodGet, "/?in=search", http.NoBody))
 	fetch(h, httptest.NewRequest(http.MethodGet, "/?in=nowhere", http.NoBody))
 	// Output:
-	// 200  found
-	// 500  {"title":"Internal Server Error","status":500,"reason":"unknown_compartment"}
+	// 200 found
+	// 500 {"title":"Internal Server Error","status":500,"reason":"unknown_compartment"}
 }
 
 // A client of a service that rejects the first request: the retry is within the budget, and what reaches the server of it is a
@@ -329,7 +327,7 @@ func ExampleDetach() {
 	mux.Handle("/", mw.Handler(proxy))
 	fetch(mux, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	http.DefaultClient.CloseIdleConnections()
-	// Output: 200  from the upstream
+	// Output: 200 from the upstream
 }
 
 // An edge server answers 502 when it is overloaded, so that these answers count whatever the other paths answer.

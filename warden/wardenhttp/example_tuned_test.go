@@ -66,5 +66,5 @@ func ExampleNew_tuned() {
 	}
 	fetch(h, httptest.NewRequest(http.MethodGet, "/checkout", http.NoBody))
 	// Output:
-	// 200  3 orders
+	// 200 3 orders
 }

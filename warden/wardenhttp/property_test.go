@@ -182,7 +182,7 @@ func TestPropertyTheCauseAlone(t *testing.T) {
 	reasons := []decision.RejectionReason{decision.PressureHigh, decision.QueueOverflow, decision.ProbabilisticShedding,
 		decision.PriorityDrop, decision.DeadlineExceeded,
 		decision.Canceled, decision.Closed, decision.MaxWaitExceeded}
-	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Rand: func() float64 { return 0 }})
+	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.WithRand(wardenhttp.Config{}, func() float64 { return 0 }))
 	rapid.Check(t, func(rt *rapid.T) {
 		why := rapid.SampledFrom(reasons).Draw(rt, "reason")
 		seq := rapid.Uint64Range(1, 99_999).Draw(rt, "decision")

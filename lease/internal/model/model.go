@@ -170,7 +170,7 @@ func (d *Domain) Accept(cfg lease.Config, c Call, got Reply) error {
 		}
 	case step.Compact:
 		if c.Offset < d.Floor {
-			want.Err = &lease.FloorError{Floor: d.Floor, Got: c.Offset}
+			want.Err = &step.FloorError{Floor: d.Floor, Got: c.Offset}
 			break
 		}
 		d.Floor = c.Offset

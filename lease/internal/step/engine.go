@@ -27,7 +27,7 @@ type Item struct {
 type Engine interface {
 	// Do carries op out: it sets Fresh, Now and Floor and calls State.Step. With an error the Result is not looked at.
 	Do(ctx context.Context, op Op) (Result, error)
-	// Compact raises the floor. Error: *lease.FloorError, and the engine's own.
+	// Compact raises the floor. Error: *FloorError, and the engine's own.
 	Compact(ctx context.Context, floor int64) error
 	// Inspect returns a copy of a domain's state.
 	Inspect(ctx context.Context, domain string) (Snapshot, error)
