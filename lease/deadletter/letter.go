@@ -12,7 +12,7 @@ import (
 
 // Letter is a record that was given up and waits for an operator's decision.
 type Letter struct {
-	Partition string // the Name of a dispatch.Config or dispatch.Partition
+	Partition string // the Name of a dispatch.Partition
 	// Record is the record as read from the source. List leaves out Payload and Headers. If the source has lost the
 	// record there is no payload.
 	Record dispatch.Record

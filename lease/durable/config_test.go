@@ -51,7 +51,7 @@ func TestConfig(t *testing.T) {
 	if _, err := l.Offer(ctx, strings.Repeat("x", 1<<16-1), 1); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.SucceedIn(ctx, (*durable.MemStore)(nil), "A", 1); !errors.Is(err, lease.ErrInvalid) {
+	if _, err := l.SucceedIn(ctx, (*durable.MemStore)(nil), lease.Lease{Domain: "A", Token: 1}); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("SucceedIn a nil *MemStore: %v", err)
 	}
 	_, offer := l.Offer(nil, "A", 1)                                                                         //nolint:staticcheck // refused, not a panic

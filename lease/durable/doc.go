@@ -2,7 +2,7 @@
 // that can compare-and-swap a record. Any number of processes may share it. docs/lease-engines.md has the errors and how to
 // recover.
 //
-//	store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: "orders/3"})
+//	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: "orders/3"})
 //	…
 //	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
 //

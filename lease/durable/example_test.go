@@ -12,7 +12,7 @@ import (
 )
 
 func ExampleNew() {
-	store := durable.NewMemStore() // or leasenats.Open, leasepg.New, or any durable.Store
+	store := durable.NewMemStore() // or leasenats.OpenStore, leasepg.OpenStore, or any durable.Store
 	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 3})
 	if err != nil {
 		fmt.Println(err)

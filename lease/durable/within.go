@@ -19,24 +19,25 @@ type kept struct {
 // Store returns Config.Store.
 func (k *kept) Store() Store { return k.engine.store }
 
-// SucceedIn is Succeed inside a transaction of the caller's. view is the ledger's Store as seen by the transaction: its
+// SucceedIn ends lease l as Succeed does, inside a transaction of the caller's. view is the ledger's Store as seen by the transaction: its
 // Load must lock the record against other writers until the transaction ends; its Limit and List are not called. This
 // ledger assumes nothing about the commit: its next call on the domain reads the record again. Config.Observer gets no
 // event. After the commit, Succeed with this token returns a *lease.LeaseNotFoundError whose Status is
 // AlreadyProcessed.
 //
 // Errors: those of Succeed except ErrAmbiguous. After an error the transaction must be rolled back.
-func (k *kept) SucceedIn(ctx context.Context, view Store, domain string, token lease.Token) (lease.Completion, error) {
+func (k *kept) SucceedIn(ctx context.Context, view Store, l lease.Lease) (lease.Completion, error) {
 	if missing := nilcheck.Required(view); missing != "" {
 		return lease.Completion{}, &lease.InvalidError{Field: "view", Value: missing, Allowed: "a Store"}
 	}
-	return lease.FromEngine(within{k.engine, view}, lease.Config{}).Succeed(ctx, domain, token)
+	return lease.FromEngine(within{k.engine, view, l.Offset}, lease.Config{}).Succeed(ctx, l.Domain, l.Token)
 }
 
 // within is an engine in one transaction.
 type within struct {
 	*engine
-	view Store
+	view   Store
+	offset int64 // of the lease
 }
 
 // Do carries out a Succeed.
@@ -54,6 +55,10 @@ func (w within) Do(ctx context.Context, op step.Op) (r step.Result, err error) {
 	rec, version, err := w.load(ctx, w.view, e)
 	if err != nil {
 		return r, err
+	}
+	// Two ledgers may give the same token to a domain: a lease of another ledger ends nothing here.
+	if held, ok := rec.state.Leased(); ok && held.Offset != w.offset {
+		return r, &lease.TokenMismatchError{Domain: op.Domain, Offset: held.Offset, Got: lease.Token(op.Token)}
 	}
 	// No number of a writer: Succeed makes no token.
 	if err := w.step(rec, 0, &op, &r); err != nil || r.Refused != 0 {

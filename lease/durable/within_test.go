@@ -36,17 +36,22 @@ func TestSucceedIn(t *testing.T) {
 	must(ledger.Offer(t.Context(), "A", 2))(t)
 	succeed := func(token lease.Token) (*pending, lease.Completion, error) {
 		tx := &pending{MemStore: store}
-		c, err := ledger.SucceedIn(t.Context(), tx, "A", token)
+		c, err := ledger.SucceedIn(t.Context(), tx, lease.Lease{Domain: "A", Offset: held.Lease.Offset, Token: token})
 		return tx, c, err
 	}
 	if tx, _, err := succeed(held.Lease.Token + 1); !errors.Is(err, lease.ErrTokenMismatch) || tx.commit != nil {
 		t.Errorf("another token: %v", err)
 	}
-	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, "A",
-		held.Lease.Token); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
+	stray := held.Lease // of another ledger, whose first token is the same number
+	stray.Offset = 2
+	tx := &pending{MemStore: store}
+	if _, err := ledger.SucceedIn(t.Context(), tx, stray); !errors.Is(err, lease.ErrTokenMismatch) || tx.commit != nil {
+		t.Errorf("L14: a lease on another offset: %v", err)
+	}
+	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, held.Lease); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
 		t.Errorf("a transaction that fails: %v", err)
 	}
-	if _, err := ledger.SucceedIn(t.Context(), nil, "A", held.Lease.Token); !errors.Is(err, lease.ErrInvalid) {
+	if _, err := ledger.SucceedIn(t.Context(), nil, held.Lease); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("no view: %v", err)
 	}
 	if _, c, err := succeed(held.Lease.Token); err != nil || c.Status != lease.NextHint || c.Next != 2 { // and never committed

@@ -1,13 +1,28 @@
-// Package leasepg keeps work-lease ledgers in PostgreSQL, and has a transactional [Outbox], consumer groups by advisory locks ([Ownership]) and
-// dead letters ([Letters]) there.
+// Package leasepg runs a dispatch.Consumer on PostgreSQL: a transactional [Outbox] has the records, a [Group] shares its partitions out
+// among processes by advisory locks, each partition has a ledger in a table, and [OpenLetters] keeps the dead letters.
 //
 //	pool, err := pgxpool.New(ctx, url)
-//	err = leasepg.Migrate(ctx, pool)
-//	store, err := leasepg.New(ctx, leasepg.Config{Pool: pool, Ledger: "orders/3"})
+//	err = leasepg.Migrate(ctx, pool) // once for each release, by a role that may create tables
+//	outbox, err := leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: "orders", Partitions: 16})
+//	group, err := leasepg.OpenGroup(ctx, leasepg.GroupConfig{
+//		Conn: pool.Config().ConnConfig, Group: "shipping", Outbox: outbox, Ledger: lease.Config{MaxRetries: 5},
+//	})
+//	letters, err := leasepg.OpenLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: put})
+//	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: ship, DeadLetter: deadletter.Keep(letters)})
+//	err = consumer.Run(ctx)
+//
+// A writer calls [Outbox.Enqueue] in the transaction that changes its own tables; put does so with a letter that is replayed:
+//
+//	func put(ctx context.Context, tx pgx.Tx, _ string, record dispatch.Record) error { return outbox.Enqueue(ctx, tx, record) }
+//
+// A handler may end its record in the transaction of its own writes, with [SucceedTx]. Who needs a ledger without all that opens its
+// store and makes it durable:
+//
+//	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: "orders/3"})
 //	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 5})
 //
-// docs/lease-engines.md says how durable an answered call is (a commit of the server), how to recover, and which settings New rejects;
-// docs/outbox.md is about Outbox and [SucceedTx].
+// docs/lease-engines.md says how durable an answered call is (a commit of the server), how to recover, and which settings are
+// rejected; docs/outbox.md is about Outbox and SucceedTx.
 //
 // # The table
 //
@@ -29,5 +44,5 @@
 //
 // Each call takes at most one connection of the pool for one statement, and a walk over Ready or Held takes one for each page of names and keeps none while
 // its body runs: a pool of one connection serves everything. All statements of a Store work through PgBouncer in
-// transaction mode; an Ownership and Outbox.Listen need the server itself.
+// transaction mode; a Group and Outbox.Listen need the server itself.
 package leasepg

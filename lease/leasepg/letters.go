@@ -28,7 +28,7 @@ type LettersConfig struct {
 	// Pool is a pool of connections to a migrated database. Required. The caller owns it.
 	Pool *pgxpool.Pool
 	// Append appends a record to the source of a partition within a transaction, which it neither commits nor rolls
-	// back: an INSERT into the outbox. Required to replay only. Its record is the result of deadletter.Letter.Replay.
+	// back: a call of Outbox.Enqueue, which finds the partition by the key. Required to replay only.
 	Append func(ctx context.Context, tx pgx.Tx, partition string, record dispatch.Record) error
 }
 

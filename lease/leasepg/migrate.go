@@ -28,11 +28,11 @@ const migrating = 0x73746f7062616e6b
 // leaves a database of that version as it is, and of several concurrent callers one does the work.
 //
 // It needs the right to create a schema. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
-// its tables, and INSERT and UPDATE on lease_domains and, for Letters, on dead_letters. A role that opens an outbox also
+// its tables, and INSERT and UPDATE on lease_domains and, for dead letters, on dead_letters. A role that opens an outbox also
 // needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and outbox_records; a role that reads it,
 // INSERT and UPDATE on outbox_positions and DELETE on outbox_records.
 //
-// It blocks until the database has answered. Error: *SchemaError for a schema newer than this package,
+// It blocks until the database has answered. Error: *lease.InvalidError for a schema newer than this package,
 // *lease.InvalidError for a nil argument, or the database's.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	switch {

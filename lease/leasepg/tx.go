@@ -17,20 +17,21 @@ import (
 
 // SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
 // passes its Job's Ledger and Lease, commits, and returns nil or the commit's error; the Dispatcher then reads the
-// outcome from the ledger. The ledger must be durable.New's over a store of OpenStore in tx's database.
+// outcome from the ledger. The ledger must be the one that granted l, as Job.Ledger is: durable.New's over a store of OpenStore, or
+// of a Group, in tx's database. It rejects a lease on another offset than its own with *lease.TokenMismatchError.
 //
 // Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
 // the next record, wait as long. It blocks for two round trips on tx's connection, and for an earlier writer of that
 // row; it uses no other connection.
 //
 // Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError if the lease is lost; *lease.InvalidError naming the
-// argument, also for a transaction of another database, or the schema; *durable.StoreError with the database's error, such
+// argument, also for a transaction of another database, or the schema; durable.ErrStore with the database's error, such
 // as a serialization failure, or a transaction that is over, aborted or read-only. After an error roll tx back: its writes
 // must not be kept.
 func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Lease) error {
 	kept, ok := ledger.(interface { // of durable.New
 		Store() durable.Store
-		SucceedIn(ctx context.Context, view durable.Store, domain string, token lease.Token) (lease.Completion, error)
+		SucceedIn(ctx context.Context, view durable.Store, l lease.Lease) (lease.Completion, error)
 	})
 	if !ok {
 		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a ledger made by durable.New"}
@@ -45,7 +46,7 @@ func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Leas
 	case store == nil || store.pool == nil:
 		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "a ledger in a store of leasepg.OpenStore"}
 	}
-	_, err := kept.SucceedIn(ctx, &within{store: store, tx: tx}, l.Domain, l.Token)
+	_, err := kept.SucceedIn(ctx, &within{store: store, tx: tx}, l)
 	return err
 }
 
