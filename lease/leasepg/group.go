@@ -80,6 +80,11 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 		cfg.Names = cfg.Outbox.Partitions()
 	}
 	if cfg.Open == nil && cfg.Outbox != nil {
+		for _, name := range cfg.Names {
+			if !slices.Contains(cfg.Outbox.Partitions(), name) {
+				return invalid("Names", strconv.Quote(name), "partitions of Outbox; others need an Open")
+			}
+		}
 		var err error
 		if cfg.Open, err = cfg.Outbox.opener(cfg.Ledger); err != nil {
 			return nil, err
@@ -91,8 +96,8 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 		}
 	}
 	switch {
-	case cfg.Conn == nil:
-		return invalid("Conn", "nil", "a configuration made by pgx.ParseConfig")
+	case cfg.Conn == nil, cfg.Conn.Host == "": // of another one pgx.ConnectConfig would panic
+		return invalid("Conn", "nil or not parsed", "a configuration made by pgx.ParseConfig")
 	case len(cfg.Group) < 1 || len(cfg.Group) > maxLedger:
 		return invalid("Group", strconv.Quote(cfg.Group), "1 to 255 bytes")
 	case len(cfg.Names) == 0:
@@ -109,7 +114,9 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	for _, p := range cfg.Names {
 		k := number(p)
-		if other, twice := g.name[k]; twice {
+		if other, found := g.name[k]; found && other == p {
+			return invalid("Names", strconv.Quote(p)+" twice", "each name once")
+		} else if found {
 			return invalid("Names", strconv.Quote(p)+" and "+strconv.Quote(other), "names with different 31-bit hashes; rename one")
 		}
 		g.key[p], g.name[k] = k, p

@@ -124,12 +124,13 @@ func TestOwnershipRefuses(t *testing.T) {
 		"Conn":    func(c *leasepg.GroupConfig) { c.Conn = nil },
 		"Group":   func(c *leasepg.GroupConfig) { c.Group = "" },
 		"Names":   func(c *leasepg.GroupConfig) { c.Names = nil },
+		"Conn ":   func(c *leasepg.GroupConfig) { c.Conn = &pgx.ConnConfig{} }, // pgx would panic
 		"Open":    func(c *leasepg.GroupConfig) { c.Open = nil },
 		"Session": func(c *leasepg.GroupConfig) { c.Session = time.Millisecond },
 	} {
 		bad := good
 		change(&bad)
-		if o, err := leasepg.OpenGroup(t.Context(), bad); o != nil || !refusesField(err, "leasepg.GroupConfig."+field) {
+		if o, err := leasepg.OpenGroup(t.Context(), bad); o != nil || !refusesField(err, "leasepg.GroupConfig."+strings.TrimSpace(field)) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
