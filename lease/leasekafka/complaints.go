@@ -25,7 +25,8 @@ var (
 	_ kgo.HookGroupManageError = (*complaints)(nil)
 )
 
-// OnBrokerConnect implements kgo.HookBrokerConnect. Its err is also that of a connection on which nobody answers, or that is rejected.
+// OnBrokerConnect implements kgo.HookBrokerConnect. Its err is also that of a connection on which nobody answers, or that is
+// rejected.
 func (c *complaints) OnBrokerConnect(broker kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
 		err = fmt.Errorf("leasekafka: no connection to the broker %s:%d: %w", broker.Host, broker.Port, err)

@@ -105,7 +105,8 @@ func (s *stalls) reasons() []string {
 	return slices.Clone(s.all)
 }
 
-// A partition whose ledger cannot be opened is held, worked on by nobody, reported, and stalled; it is worked on when the ledger opens.
+// A partition whose ledger cannot be opened is held, worked on by nobody, reported, and stalled; it is worked on when the ledger
+// opens.
 func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	k := fake(t, 1)
 	var told reports
@@ -122,10 +123,11 @@ func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	k.produce(t, of(1, 1, 1)...)
 	var stalled stalls
 	done := make(chan struct{})
-	m := run(t, cfg, dispatch.Config{AttemptTimeout: 50 * time.Millisecond, Observer: &stalled, Handler: func(context.Context, dispatch.Job) error {
-		close(done)
-		return nil
-	}})
+	m := run(t, cfg, dispatch.Config{AttemptTimeout: 50 * time.Millisecond, Observer: &stalled,
+		Handler: func(context.Context, dispatch.Job) error {
+			close(done)
+			return nil
+		}})
 	until(t, "a report", func() bool { n, _ := told.last(); return n > 0 })
 	until(t, "D12: unopened", func() bool { return slices.Contains(stalled.reasons(), "unopened") })
 	opens.Store(true)

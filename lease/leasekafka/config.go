@@ -168,12 +168,14 @@ func (cfg GroupConfig) checkOptions() error {
 // options returns the client's options, without the callbacks.
 func (cfg GroupConfig) options() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
-	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session after the last
-	// sign of life. The next one follows within a third; it may be tried again for a quarter, and the last try hangs for a quarter.
+	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session
+	// after the last sign of life. The next one follows within a third; it may be tried again for a quarter, and the last try hangs
+	// for a quarter.
 	quarter := cfg.Session / 4
 	patience := min(10*time.Second, max(100*time.Millisecond, quarter))
 	own := []kgo.Opt{
-		// A partition that is taken over is fetched behind the fetch that is under way, which otherwise waits 5 s for records of others.
+		// A partition that is taken over is fetched behind the fetch that is under way, which otherwise waits 5 s for records of
+		// others.
 		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.DialTimeout(patience),
 		kgo.RequestTimeoutOverhead(patience),
@@ -187,8 +189,10 @@ func (cfg GroupConfig) options() []kgo.Opt {
 			return 30 * time.Second
 		}),
 	}
-	return append(append(own, cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group), kgo.ConsumeTopics(cfg.Topics...),
+	return append(append(own, cfg.Options...), kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumerGroup(cfg.Group),
+		kgo.ConsumeTopics(cfg.Topics...),
 		kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(start),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.DisableAutoCommit(),
-		kgo.SessionTimeout(cfg.Session), kgo.HeartbeatInterval(min(3*time.Second, cfg.Session/3)), kgo.RebalanceTimeout(cfg.RebalanceTimeout))
+		kgo.SessionTimeout(cfg.Session), kgo.HeartbeatInterval(min(3*time.Second, cfg.Session/3)),
+		kgo.RebalanceTimeout(cfg.RebalanceTimeout))
 }

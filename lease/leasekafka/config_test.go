@@ -29,22 +29,30 @@ func TestConfig(t *testing.T) {
 		field string
 		spoil func(*leasekafka.GroupConfig)
 	}{
-		"no brokers":            {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = nil }},
-		"no broker's name":      {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = []string{""} }},
-		"no group":              {"Group", func(c *leasekafka.GroupConfig) { c.Group = "" }},
-		"no topics":             {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = nil }},
-		"a topic without name":  {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = []string{"t", ""} }},
-		"window":                {"Window", func(c *leasekafka.GroupConfig) { c.Window = -1 }},
-		"drain":                 {"DrainTimeout", func(c *leasekafka.GroupConfig) { c.DrainTimeout = -time.Second }},
-		"session":               {"Session", func(c *leasekafka.GroupConfig) { c.Session = time.Millisecond }},
-		"rebalance":             {"RebalanceTimeout", func(c *leasekafka.GroupConfig) { c.RebalanceTimeout = -time.Second }},
-		"rebalance below drain": {"RebalanceTimeout", func(c *leasekafka.GroupConfig) { c.DrainTimeout, c.RebalanceTimeout = time.Minute, time.Minute }},
-		"ledger":                {"Ledger", func(c *leasekafka.GroupConfig) { c.Ledger = lease.Config{MaxBacklog: -1} }},
-		"automatic commits":     {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x"), kgo.AutoCommitMarks()} }},
-		"commit interval":       {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.AutoCommitInterval(time.Second)} }},
-		"no automatic commits":  {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.DisableAutoCommit()} }},
-		"another group":         {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x")} }},
-		"other balancers":       {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())} }},
+		"no brokers":           {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = nil }},
+		"no broker's name":     {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = []string{""} }},
+		"no group":             {"Group", func(c *leasekafka.GroupConfig) { c.Group = "" }},
+		"no topics":            {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = nil }},
+		"a topic without name": {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = []string{"t", ""} }},
+		"window":               {"Window", func(c *leasekafka.GroupConfig) { c.Window = -1 }},
+		"drain":                {"DrainTimeout", func(c *leasekafka.GroupConfig) { c.DrainTimeout = -time.Second }},
+		"session":              {"Session", func(c *leasekafka.GroupConfig) { c.Session = time.Millisecond }},
+		"rebalance":            {"RebalanceTimeout", func(c *leasekafka.GroupConfig) { c.RebalanceTimeout = -time.Second }},
+		"rebalance below drain": {"RebalanceTimeout", func(c *leasekafka.GroupConfig) {
+			c.DrainTimeout, c.RebalanceTimeout = time.Minute, time.Minute
+		}},
+		"ledger": {"Ledger", func(c *leasekafka.GroupConfig) { c.Ledger = lease.Config{MaxBacklog: -1} }},
+		"automatic commits": {"Options", func(c *leasekafka.GroupConfig) {
+			c.Options = []kgo.Opt{kgo.ConsumerGroup("x"), kgo.AutoCommitMarks()}
+		}},
+		"commit interval": {"Options", func(c *leasekafka.GroupConfig) {
+			c.Options = []kgo.Opt{kgo.AutoCommitInterval(time.Second)}
+		}},
+		"no automatic commits": {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.DisableAutoCommit()} }},
+		"another group":        {"Options", func(c *leasekafka.GroupConfig) { c.Options = []kgo.Opt{kgo.ConsumerGroup("x")} }},
+		"other balancers": {"Options", func(c *leasekafka.GroupConfig) {
+			c.Options = []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())}
+		}},
 		"a callback": {"Options", func(c *leasekafka.GroupConfig) {
 			c.Options = []kgo.Opt{kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) {})}
 		}},
@@ -55,7 +63,8 @@ func TestConfig(t *testing.T) {
 		c.spoil(&cfg)
 		g, err := leasekafka.OpenGroup(t.Context(), cfg)
 		var invalid *lease.InvalidError
-		if g != nil || !errors.As(err, &invalid) || invalid.Field != "leasekafka.GroupConfig."+c.field || !errors.Is(err, lease.ErrInvalid) {
+		if g != nil || !errors.As(err, &invalid) || invalid.Field != "leasekafka.GroupConfig."+c.field ||
+			!errors.Is(err, lease.ErrInvalid) {
 			t.Errorf("%s: %v, %v", name, g, err)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 
 var (
 	// errNoMember is what a member reports that was not in the group when a session had passed.
-	errNoMember = errors.New("leasekafka: this member is not in the group: no broker coordinates it, or other members hold the rebalance up")
+	errNoMember = errors.New("leasekafka: this member is not in the group: " +
+		"no broker coordinates it, or other members hold the rebalance up")
 	// errRevoked is the cause of losing a partition that was given back in a rebalance.
 	errRevoked = errors.New("leasekafka: given back to the group")
 	// errForgotten is the cause of losing a partition that the group took away: the member sent no heartbeat for a Session, or
@@ -28,7 +29,8 @@ func invalidField(field string, value any, allowed string) *lease.InvalidError {
 // permanentlyRejected reports whether the group will reject this member in every further attempt.
 func permanentlyRejected(err error) bool {
 	for _, rejection := range []error{
-		kerr.InvalidSessionTimeout, kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID, kerr.GroupMaxSizeReached,
+		kerr.InvalidSessionTimeout, kerr.InvalidGroupID, kerr.InconsistentGroupProtocol, kerr.FencedInstanceID,
+		kerr.GroupMaxSizeReached,
 		kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed,
 		kerr.UnsupportedSaslMechanism, kerr.UnsupportedVersion,
 	} {

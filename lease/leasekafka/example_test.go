@@ -45,7 +45,8 @@ func ExampleOpenGroup() {
 		fmt.Println("given up:", letter.Record.Offset, letter.Err)
 		return nil
 	}
-	stores := map[string]durable.Store{"orders/0": durable.NewMemStore(), "orders/1": durable.NewMemStore()} // in a service: leasenats or leasepg
+	// in a service: leasenats or leasepg
+	stores := map[string]durable.Store{"orders/0": durable.NewMemStore(), "orders/1": durable.NewMemStore()}
 	open := func(_ context.Context, partition string) (lease.Ledger, error) {
 		return durable.New(durable.Config{Store: stores[partition], MaxRetries: 5})
 	}

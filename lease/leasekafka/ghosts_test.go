@@ -1,7 +1,7 @@
 package leasekafka_test
 
-// This file is a defect of kfake: a member whose connection ends while its JoinGroup waits stays in the group for ever, with partitions, where
-// Kafka throws it out after a session. A test shows it, and a torture takes such members out, and no others.
+// This file is a defect of kfake: a member whose connection ends while its JoinGroup waits stays in the group for ever, with
+// partitions, where Kafka throws it out after a session. A test shows it, and a torture takes such members out, and no others.
 
 import (
 	"context"
@@ -20,8 +20,9 @@ const (
 	syncGroup = 14
 )
 
-// removeGhosts takes out of the group, until the test ends, each member of which the broker has received nothing for two sessions, and whose client has
-// ended or has another name by now. It returns what has to be told of each client that has ended. What a living client does wrong stays.
+// removeGhosts takes out of the group, until the test ends, each member of which the broker has received nothing for two
+// sessions, and whose client has ended or has another name by now. It returns what has to be told of each client that has ended.
+// What a living client does wrong stays.
 func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(client string)) {
 	var mu sync.Mutex // guards both
 	over, heard := map[string]bool{}, map[string]time.Time{}
@@ -51,7 +52,8 @@ func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(cl
 			}
 		}
 		for _, m := range members {
-			if at, known := heard[m.MemberID]; known && time.Since(at) > 2*session && (over[m.ClientID] || last[m.ClientID] != m.MemberID) {
+			if at, known := heard[m.MemberID]; known && time.Since(at) > 2*session &&
+				(over[m.ClientID] || last[m.ClientID] != m.MemberID) {
 				names = append(names, m.MemberID)
 			}
 		}
@@ -90,8 +92,8 @@ func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(cl
 	}
 }
 
-// When this fails, kfake is mended, and this file can go: its group.reply begins a member's session only if the reply could be sent, and which of
-// the two happens is drawn when the connection has just ended.
+// When this fails, kfake is mended, and this file can go: its group.reply begins a member's session only if the reply could be
+// sent, and which of the two happens is drawn when the connection has just ended.
 func TestKfakeKeepsWhoDiedWhileJoining(t *testing.T) {
 	kept := 0
 	for range 20 {
@@ -102,7 +104,8 @@ func TestKfakeKeepsWhoDiedWhileJoining(t *testing.T) {
 	}
 }
 
-// diesWhileJoining has one member live, and another end while its JoinGroup waits. It returns 1 if that is a member twenty sessions later.
+// diesWhileJoining has one member live, and another end while its JoinGroup waits. It returns 1 if that is a member twenty
+// sessions later.
 func (k *kafka) diesWhileJoining(t *testing.T) int {
 	const session = 500 * time.Millisecond
 	request := func(c *kgo.Client, req kmsg.Request) kmsg.Response {
@@ -124,7 +127,8 @@ func (k *kafka) diesWhileJoining(t *testing.T) int {
 		req := kmsg.NewPtrSyncGroupRequest()
 		req.Group, req.MemberID, req.Generation = k.topic, id, joined.Generation
 		for _, m := range joined.Members {
-			req.GroupAssignment = append(req.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{MemberID: m.MemberID, MemberAssignment: []byte("a part")})
+			req.GroupAssignment = append(req.GroupAssignment,
+				kmsg.SyncGroupRequestGroupAssignment{MemberID: m.MemberID, MemberAssignment: []byte("a part")})
 		}
 		request(c, req)
 		return joined

@@ -63,7 +63,8 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	defer end()
 	m.complaints.report, m.complaints.alive = g.cfg.OnError, m.alive
 	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive), kgo.WithHooks(&m.complaints),
-		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked), kgo.OnPartitionsLost(m.lost))...)
+		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked),
+		kgo.OnPartitionsLost(m.lost))...)
 	if err != nil {
 		return invalidField("GroupConfig.Options", err.Error(), "options that kgo.NewClient accepts")
 	}
@@ -150,8 +151,8 @@ func (m *member) restart(at place, name string) {
 	m.start(at, unknownOffset, name)
 }
 
-// watch looks once a session whether this is a member, and compares what the group has given to it with what runs. It starts what is missing: the
-// client does not know of a partition that a broker's answer to its commit has ended.
+// watch looks once a session whether this is a member, and compares what the group has given to it with what runs. It starts what
+// is missing: the client does not know of a partition that a broker's answer to its commit has ended.
 func (m *member) watch() {
 	for m.alive.Err() == nil {
 		select {
@@ -163,7 +164,8 @@ func (m *member) watch() {
 			m.complaints.tell(&m.complaints.member, errNoMember)
 		}
 		for _, at := range m.idle(name) {
-			m.complaints.tell(new(episode.Episode), fmt.Errorf("leasekafka: partition %s is this member's, and nobody worked on it: its work begins again", at.name()))
+			m.complaints.tell(new(episode.Episode),
+				fmt.Errorf("leasekafka: partition %s is this member's, and nobody worked on it: its work begins again", at.name()))
 		}
 	}
 }
@@ -218,7 +220,8 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 		if offsets[at.topic] == nil {
 			offsets[at.topic] = map[int32]kgo.Offset{}
 		}
-		offsets[at.topic][at.partition] = kgo.NewOffset().At(0) // for the client to read it at all; its work asks for its floor, and seeks
+		// for the client to read it at all; its work asks for its floor, and seeks
+		offsets[at.topic][at.partition] = kgo.NewOffset().At(0)
 		begin[at] = unknownOffset
 	}
 	var listing episode.Episode
@@ -238,8 +241,8 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 			return nil, ctx.Err()
 		}
 	}
-	// The poll loop may still have records in its hands of a time when one of these partitions was here before. Between two polls it has none, and
-	// the client has forgotten all of them.
+	// The poll loop may still have records in its hands of a time when one of these partitions was here before. Between two polls it
+	// has none, and the client has forgotten all of them.
 	begun := make(chan struct{})
 	m.post(func() {
 		defer close(begun)
@@ -257,8 +260,8 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 	return offsets, ctx.Err()
 }
 
-// passedOver returns the partitions that the group gave to this member and that the client would not read: the broker did not say what is
-// committed there.
+// passedOver returns the partitions that the group gave to this member and that the client would not read: the broker did not say
+// what is committed there.
 func (m *member) passedOver(offsets map[string]map[int32]kgo.Offset) (unread []place) {
 	reads := m.client.CommittedOffsets()
 	m.mu.Lock()
@@ -314,7 +317,8 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	open := func(context.Context) (dispatch.Source, lease.Ledger, error) {
 		if err := m.equip(p); err != nil {
 			if p.ctx.Err() == nil {
-				m.complaints.tell(&equipping, fmt.Errorf("leasekafka: the floor or the ledger of partition %s cannot be had: %w", p.name(), err))
+				m.complaints.tell(&equipping,
+					fmt.Errorf("leasekafka: the floor or the ledger of partition %s cannot be had: %w", p.name(), err))
 			}
 			return nil, nil, err
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// remember restores a partition's ledger from the last commit, and commits a new epoch, so that the next owner's tokens are greater
-// even if this owner dies at once. Meanwhile p is used only for looking up fetched records.
+// remember restores a partition's ledger from the last commit, and commits a new epoch, so that the next owner's tokens are
+// greater even if this owner dies at once. Meanwhile p is used only for looking up fetched records.
 func (p *partition) remember(floor int64, metadata string) error {
 	m, wrong := readMemo(metadata, floor)
 	if wrong != "" {
@@ -34,8 +34,8 @@ func (p *partition) remember(floor int64, metadata string) error {
 	return nil
 }
 
-// keep starts to commit changes above the floor, every CommitEvery unless the dispatcher has committed meanwhile, and immediately when
-// a failure waits for it. The returned function stops that with a last commit, for the leases that the drain has released.
+// keep starts to commit changes above the floor, every CommitEvery unless the dispatcher has committed meanwhile, and immediately
+// when a failure waits for it. The returned function stops that with a last commit, for the leases that the drain has released.
 func (p *partition) keep() (end func()) {
 	if p.m.cfg.OpenLedger != nil {
 		return func() {}
@@ -79,8 +79,8 @@ func (p *partition) keep() (end func()) {
 // commitState commits what has changed above the floor.
 func (p *partition) commitState(ctx context.Context) error { return p.Commit(ctx, math.MinInt64) }
 
-// room is how many records from an offset on may be fetched. While a commit's metadata is nearly full, only records below the highest
-// known offset are. The lock is held.
+// room is how many records from an offset on may be fetched. While a commit's metadata is nearly full, only records below the
+// highest known offset are. The lock is held.
 func (p *partition) room(from int64, limit int) int {
 	l := p.kept.Load()
 	if l == nil {
@@ -90,7 +90,8 @@ func (p *partition) room(from int64, limit int) int {
 	if full && !p.full {
 		floor := p.floor
 		p.m.post(func() {
-			p.m.log("what is done above the floor has hardly room in a commit, reading on when it has", "partition", p.name(), "floor", floor)
+			p.m.log("what is done above the floor has hardly room in a commit, reading on when it has",
+				"partition", p.name(), "floor", floor)
 		})
 	}
 	if p.full = full; !full {

@@ -122,8 +122,8 @@ func (r *runs) all() map[int64]int {
 	return maps.Clone(r.of)
 }
 
-// The first key is stuck and holds the floor. Whoever owns the partition next does what was not committed as done, each record once, and
-// nothing else.
+// The first key is stuck and holds the floor. Whoever owns the partition next does what was not committed as done, each record
+// once, and nothing else.
 func TestKilledOwnerAboveAStuckKey(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records = 400
@@ -226,8 +226,8 @@ func TestAttemptsSurviveOwners(t *testing.T) {
 	})
 }
 
-// A record that kills its process each time, later than a commit after it was begun, is given up after MaxRetries + 1 runs; what runs
-// beside it pays nothing.
+// A record that kills its process each time, later than a commit after it was begun, is given up after MaxRetries + 1 runs; what
+// runs beside it pays nothing.
 func TestKillerDiesAlone(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const retries, innocents = 2, 6
@@ -294,8 +294,8 @@ func TestKillerDiesAlone(t *testing.T) {
 	})
 }
 
-// Where every second record is stuck, a commit has soon no room for more. Then no more is read, until some are done; and nobody commits more than
-// brokers take.
+// Where every second record is stuck, a commit has soon no room for more. Then no more is read, until some are done; and nobody
+// commits more than brokers take.
 func TestMetadataFull(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records = 6000
@@ -317,13 +317,14 @@ func TestMetadataFull(t *testing.T) {
 		release := make(chan struct{})
 		cfg := k.inMemory(3)
 		cfg.Session = 10 * time.Second
-		m := run(t, cfg, dispatch.Config{MaxInFlight: 3000, MaxBuffered: 3000, AttemptTimeout: time.Hour, Handler: func(_ context.Context, job dispatch.Job) error {
-			all.add(job.Record.Offset)
-			if job.Record.Offset%2 == 0 {
-				<-release
-			}
-			return nil
-		}})
+		m := run(t, cfg, dispatch.Config{MaxInFlight: 3000, MaxBuffered: 3000, AttemptTimeout: time.Hour,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				all.add(job.Record.Offset)
+				if job.Record.Offset%2 == 0 {
+					<-release
+				}
+				return nil
+			}})
 		before := -1
 		until(t, "rest", func() bool {
 			n := len(all.all())
@@ -353,12 +354,14 @@ func TestMetadataFull(t *testing.T) {
 	})
 }
 
-// What the log does not have is no gap in what is done: behind a stuck record, and with every second offset a transaction's, it is one span.
+// What the log does not have is no gap in what is done: behind a stuck record, and with every second offset a transaction's, it
+// is one span.
 func TestMetadataOfGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const transactions = 40
 		k := start(t, 1)
-		producer, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(), kgo.DefaultProduceTopic(k.topic))
+		producer, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
+			kgo.DefaultProduceTopic(k.topic))
 		if err != nil {
 			t.Fatal(err)
 		}

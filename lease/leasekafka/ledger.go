@@ -16,9 +16,10 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
-// ledger is the engine of a lease.Ledger of one owner of a partition. It starts from the state that the previous owner committed: done offsets stay done,
-// failed attempts count, running records have a lease. Inspect does not count earlier owners' results. Fail and GiveUp wait until the
-// failure is committed; if ctx ends first, they return its error, and the failure still counts here.
+// ledger is the engine of a lease.Ledger of one owner of a partition. It starts from the state that the previous owner committed:
+// done offsets stay done, failed attempts count, running records have a lease. Inspect does not count earlier owners' results.
+// Fail and GiveUp wait until the failure is committed; if ctx ends first, they return its error, and the failure still counts
+// here.
 type ledger struct {
 	lost func() error // returns the cause of losing the partition; nil while it is held
 
@@ -47,8 +48,8 @@ var _ step.Engine = (*ledger)(nil)
 // epochBits is the shift of the epoch in a token: one owner's tokens are below the next owner's.
 const epochBits = 29
 
-// newLedger returns a ledger restored from a committed floor and m. The epoch is the time in seconds, or the previous epoch plus one, so
-// tokens grow even if the group's metadata is lost.
+// newLedger returns a ledger restored from a committed floor and m. The epoch is the time in seconds, or the previous epoch plus
+// one, so tokens grow even if the group's metadata is lost.
 func newLedger(floor int64, m memo, lost func() error) *ledger {
 	l := &ledger{
 		lost: lost, states: map[string]*step.State{}, floor: floor, restored: m, done: slices.Clone(m.done),
@@ -124,7 +125,8 @@ func (l *ledger) step(op *step.Op, r *step.Result) {
 	}
 }
 
-// before applies an earlier owner's result for an offset. A failed attempt continues in the domain of its record, once that is read.
+// before applies an earlier owner's result for an offset. A failed attempt continues in the domain of its record, once that is
+// read.
 func (l *ledger) before(op *step.Op, s *step.State, r *step.Result) bool {
 	if s != nil {
 		if held, ok := s.Leased(); ok && held.Offset == op.Offset {
@@ -152,7 +154,8 @@ func (l *ledger) note(op *step.Op, r *step.Result) {
 	if r.Token == op.Fresh {
 		l.token = op.Fresh
 	}
-	a := attempt{offset: r.Offset, at: max(0, r.AcquiredAt/int64(time.Millisecond)), retries: r.RetryCount, domain: op.Domain, running: !r.Released}
+	a := attempt{offset: r.Offset, at: max(0, r.AcquiredAt/int64(time.Millisecond)), retries: r.RetryCount, domain: op.Domain,
+		running: !r.Released}
 	switch {
 	case op.Kind == step.Succeed:
 		delete(l.open, r.Offset)
@@ -213,8 +216,8 @@ func (l *ledger) memo(floor int64) memo {
 	return m
 }
 
-// full reports whether the state above floor takes three quarters of a commit's metadata, without running records, which end or can
-// be left out. All of it is below top.
+// full reports whether the state above floor takes three quarters of a commit's metadata, without running records, which end or
+// can be left out. All of it is below top.
 func (l *ledger) full(floor int64) (top int64, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +229,8 @@ func (l *ledger) full(floor int64) (top int64, full bool) {
 	return top, len(m.text(floor)) >= fullText
 }
 
-// overdue reports whether uncommitted changes exist and no commit has happened since the last call. It updates the caller's saved.
+// overdue reports whether uncommitted changes exist and no commit has happened since the last call. It updates the caller's
+// saved.
 func (l *ledger) overdue(saved *uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

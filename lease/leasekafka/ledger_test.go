@@ -58,9 +58,9 @@ type told struct {
 	retries              int
 }
 
-// Owners come and go at any moment, each with what the last commit says. What it has as done or given up is never leased again; failures
-// that it has go on counting, and failures are in it as soon as they are answered; what ran then has a lease; all else begins anew. Tokens rise
-// over all of them, and Held and Offer agree on who has what.
+// Owners come and go at any moment, each with what the last commit says. What it has as done or given up is never leased again;
+// failures that it has go on counting, and failures are in it as soon as they are answered; what ran then has a lease; all else
+// begins anew. Tokens rise over all of them, and Held and Offer agree on who has what.
 func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 	const domains, offsets = 3, 9
 	name := func(offset int64) string { return fmt.Sprint("k", offset%domains) }
@@ -113,7 +113,8 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 			offset := floor + rapid.Int64Range(0, offsets).Draw(t, "offset")
 			domain := name(offset)
 			held, some := leases[domain]
-			switch rapid.SampledFrom([]string{"offer", "offer", "next", "next", "next", "succeed", "succeed", "fail", "fail", "release", "reclaim", "commit", "crash", "floor"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"offer", "offer", "next", "next", "next", "succeed", "succeed", "fail", "fail", "release",
+				"reclaim", "commit", "crash", "floor"}).Draw(t, "step") {
 			case "offer":
 				first := true // D1: what was tried is the first of its domain that is not done, and comes before the others
 				for o, s := range now {
@@ -138,7 +139,8 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 				if err != nil || !slices.Contains(want, status) {
 					t.Fatalf("offer of %d: %v, %v, want one of %v", offset, status, err, want)
 				}
-				if v, _ := l.Inspect(ctx, domain); s.retries > 0 && !some && released[domain].Token == 0 && v.Lease != nil && v.Lease.Offset == offset {
+				if v, _ := l.Inspect(ctx, domain); s.retries > 0 && !some && released[domain].Token == 0 && v.Lease != nil &&
+					v.Lease.Offset == offset {
 					kept++
 					if !v.Lease.Released || v.Lease.RetryCount != s.retries {
 						t.Fatalf("%+v goes on as %+v", s, v.Lease)

@@ -56,7 +56,8 @@ type letterState struct {
 	gone   deadletter.Fate
 }
 
-// The kinds of records in the topic, each under a key of its own, so that compaction keeps the last of each: they may come in any order.
+// The kinds of records in the topic, each under a key of its own, so that compaction keeps the last of each: they may come in any
+// order.
 const (
 	kindLetter = "letter"
 	kindParked = "parked"
@@ -103,7 +104,8 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, erro
 // connect returns a client for one call.
 func (s *letters) connect() (*kgo.Client, error) {
 	// A call that its caller gives up must end: at least once is all that is promised.
-	return kgo.NewClient(append(slices.Clone(s.cfg.Options), kgo.SeedBrokers(s.cfg.Brokers...), kgo.FetchMaxWait(100*time.Millisecond),
+	return kgo.NewClient(append(slices.Clone(s.cfg.Options), kgo.SeedBrokers(s.cfg.Brokers...),
+		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.AllowIdempotentProduceCancellation())...)
 }
@@ -155,7 +157,8 @@ func (s *letters) prepare(ctx context.Context, client *kgo.Client) error {
 		return invalidField("LettersConfig.Topic", fmt.Sprintf("%s with %d partitions", s.cfg.Topic, n), "a topic with one partition")
 	}
 	describe := kmsg.NewPtrDescribeConfigsRequest()
-	describe.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: s.cfg.Topic, ConfigNames: []string{"cleanup.policy"}}}
+	describe.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic,
+		ResourceName: s.cfg.Topic, ConfigNames: []string{"cleanup.policy"}}}
 	settings, err := describe.RequestWith(ctx, client)
 	if err == nil && len(settings.Resources) != 1 {
 		err = errElsewhere
@@ -168,7 +171,8 @@ func (s *letters) prepare(ctx context.Context, client *kgo.Client) error {
 	}
 	for _, c := range settings.Resources[0].Configs {
 		if c.Name == "cleanup.policy" && c.Value != nil && *c.Value != policy {
-			return invalidField("LettersConfig.Topic", s.cfg.Topic+" with cleanup.policy="+*c.Value, "cleanup.policy=compact; any other policy deletes letters by age")
+			return invalidField("LettersConfig.Topic", s.cfg.Topic+" with cleanup.policy="+*c.Value,
+				"cleanup.policy=compact; any other policy deletes letters by age")
 		}
 	}
 	return nil
@@ -287,7 +291,8 @@ func read(r *kgo.Record) (letter deadletter.Letter, err error) {
 		return letter, fmt.Errorf("offset %d: %w", r.Offset, err)
 	}
 	if want := letterKey(kindLetter, letter.ID()); !slices.Equal(want, r.Key) {
-		return letter, fmt.Errorf("offset %d: %w: it is %q under the key %q", r.Offset, deadletter.ErrCorrupt, letter.ID().String(), r.Key)
+		return letter, fmt.Errorf("offset %d: %w: it is %q under the key %q",
+			r.Offset, deadletter.ErrCorrupt, letter.ID().String(), r.Key)
 	}
 	return letter, nil
 }
@@ -439,7 +444,8 @@ func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 		topic, number, _ := cutLast(id.Partition, "/")
 		partition, err := strconv.ParseInt(number, 10, 32)
 		if err != nil || partition < 0 || topic == "" {
-			return invalidField("Letter.Partition", strconv.Quote(id.Partition), "topic/number, such as orders/3, so that it can be replayed")
+			return invalidField("Letter.Partition", strconv.Quote(id.Partition),
+				"topic/number, such as orders/3, so that it can be replayed")
 		}
 		record := dlq.Replay(letter)
 		again := &kgo.Record{Topic: topic, Partition: int32(partition), Value: record.Payload}

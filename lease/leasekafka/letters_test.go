@@ -65,14 +65,16 @@ func letterDesk(t testing.TB) lettertest.Desk {
 			return records
 		},
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
-			return letters(t, k, kgo.Dialer(dial), kgo.DisableClientMetrics(), kgo.MetadataMinAge(20*time.Millisecond), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }))
+			return letters(t, k, kgo.Dialer(dial), kgo.DisableClientMetrics(), kgo.MetadataMinAge(20*time.Millisecond),
+				kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }))
 		},
 	}
 }
 
 func letters(t testing.TB, k *kafka, options ...kgo.Opt) deadletter.Store {
 	t.Helper()
-	s, err := leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead", Options: append([]kgo.Opt{k.dialer()}, options...)})
+	s, err := leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead",
+		Options: append([]kgo.Opt{k.dialer()}, options...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,8 @@ func TestLettersKeepTheKey(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 4)
 		s, err := leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{
-			Brokers: k.brokers, Topic: k.topic + "-dead", Options: []kgo.Opt{k.dialer()}, Route: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
+			Brokers: k.brokers, Topic: k.topic + "-dead", Options: []kgo.Opt{k.dialer()},
+			Route: func(r dispatch.Record) string { return strings.TrimPrefix(r.Domain, "tenant/") },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +113,8 @@ func TestLettersKeepTheKey(t *testing.T) {
 		}
 		var got []string
 		for _, r := range k.records(t, 2) {
-			got = append(got, fmt.Sprintf("%s/%v/%v/%s", r.Key, r.Key == nil, r.Value == nil, strings.TrimPrefix(string(r.Headers[0].Value), k.topic)))
+			got = append(got, fmt.Sprintf("%s/%v/%v/%s", r.Key, r.Key == nil, r.Value == nil,
+				strings.TrimPrefix(string(r.Headers[0].Value), k.topic)))
 		}
 		if want := []string{"ann/false/true//2@1", "bob/false/true//2@2", "/true/true//2@3"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
@@ -123,19 +127,21 @@ func TestLettersOfAService(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
 		brokers, ctx := k.brokers, t.Context()
-		letters, err := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters", Options: []kgo.Opt{k.dialer()}})
+		letters, err := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters",
+			Options: []kgo.Opt{k.dialer()}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		broken, done := atomic.Bool{}, make(chan string, 10)
 		broken.Store(true)
-		cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond, Handler: func(_ context.Context, job dispatch.Job) error {
-			if broken.Load() && string(job.Record.Payload) == "first" {
-				return dispatch.ErrPermanent
-			}
-			done <- string(job.Record.Payload)
-			return nil
-		}}
+		cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				if broken.Load() && string(job.Record.Payload) == "first" {
+					return dispatch.ErrPermanent
+				}
+				done <- string(job.Record.Payload)
+				return nil
+			}}
 
 		cfg.DeadLetter = deadletter.Keep(letters)
 
@@ -174,7 +180,8 @@ func TestLettersRefuse(t *testing.T) {
 		defer cancel()
 		_, noBrokers := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
 		_, noTopic := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
-		_, twoPartitions := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic, Options: []kgo.Opt{k.dialer()}})
+		_, twoPartitions := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic,
+			Options: []kgo.Opt{k.dialer()}})
 		s := letters(t, k)
 		strange := deadletter.Letter{Partition: "no number"}
 		if err := s.Put(ctx, strange); err != nil {
@@ -198,7 +205,8 @@ func TestLettersRefuse(t *testing.T) {
 
 		// What is no letter is an error, each time, until somebody takes it away; it is in nobody else's way.
 		damaged := &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}
-		if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")}, damaged).FirstErr(); err != nil {
+		if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")},
+			damaged).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 		list := func() error {

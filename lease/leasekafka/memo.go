@@ -1,7 +1,7 @@
 package leasekafka
 
-// This file is what a commit says besides its offset, for a ledger in memory: what is done above that offset, and what was tried. It is written into the
-// commit's metadata, and read by whoever owns the partition next.
+// This file is what a commit says besides its offset, for a ledger in memory: what is done above that offset, and what was tried.
+// It is written into the commit's metadata, and read by whoever owns the partition next.
 
 import (
 	"cmp"
@@ -55,8 +55,8 @@ const (
 	mostTime  = math.MaxInt64 / 1_000_000 // in milliseconds, so that there are as many nanoseconds
 )
 
-// text is m for a commit at floor. What has no room is left out, each time what matters less: first the running ones, then what is done
-// farthest from the floor, which will be done again.
+// text is m for a commit at floor. What has no room is left out, each time what matters less: first the running ones, then what
+// is done farthest from the floor, which will be done again.
 func (m *memo) text(floor int64) string {
 	room := base64.RawStdEncoding.DecodedLen(mostText-len(head)) - crc32.Size
 	b := binary.AppendUvarint(nil, m.epoch)
@@ -108,8 +108,8 @@ func checksum(floor int64, b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(binary.LittleEndian.AppendUint64(nil, uint64(floor)), table), table, b)
 }
 
-// readMemo reads what was committed with floor. What another program wrote says nothing: the floor is as good as any. What a program
-// like this one wrote is read whole or rejected, with words. A newer version is rejected as well.
+// readMemo reads what was committed with floor. What another program wrote says nothing: the floor is as good as any. What a
+// program like this one wrote is read whole or rejected, with words. A newer version is rejected as well.
 func readMemo(text string, floor int64) (m memo, wrong string) {
 	if !strings.HasPrefix(text, prefix) {
 		return m, ""

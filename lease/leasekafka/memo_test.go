@@ -1,6 +1,7 @@
 package leasekafka
 
-// This file holds what a commit's metadata says: whatever was written is read, and nothing else is; and what is left out where there is no room.
+// This file holds what a commit's metadata says: whatever was written is read, and nothing else is; and what is left out where
+// there is no room.
 
 import (
 	"maps"
@@ -76,8 +77,8 @@ func TestPropertyMemoIsRead(t *testing.T) {
 	})
 }
 
-// However much there is, it is text of 4096 characters at most, and what it says is a part of what there is: of what is done the part that
-// is nearest to the floor, and nobody is left out while somebody who matters less is in.
+// However much there is, it is text of 4096 characters at most, and what it says is a part of what there is: of what is done the
+// part that is nearest to the floor, and nobody is left out while somebody who matters less is in.
 func TestPropertyMemoIsBounded(t *testing.T) {
 	cut := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -90,7 +91,8 @@ func TestPropertyMemoIsBounded(t *testing.T) {
 		if wrong != "" {
 			t.Fatal(wrong)
 		}
-		whole := len(got.tried) == len(m.tried) && len(got.given) == len(m.given) && len(got.done) == len(m.done) && len(got.running) == len(m.running)
+		whole := len(got.tried) == len(m.tried) && len(got.given) == len(m.given) && len(got.done) == len(m.done) &&
+			len(got.running) == len(m.running)
 		if !whole {
 			cut++
 			if len(text) < fullText {
@@ -137,15 +139,17 @@ func TestMemoRefuses(t *testing.T) {
 		}
 	}
 	for what, bad := range map[string]memo{
-		"an offset done and tried":           {done: spans{{10, 12}}, tried: []attempt{{offset: 11, retries: 1}}},
-		"an offset done and given up":        {done: spans{{10, 12}}, given: []int64{11}},
-		"an offset tried and given up":       {tried: []attempt{{offset: 11, retries: 1}}, given: []int64{11}},
-		"a failure less":                     {tried: []attempt{{offset: 11}}},
-		"an offset twice":                    {given: []int64{11, 11}},
-		"spans that touch":                   {done: spans{{10, 12}, {13, 14}}},
-		"no domain":                          {running: []attempt{{offset: 11, running: true}}},
-		"a domain twice":                     {running: []attempt{{offset: 11, domain: "a", running: true}, {offset: 12, domain: "a", running: true}}},
-		"two beginnings":                     {tried: []attempt{{offset: 11, at: 1, retries: 1}}, running: []attempt{{offset: 11, at: 2, domain: "a", running: true}}},
+		"an offset done and tried":     {done: spans{{10, 12}}, tried: []attempt{{offset: 11, retries: 1}}},
+		"an offset done and given up":  {done: spans{{10, 12}}, given: []int64{11}},
+		"an offset tried and given up": {tried: []attempt{{offset: 11, retries: 1}}, given: []int64{11}},
+		"a failure less":               {tried: []attempt{{offset: 11}}},
+		"an offset twice":              {given: []int64{11, 11}},
+		"spans that touch":             {done: spans{{10, 12}, {13, 14}}},
+		"no domain":                    {running: []attempt{{offset: 11, running: true}}},
+		"a domain twice": {running: []attempt{{offset: 11, domain: "a", running: true},
+			{offset: 12, domain: "a", running: true}}},
+		"two beginnings": {tried: []attempt{{offset: 11, at: 1, retries: 1}},
+			running: []attempt{{offset: 11, at: 2, domain: "a", running: true}}},
 		"a time that is no time":             {tried: []attempt{{offset: 11, at: mostTime + 1, retries: 1}}},
 		"a time before all":                  {tried: []attempt{{offset: 11, at: -1, retries: 1}}},
 		"an epoch after which there is none": {epoch: mostEpoch + 1},

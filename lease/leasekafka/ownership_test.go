@@ -26,8 +26,8 @@ func TestTortureOwners(t *testing.T) {
 	ownertest.TortureIn(t, virtually, group)
 }
 
-// With ledgers in memory the contract is the same: tokens rise from owner to owner, and what the one before had done and not committed is
-// done again under a greater one.
+// With ledgers in memory the contract is the same: tokens rise from owner to owner, and what the one before had done and not
+// committed is done again under a greater one.
 func TestOwnershipInMemory(t *testing.T) {
 	ownertest.RunIn(t, virtually, groupInMemory)
 }
@@ -76,8 +76,9 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	}
 	members := 0
 	g := ownertest.Group{
-		Lease:    cfg.Session,
-		HandOver: 4*cfg.Session + cfg.RebalanceTimeout, // which a rebalance waits for a member that does not answer; a ghost stays two sessions
+		Lease: cfg.Session,
+		// which a rebalance waits for a member that does not answer; a ghost stays two sessions
+		HandOver: 4*cfg.Session + cfg.RebalanceTimeout,
 		Append: func(partition, domain string, payload []byte) {
 			number, err := strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:])
 			if err != nil {
@@ -115,7 +116,8 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 			t.Fatal(err)
 		}
 		m := ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend, Close: func() { ended(client) }}
-		if k.Cluster == nil { // the client holds a mutex while it waits for an answer to a commit, and virtual time stands while another waits for that
+		// the client holds a mutex while it waits for an answer to a commit, and virtual time stands while another waits for that
+		if k.Cluster == nil {
 			m.Late = line.Late
 		}
 		return m

@@ -39,8 +39,8 @@ func (k *kafka) check(t *testing.T, g *register, records int, partitions int32) 
 	}
 }
 
-// A member joins at a third, another leaves at two thirds: every record is done once, those of a key in order, and the group's offsets end
-// where the logs do.
+// A member joins at a third, another leaves at two thirds: every record is done once, those of a key in order, and the group's
+// offsets end where the logs do.
 func TestRebalance(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records, partitions = 10_000, 4
@@ -76,7 +76,8 @@ func TestRebalance(t *testing.T) {
 		until(t, "all of them", func() bool { return g.count() >= records })
 		b.stop(t)
 		k.check(t, g, records, partitions)
-		t.Logf("%d and %d records, %d handler runs, %d refused by the register, %d seeks", byA.Load(), byB.Load(), g.runs, g.refused, a.group.Seeks()+b.group.Seeks())
+		t.Logf("%d and %d records, %d handler runs, %d refused by the register, %d seeks",
+			byA.Load(), byB.Load(), g.runs, g.refused, a.group.Seeks()+b.group.Seeks())
 		if g.runs != records || g.overlaps != 0 {
 			t.Errorf("%d handler runs, %d beside another of the same key", g.runs, g.overlaps)
 		}
@@ -165,7 +166,8 @@ func TestZombieCommits(t *testing.T) {
 		if err := taken.Source.Commit(t.Context(), 15); err != nil {
 			t.Error(err)
 		}
-		if err := gone.Source.Commit(t.Context(), 2); !errors.Is(err, dispatch.ErrLost) || !strings.Contains(err.Error(), gone.Name) || !errors.Is(err, leasekafka.ErrRevoked) {
+		if err := gone.Source.Commit(t.Context(), 2); !errors.Is(err, dispatch.ErrLost) || !strings.Contains(err.Error(), gone.Name) ||
+			!errors.Is(err, leasekafka.ErrRevoked) {
 			t.Errorf("a late commit: %v", err)
 		}
 		if _, err := gone.Source.Fetch(t.Context(), 2, 1); !errors.Is(err, dispatch.ErrLost) {
@@ -206,8 +208,8 @@ func TestZombieCommits(t *testing.T) {
 	})
 }
 
-// A member freezes between its check that the partition is its own and the moment at which its commit reaches the broker. When it goes on, the
-// commit arrives, after those of the new owner: it is refused, and offset and metadata stand.
+// A member freezes between its check that the partition is its own and the moment at which its commit reaches the broker. When it
+// goes on, the commit arrives, after those of the new owner: it is refused, and offset and metadata stand.
 func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 	for name, cfg := range map[string]func(k *kafka) leasekafka.GroupConfig{
 		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.GroupConfig { return k.inMemory(3) },

@@ -1,6 +1,7 @@
 package leasekafka
 
-// This file asks the brokers for what the client does not do by itself: commits of single partitions, and where a log begins and ends.
+// This file asks the brokers for what the client does not do by itself: commits of single partitions, and where a log begins and
+// ends.
 
 import (
 	"context"
@@ -28,7 +29,8 @@ func passes(err error) bool {
 	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration)
 }
 
-// commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now. metadata may be nil.
+// commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now. metadata
+// may be nil.
 func (m *member) commit(at *partition, floor int64, metadata *string) error {
 	topics := kmsg.NewPtrMetadataRequest()
 	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}

@@ -174,9 +174,9 @@ func (p *partition) record(r *kgo.Record) dispatch.Record {
 	return record
 }
 
-// Commit implements dispatch.Source. The floor never goes down: one below that of the last commit says what that said, or with a ledger in memory,
-// what has changed above it. A commit that was sent goes on when ctx is done: to break it off would break the connection, and then it
-// could arrive after the next one.
+// Commit implements dispatch.Source. The floor never goes down: one below that of the last commit says what that said, or with a
+// ledger in memory, what has changed above it. A commit that was sent goes on when ctx is done: to break it off would break the
+// connection, and then it could arrive after the next one.
 func (p *partition) Commit(ctx context.Context, floor int64) error {
 	select {
 	case p.turn <- struct{}{}:
@@ -258,8 +258,8 @@ func (p *partition) lose(why error) {
 	}
 }
 
-// release gives the partition away: its work has returned, and after the commit that is under way there is none. One that was sent by then
-// has the generation that ends with this rebalance.
+// release gives the partition away: its work has returned, and after the commit that is under way there is none. One that was
+// sent by then has the generation that ends with this rebalance.
 func (p *partition) release() {
 	p.turn <- struct{}{}
 	p.lose(errRevoked)

@@ -39,7 +39,8 @@ func TestRecords(t *testing.T) {
 		k := start(t, 1)
 		at := time.UnixMilli(1_700_000_000_123)
 		k.produce(t,
-			&kgo.Record{Key: []byte("a"), Value: []byte("v"), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h", Value: nil}}},
+			&kgo.Record{Key: []byte("a"), Value: []byte("v"), Timestamp: at,
+				Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("1")}, {Key: "h", Value: nil}}},
 			&kgo.Record{Key: []byte("a"), Value: nil},
 			&kgo.Record{Key: nil, Value: []byte("no key")},
 			&kgo.Record{Key: []byte{}, Value: []byte{}},
@@ -52,12 +53,14 @@ func TestRecords(t *testing.T) {
 			got = append(got, fmt.Sprintf("%d %s %q nil=%v", r.Offset, r.Domain, r.Payload, r.Payload == nil))
 		}
 		want := []string{
-			`0 a "v" nil=false`, `1 a "" nil=true`, "2 " + dispatch.Keyless(2) + ` "no key" nil=false`, "3 " + dispatch.Keyless(3) + ` "" nil=false`,
+			`0 a "v" nil=false`, `1 a "" nil=true`, "2 " + dispatch.Keyless(2) + ` "no key" nil=false`,
+			"3 " + dispatch.Keyless(3) + ` "" nil=false`,
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("records:\n%q, want\n%q", got, want)
 		}
-		if first := records[0]; !first.Time.Equal(at) || len(first.Headers) != 2 || string(first.Headers[0].Value) != "1" || first.Headers[1].Value != nil {
+		if first := records[0]; !first.Time.Equal(at) || len(first.Headers) != 2 || string(first.Headers[0].Value) != "1" ||
+			first.Headers[1].Value != nil {
 			t.Errorf("time %v, headers %v", first.Time, first.Headers)
 		}
 		if end, err := p.Source.(dispatch.Ended).End(t.Context()); end != 4 || err != nil {
@@ -77,7 +80,8 @@ func TestRecords(t *testing.T) {
 func TestGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
-		producer, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(), kgo.DefaultProduceTopic(k.topic))
+		producer, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
+			kgo.DefaultProduceTopic(k.topic))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,8 @@
 package leasekafka_test
 
-// This file holds the three stalls that parallel-consumer had after rebalances (its issue 857), and one that the client would have: the group
-// is stable, the heartbeats flow, and a partition is worked on by nobody. They need a broker that answers as a test says.
+// This file holds the three stalls that parallel-consumer had after rebalances (its issue 857), and one that the client would
+// have: the group is stable, the heartbeats flow, and a partition is worked on by nobody. They need a broker that answers as a
+// test says.
 
 import (
 	"context"
@@ -158,8 +159,8 @@ func TestStall857RevokeWhileCommitting(t *testing.T) {
 	})
 }
 
-// The client's own: the group forgets a member that is about to join again. It gets a new name and its partitions without being told that
-// it ever lost them, though another could have had them meanwhile.
+// The client's own: the group forgets a member that is about to join again. It gets a new name and its partitions without being
+// told that it ever lost them, though another could have had them meanwhile.
 func TestForgottenWhileJoining(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const partitions = 2
@@ -233,7 +234,8 @@ func TestForgottenWhileJoining(t *testing.T) {
 	})
 }
 
-// The broker does not say, once, what is committed of a partition: the client would pass it over for as long as the member has it.
+// The broker does not say, once, what is committed of a partition: the client would pass it over for as long as the member has
+// it.
 func TestStallOffsetNotTold(t *testing.T) {
 	for name, config := range map[string]func(*kafka) leasekafka.GroupConfig{
 		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.GroupConfig { return k.inMemory(3) },
@@ -278,8 +280,8 @@ func TestStallOffsetNotTold(t *testing.T) {
 	}
 }
 
-// A broker says of a member's commit that it does not know the member, and nothing of that to its client: the work ends, and begins again
-// within a session.
+// A broker says of a member's commit that it does not know the member, and nothing of that to its client: the work ends, and
+// begins again within a session.
 func TestStallCommitOfAKnownMember(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records, partitions = 400, 2

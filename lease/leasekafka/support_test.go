@@ -79,7 +79,8 @@ func onLoopback(t testing.TB, partitions int32) *kafka {
 
 func fakeOn(t testing.TB, dial dial, options ...kfake.Opt) *kafka {
 	t.Helper()
-	cluster, err := kfake.NewCluster(append(options, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.SleepOutOfOrder())...)
+	cluster, err := kfake.NewCluster(append(options, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond),
+		kfake.SleepOutOfOrder())...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,8 @@ func of(n, keys int, partitions int32) []*kgo.Record {
 	var records []*kgo.Record
 	for i := range n {
 		key := i % keys
-		records = append(records, &kgo.Record{Key: fmt.Appendf(nil, "key-%d", key), Value: fmt.Appendf(nil, "%d", i), Partition: int32(key) % partitions})
+		records = append(records, &kgo.Record{Key: fmt.Appendf(nil, "key-%d", key), Value: fmt.Appendf(nil, "%d", i),
+			Partition: int32(key) % partitions})
 	}
 	return records
 }
@@ -222,8 +224,8 @@ func (k *kafka) describe(ctx context.Context) (g kmsg.DescribeGroupsResponseGrou
 	return resp.Groups[0], nil
 }
 
-// members returns the IDs of the group's members, and whether the group is settled: stable, which it is halfway through a cooperative rebalance
-// as well, and every partition given to one of them.
+// members returns the IDs of the group's members, and whether the group is settled: stable, which it is halfway through a
+// cooperative rebalance as well, and every partition given to one of them.
 func (k *kafka) members(t *testing.T) (ids []string, settled bool) {
 	t.Helper()
 	group, err := k.describe(t.Context())

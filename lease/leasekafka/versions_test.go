@@ -27,7 +27,8 @@ func (k *kafka) other(t *testing.T, balancers ...kgo.GroupBalancer) (holds func(
 		held = slices.DeleteFunc(held, func(p int32) bool { return slices.Contains(lost[k.topic], p) })
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.ConsumerGroup(k.topic), kgo.ConsumeTopics(k.topic), kgo.Balancers(balancers...), kgo.DisableAutoCommit(),
+		kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.ConsumerGroup(k.topic), kgo.ConsumeTopics(k.topic), kgo.Balancers(balancers...),
+		kgo.DisableAutoCommit(),
 		kgo.SessionTimeout(k.config().Session), kgo.HeartbeatInterval(k.config().Session/3),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
 			mu.Lock()
@@ -47,8 +48,8 @@ func (k *kafka) other(t *testing.T, balancers ...kgo.GroupBalancer) (holds func(
 	}, leave
 }
 
-// A group of members that agree on one way of balancing among several is one group, however long the lists are, in which partitions go to
-// and fro.
+// A group of members that agree on one way of balancing among several is one group, however long the lists are, in which
+// partitions go to and fro.
 func TestMemberWithMoreBalancers(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const partitions = 4

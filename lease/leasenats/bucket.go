@@ -113,7 +113,8 @@ func wanted(cfg StoreConfig) jetstream.StreamConfig {
 	}
 }
 
-// fit rejects a bucket that would drop records (an age, a limit that makes room), keep them in the wrong place or fill up with old ones.
+// fit rejects a bucket that would drop records (an age, a limit that makes room), keep them in the wrong place or fill up with
+// old ones.
 func fit(cfg StoreConfig, want, got jetstream.StreamConfig) error {
 	for _, c := range []struct {
 		ok      bool

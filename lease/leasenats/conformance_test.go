@@ -23,7 +23,8 @@ func TestConformance(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	var ledgers atomic.Int64
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
-		store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "suite", Name: fmt.Sprintf("n%d", ledgers.Add(1))}, time.Minute))
+		store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "suite",
+			Name: fmt.Sprintf("n%d", ledgers.Add(1))}, time.Minute))
 		return open(t, leasenats.ListAgain(store, 2), cfg)
 	})
 }

@@ -34,11 +34,13 @@ func shareOut(ctx context.Context, nc *nats.Conn, cfg dispatch.Config) error {
 	}
 	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: "ORDERS", Subjects: []string{"orders.*"},
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: "orders.{{partition(12,1)}}.{{wildcard(1)}}"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*",
+			Destination: "orders.{{partition(12,1)}}.{{wildcard(1)}}"},
 	}); err != nil {
 		return err
 	}
-	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12, Bucket: "orders",
+	group, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: 12,
+		Bucket: "orders",
 		Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})
 	if err != nil {
 		return err
@@ -56,7 +58,8 @@ func serve() (nc *nats.Conn, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir,
+		NoSigs: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,17 +84,19 @@ func ExampleOpenGroup() {
 
 	ended := make(chan error, 1)
 	go func() {
-		ended <- shareOut(ctx, nc, dispatch.Config{DeadLetter: dispatch.Discard, Handler: func(_ context.Context, job dispatch.Job) error {
-			fmt.Printf("%s %s\n", job.Record.Domain, job.Record.Payload)
-			stop()
-			return nil
-		}})
+		ended <- shareOut(ctx, nc, dispatch.Config{DeadLetter: dispatch.Discard,
+			Handler: func(_ context.Context, job dispatch.Job) error {
+				fmt.Printf("%s %s\n", job.Record.Domain, job.Record.Payload)
+				stop()
+				return nil
+			}})
 	}()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := js.Publish(ctx, "orders.customer-7", []byte("two hats"), jetstream.WithRetryAttempts(100)); err != nil { // until the stream is there
+	// until the stream is there
+	if _, err := js.Publish(ctx, "orders.customer-7", []byte("two hats"), jetstream.WithRetryAttempts(100)); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-ended)

@@ -1,7 +1,7 @@
 package leasenats_test
 
-// This file is about faults under load: replies that are lost, a server that is restarted, a leader that goes. Nothing is lost, nothing is
-// done twice.
+// This file is about faults under load: replies that are lost, a server that is restarted, a leader that goes. Nothing is lost,
+// nothing is done twice.
 
 import (
 	"errors"
@@ -23,8 +23,9 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// work has each of its domains carried out by one goroutine, which goes to any of the ledgers for each call, as a partition's owner does that
-// moves between processes. The goroutine notes what it was given, so that what is lost, doubled or out of order shows.
+// work has each of its domains carried out by one goroutine, which goes to any of the ledgers for each call, as a partition's
+// owner does that moves between processes. The goroutine notes what it was given, so that what is lost, doubled or out of order
+// shows.
 type work struct {
 	t         *testing.T
 	ledgers   []lease.Ledger
@@ -212,13 +213,15 @@ func TestLeaderLoss(t *testing.T) {
 	})
 }
 
-// The reply to each kind of call is lost on the way, after the server carried it out: the call finds that out, and is carried out once.
+// The reply to each kind of call is lost on the way, after the server carried it out: the call finds that out, and is carried out
+// once.
 func TestLostReply(t *testing.T) {
 	s := single(t, t.TempDir(), 0)
 	p := must(proxy.New(s.Addr().String()))(t)
 	t.Cleanup(p.Close)
 	direct := openStore(t, leasenats.StoreConfig{Conn: connect(t, s.ClientURL()), Bucket: "b"})
-	store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: connect(t, "nats://"+p.Addr()), Bucket: "b"}, time.Second))
+	store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: connect(t, "nats://"+p.Addr()), Bucket: "b"},
+		time.Second))
 	l := open(t, store, lease.Config{MaxRetries: 1})
 	a := must(l.TryAcquire(ctx, "A", 1))(t)
 	token := a.Lease.Token

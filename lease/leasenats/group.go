@@ -101,7 +101,9 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	}
 	g := &Group{cfg: cfg, key: "group-" + cfg.Group}
 	var err error
-	if g.store, err = open(ctx, StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: cfg.Group, Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
+	g.store, err = open(ctx, StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: cfg.Group,
+		Replicas: cfg.Replicas, Storage: cfg.Storage})
+	if err != nil {
 		return nil, err
 	}
 	if _, err := g.ledger(cfg.Group); err != nil {
@@ -120,21 +122,25 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if err != nil {
 		return nil, g.store.unreachable(err)
 	}
-	g.store.timeout = min(g.store.timeout, cfg.Session/2) // an answer that was lost with the server must not cost more than a session
+	// an answer that was lost with the server must not cost more than a session
+	g.store.timeout = min(g.store.timeout, cfg.Session/2)
 	return g, cfg.agree(stream.CachedInfo().Config)
 }
 
 // check rejects mistakes that no server has to be asked about.
 func (cfg *GroupConfig) check(ctx context.Context) error {
 	const of = "GroupConfig."
-	if err := validate(ctx, of, StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: "group", Replicas: cfg.Replicas, Storage: cfg.Storage}); err != nil {
+	err := validate(ctx, of, StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: "group",
+		Replicas: cfg.Replicas, Storage: cfg.Storage})
+	if err != nil {
 		return err
 	}
 	switch {
 	case cfg.Stream == "":
 		return invalidField(of+"Stream", strconv.Quote(cfg.Stream), "the name of a stream")
 	case !slices.Contains(strings.Split(cfg.Subject, "."), "*"):
-		return invalidField(of+"Subject", strconv.Quote(cfg.Subject), `a subject with a token * for the partition's number, such as "orders.*.>"`)
+		return invalidField(of+"Subject", strconv.Quote(cfg.Subject),
+			`a subject with a token * for the partition's number, such as "orders.*.>"`)
 	case cfg.Partitions < 1 || cfg.Partitions > mostPartitions:
 		return invalidField(of+"Partitions", cfg.Partitions, fmt.Sprint("1 to ", mostPartitions))
 	case !token(cfg.Group) || len(cfg.Group) > mostGroupName:
@@ -178,5 +184,6 @@ func (g *Group) partition(number int) (*source, dispatch.Partition) {
 
 func (g *Group) ledger(name string) (lease.Ledger, error) {
 	cfg := g.cfg.Ledger
-	return durable.New(durable.Config{Store: g.store.named(name), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer})
+	return durable.New(durable.Config{Store: g.store.named(name), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog,
+		Observer: cfg.Observer})
 }

@@ -1,7 +1,7 @@
 package leasenats
 
-// This file holds a Group's OnError: what goes on failing is reported at once and then once a minute, and a partition that is lost is reported
-// whatever the reason; in virtual time.
+// This file holds a Group's OnError: what goes on failing is reported at once and then once a minute, and a partition that is
+// lost is reported whatever the reason; in virtual time.
 
 import (
 	"context"

@@ -27,8 +27,8 @@ type member struct {
 	others map[string]heartbeat // by name
 }
 
-// conflictWait times the members is the longest pause after a write that another came before. With a quarter of it, 100 members that join
-// at once need ten times as long for their shares.
+// conflictWait times the members is the longest pause after a write that another came before. With a quarter of it, 100 members
+// that join at once need ten times as long for their shares.
 const conflictWait = 4 * time.Millisecond
 
 // heartbeat is the last sign of life of another member, and since when this one knows it.
@@ -67,7 +67,8 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	return m.Run(ctx)
 }
 
-// patience is how long this member goes on when it cannot write. The rest of the session is for its works, to return before others begin.
+// patience is how long this member goes on when it cannot write. The rest of the session is for its works, to return before
+// others begin.
 func (m *member) patience() time.Duration { return m.cfg.Session / 4 * 3 }
 
 // Expired implements group.Server: the others will take this member out, or have.
@@ -84,7 +85,8 @@ func (m *member) within(wait time.Duration) time.Duration {
 // Final implements group.Server. A bucket that is not there may be one that the server has not opened yet, for a while.
 func (m *member) Final(err error) bool {
 	var unreachable *unreachableError
-	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrStreamNotFound) && m.Expired()
+	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) ||
+		errors.Is(err, jetstream.ErrStreamNotFound) && m.Expired()
 }
 
 // Wait implements group.Server.
@@ -145,8 +147,8 @@ func (m *member) Round(ctx context.Context, leaving bool, works map[int]bool) (h
 	}
 }
 
-// silent are the members that have given no new sign of life for their session: from when this one learned of the last until it asked for the
-// record. A time in which it could not look is nobody's silence.
+// silent are the members that have given no new sign of life for their session: from when this one learned of the last until it
+// asked for the record. A time in which it could not look is nobody's silence.
 func (m *member) silent(record groupRecord, asked time.Time) (silent []string) {
 	now := time.Now()
 	if asked.Sub(m.read) > m.cfg.Session/2 {

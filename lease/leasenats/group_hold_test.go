@@ -1,7 +1,7 @@
 package leasenats
 
-// This file lets members join, leave, freeze and lose the server in virtual time, on a key that a map keeps. A bubble that ends has no
-// goroutine left.
+// This file lets members join, leave, freeze and lose the server in virtual time, on a key that a map keeps. A bubble that ends
+// has no goroutine left.
 
 import (
 	"context"
@@ -141,7 +141,8 @@ type joined struct {
 // join lets a member work. Each of its works takes some time to return.
 func (w *world) join(name string, returns time.Duration) *joined {
 	j := &joined{line: &line{key: w.key, random: rand.New(rand.NewPCG(1, uint64(len(name))))}, name: name}
-	cfg := GroupConfig{Stream: "S", Subject: "s.*", Partitions: 8, Bucket: "b", Group: "g", Session: session, OnError: func(error) {}}
+	cfg := GroupConfig{Stream: "S", Subject: "s.*", Partitions: 8, Bucket: "b", Group: "g", Session: session,
+		OnError: func(error) {}}
 	g := &Group{cfg: cfg, kv: j.line, store: &store{bucket: "b"}, key: "group-g"}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -324,7 +325,8 @@ func TestGroupLastLeavesFirstJoins(t *testing.T) {
 	})
 }
 
-// A server that is away for longer than a session: everybody stops, nobody is taken out for it, and everybody goes on where they were.
+// A server that is away for longer than a session: everybody stops, nobody is taken out for it, and everybody goes on where they
+// were.
 func TestGroupServerAway(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, b := w.join("a", time.Second), w.join("bb", time.Second)
@@ -383,7 +385,8 @@ func TestGroupLosesReplies(t *testing.T) {
 func TestGroupWorkReturns(t *testing.T) {
 	bubble(t, func(*world) {
 		l := &line{key: &key{}, random: rand.New(rand.NewPCG(1, 1))}
-		g := &Group{cfg: GroupConfig{Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session, OnError: func(error) {}}, kv: l, store: &store{bucket: "b"}, key: "group-g"}
+		g := &Group{cfg: GroupConfig{Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session, OnError: func(error) {}},
+			kv: l, store: &store{bucket: "b"}, key: "group-g"}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		works := 0
@@ -450,8 +453,8 @@ func TestGroupCannotGoOn(t *testing.T) {
 	}
 }
 
-// Anything may happen to anybody, for a day. Nobody works where somebody else does whose partition was not lost or who is not frozen; and when it is
-// over the shares are fair.
+// Anything may happen to anybody, for a day. Nobody works where somebody else does whose partition was not lost or who is not
+// frozen; and when it is over the shares are fair.
 func TestGroupRandomDay(t *testing.T) {
 	for seed := range uint64(20) {
 		bubble(t, func(w *world) {
@@ -510,12 +513,14 @@ func TestGroupStoresAreApart(t *testing.T) {
 		name := g.name(number)
 		of := reflect.ValueOf(*g.store.named(name))
 		for i := range of.NumField() {
-			if field := of.Type().Field(i); field.Type.Kind() == reflect.String && field.Name != "bucket" && !strings.Contains(of.Field(i).String(), name) {
+			if field := of.Type().Field(i); field.Type.Kind() == reflect.String && field.Name != "bucket" &&
+				!strings.Contains(of.Field(i).String(), name) {
 				t.Errorf("%s: %s is %q", name, field.Name, of.Field(i))
 			}
 		}
 		source, partition := g.partition(number)
-		if want := fmt.Sprint("s.", number); partition.Name != name || source.cfg.Subjects[0] != want || !strings.Contains(source.key, name) {
+		if want := fmt.Sprint("s.", number); partition.Name != name || source.cfg.Subjects[0] != want ||
+			!strings.Contains(source.key, name) {
 			t.Errorf("%s: subject %s, position %s", partition.Name, source.cfg.Subjects[0], source.key)
 		}
 	}

@@ -1,6 +1,7 @@
 package leasenats_test
 
-// This file holds a Group to the contract of dispatch.Ownership, with members that the network keeps everything from and for, and lets it pass late.
+// This file holds a Group to the contract of dispatch.Ownership, with members that the network keeps everything from and for, and
+// lets it pass late.
 
 import (
 	"fmt"

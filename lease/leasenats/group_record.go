@@ -51,7 +51,8 @@ const groupFormat = 1
 // decodeGroup reads a record. What is wrong with it is said in words; a record that was not there is an empty one of cfg.
 func decodeGroup(cfg *GroupConfig, value []byte) (r groupRecord, wrong string) {
 	if value == nil {
-		return groupRecord{Format: groupFormat, Stream: cfg.Stream, Subject: cfg.Subject, Partitions: cfg.Partitions, Members: map[string]memberState{}}, ""
+		return groupRecord{Format: groupFormat, Stream: cfg.Stream, Subject: cfg.Subject, Partitions: cfg.Partitions,
+			Members: map[string]memberState{}}, ""
 	}
 	var format struct{ Format int }
 	if err := json.Unmarshal(value, &format); err != nil {
@@ -131,8 +132,8 @@ func (r groupRecord) share(name string) int {
 }
 
 // next is the record after a move of the member: who is silent is out, what the member gives back is free, and it takes what
-// is free, up to its share. started are the partitions that it has work of from before, and whether that has returned: those it takes no
-// sooner than it has given them back. It joins with empty hands, because others may be about to join as well.
+// is free, up to its share. started are the partitions that it has work of from before, and whether that has returned: those it
+// takes no sooner than it has given them back. It joins with empty hands, because others may be about to join as well.
 func (r groupRecord) next(name string, session time.Duration, leaving bool, silent []string, started map[int]bool) groupRecord {
 	old, joined := r.Members[name]
 	r.Members = maps.Clone(r.Members)

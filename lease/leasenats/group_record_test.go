@@ -1,7 +1,7 @@
 package leasenats
 
-// This file lets members move at random on one record, each on what it read last: no partition has two holders, the shares become fair,
-// and then nothing moves any more. And it holds what a record may not be.
+// This file lets members move at random on one record, each on what it read last: no partition has two holders, the shares become
+// fair, and then nothing moves any more. And it holds what a record may not be.
 
 import (
 	"fmt"
@@ -123,7 +123,8 @@ func TestGroupRecordSharesFairly(t *testing.T) {
 
 func TestGroupRecordRefuses(t *testing.T) {
 	cfg := &GroupConfig{Stream: "S", Subject: "s.*", Partitions: 4}
-	const good = `{"format":1,"stream":"S","subject":"s.*","partitions":4,"members":{"a":{"beat":1,"session_ms":1000,"holds":[0,2]},"b":{"beat":1,"session_ms":1000,"holds":[1]}}}`
+	const good = `{"format":1,"stream":"S","subject":"s.*","partitions":4,"members":{` +
+		`"a":{"beat":1,"session_ms":1000,"holds":[0,2]},"b":{"beat":1,"session_ms":1000,"holds":[1]}}}`
 	r, wrong := decodeGroup(cfg, []byte(good))
 	if wrong != "" || string(r.encode()) != good {
 		t.Fatalf("%q, %s", wrong, r.encode())
@@ -166,12 +167,13 @@ func FuzzGroupRecord(f *testing.F) {
 	})
 }
 
-// A newer program may say more of its members. What it says stays there whatever an older one writes, until the newer one writes it again, and hinders
-// nobody: old and new share the partitions.
+// A newer program may say more of its members. What it says stays there whatever an older one writes, until the newer one writes
+// it again, and hinders nobody: old and new share the partitions.
 func TestGroupRecordOfANewerProgram(t *testing.T) {
 	cfg := &GroupConfig{Stream: "S", Subject: "s.*", Partitions: 4}
 	const newer = `{"beat":7,"session_ms":1000,"holds":[0,1,2,3],"rack":{"zone":"b"}}`
-	record, wrong := decodeGroup(cfg, []byte(`{"format":1,"stream":"S","subject":"s.*","partitions":4,"colour":"blue","members":{"new":`+newer+`}}`))
+	record, wrong := decodeGroup(cfg, []byte(`{"format":1,"stream":"S","subject":"s.*","partitions":4,"colour":"blue",`+
+		`"members":{"new":`+newer+`}}`))
 	if wrong != "" {
 		t.Fatal(wrong)
 	}

@@ -1,7 +1,7 @@
 package leasenats_test
 
-// This file lets members of a group work a stream off on a real server: a transform that makes the partitions, joins, leaves, a restart, a
-// member cut off, and what is refused.
+// This file lets members of a group work a stream off on a real server: a transform that makes the partitions, joins, leaves, a
+// restart, a member cut off, and what is refused.
 
 import (
 	"context"
@@ -35,14 +35,16 @@ func partitioned(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	}
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: "ORDERS", Subjects: []string{"orders.*"},
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: fmt.Sprintf("orders.{{partition(%d,1)}}.{{wildcard(1)}}", parts)},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*",
+			Destination: fmt.Sprintf("orders.{{partition(%d,1)}}.{{wildcard(1)}}", parts)},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	return js
 }
 
-// publishing publishes orders of the customers in turn until it is stopped. A server that is away makes it wait, or say one thing twice.
+// publishing publishes orders of the customers in turn until it is stopped. A server that is away makes it wait, or say one thing
+// twice.
 func publishing(t testing.TB, nc *nats.Conn) (stop func()) {
 	js := must(jetstream.New(nc))(t)
 	ctx, cancel := context.WithCancel(ctx)
@@ -79,7 +81,8 @@ func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func(
 	t.Helper()
 	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
 	c := must(dispatch.NewConsumer(g, dispatch.Config{
-		Handler: handler, DeadLetter: dispatch.Discard, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Grace: 100 * time.Millisecond,
+		Handler: handler, DeadLetter: dispatch.Discard, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond,
+		CommitEvery: 20 * time.Millisecond, Grace: 100 * time.Millisecond,
 	}))(t)
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -197,7 +200,8 @@ func TestOpenGroupRefuses(t *testing.T) {
 		_, err := leasenats.OpenGroup(ctx, cfg)
 		var ours *lease.InvalidError
 		var ledgers *lease.InvalidError
-		if !(errors.As(err, &ours) && ours.Field == "leasenats.GroupConfig."+strings.TrimSpace(field)) && !(errors.As(err, &ledgers) && "Ledger."+strings.TrimPrefix(ledgers.Field, "durable.Config.") == field) {
+		if !(errors.As(err, &ours) && ours.Field == "leasenats.GroupConfig."+strings.TrimSpace(field)) &&
+			!(errors.As(err, &ledgers) && "Ledger."+strings.TrimPrefix(ledgers.Field, "durable.Config.") == field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

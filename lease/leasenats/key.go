@@ -75,8 +75,8 @@ func unescape(key string) (name string, ok bool) {
 	return b.String(), b.Len() > 0 && escape(b.String()) == key
 }
 
-// withName puts a long name before its record, so that its key, a hash, can be told from another's and be listed. The name is not in a
-// header: servers bound those by 64 KiB.
+// withName puts a long name before its record, so that its key, a hash, can be told from another's and be listed. The name is not
+// in a header: servers bound those by 64 KiB.
 func withName(name string, state []byte) []byte {
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64+len(name)+len(state)), uint64(len(name)))
 	return append(append(b, name...), state...)

@@ -210,7 +210,8 @@ func (s *letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Lette
 }
 
 // change reads a letter and swaps it for what next returns, until nobody comes between the two.
-func (s *letters) change(ctx context.Context, id deadletter.ID, next func(context.Context, deadletter.Letter) ([]byte, error)) error {
+func (s *letters) change(ctx context.Context, id deadletter.ID,
+	next func(context.Context, deadletter.Letter) ([]byte, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for {
@@ -264,7 +265,8 @@ func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 				m.Header[h.Key] = append(m.Header[h.Key], string(h.Value))
 			}
 		}
-		if _, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectStream(stream), jetstream.WithMsgID("stopbank-replay-of-"+id.String())); err != nil {
+		if _, err := s.js.PublishMsg(ctx, m, jetstream.WithExpectStream(stream),
+			jetstream.WithMsgID("stopbank-replay-of-"+id.String())); err != nil {
 			return nil, s.failed(fmt.Errorf("publish to %q of stream %q: %w", subject, stream, err))
 		}
 		return append([]byte{tagGone}, deadletter.Replayed...), nil

@@ -54,9 +54,11 @@ func letterDesk(t testing.TB) lettertest.Desk {
 			return records
 		},
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
-			own := must(nats.Connect(url, nats.SetCustomDialer(dialer{dial}), nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))(t)
+			own := must(nats.Connect(url, nats.SetCustomDialer(dialer{dial}), nats.NoReconnect(),
+				nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))(t)
 			t.Cleanup(own.Close)
-			return must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: own, Bucket: "desk", Stream: "ORDERS", Route: letterSubject}))(t)
+			return must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: own, Bucket: "desk", Stream: "ORDERS",
+				Route: letterSubject}))(t)
 		},
 	}
 	return desk
@@ -70,7 +72,8 @@ func TestLettersThroughATransform(t *testing.T) {
 	js := must(jetstream.New(nc))(t)
 	stream := must(js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: "ORDERS", Subjects: []string{"orders.*"},
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*", Destination: "orders.{{partition(12,1)}}.{{wildcard(1)}}"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "orders.*",
+			Destination: "orders.{{partition(12,1)}}.{{wildcard(1)}}"},
 	}))(t)
 	m := &nats.Msg{Subject: "orders.customer-7", Data: []byte("a pair of boots"), Header: nats.Header{"Trace": {"t1"}}}
 	must(js.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(0), jetstream.WithMsgID("first")))(t)
@@ -93,7 +96,8 @@ func TestLettersThroughATransform(t *testing.T) {
 		t.Errorf("replayed as %s: %q, was %s", again.Domain, again.Payload, record.Domain)
 	}
 	raw := must(stream.GetMsg(ctx, 2))(t)
-	if got := fmt.Sprint(raw.Header["Trace"], raw.Header[dlq.ReplayOf], raw.Header["Nats-Expected-Last-Sequence"], len(raw.Header)); got != "[t1] [group-9@1] [] 4" {
+	if got := fmt.Sprint(raw.Header["Trace"], raw.Header[dlq.ReplayOf], raw.Header["Nats-Expected-Last-Sequence"],
+		len(raw.Header)); got != "[t1] [group-9@1] [] 4" {
 		t.Errorf("headers %s: %v", got, raw.Header)
 	}
 }

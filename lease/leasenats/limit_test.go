@@ -45,8 +45,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// A server that takes small messages only: Offer says when to stop, and all that waits can be worked off by a Ledger that comes later. Long names
-// lie in the message beside the record.
+// A server that takes small messages only: Offer says when to stop, and all that waits can be worked off by a Ledger that comes
+// later. Long names lie in the message beside the record.
 func TestABacklogCanBeWorkedOff(t *testing.T) {
 	s := start(t, &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 8192,

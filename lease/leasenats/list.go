@@ -49,9 +49,10 @@ func (s *store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 	}
 }
 
-// listing is the keys that were on a shelf when the stream had come to a sequence. That is so for ever, whoever finds it out and whenever
-// he writes it down: a key that was written later has a message after that sequence. So a listing needs no transaction with the records, and
-// programs that know nothing of it may write them. It lies beside the ledger's keys, where older programs do not look.
+// listing is the keys that were on a shelf when the stream had come to a sequence. That is so for ever, whoever finds it out and
+// whenever he writes it down: a key that was written later has a message after that sequence. So a listing needs no transaction
+// with the records, and programs that know nothing of it may write them. It lies beside the ledger's keys, where older programs
+// do not look.
 type listing struct {
 	live     map[string]durable.Index // by key
 	sequence uint64
@@ -113,7 +114,8 @@ func (s *store) readListing(ctx context.Context) (*listing, error) {
 	return l, nil
 }
 
-// writeListing writes l down, unless it is too long for a message or another one has been written meanwhile. Nobody depends on it.
+// writeListing writes l down, unless it is too long for a message or another one has been written meanwhile. Nobody depends on
+// it.
 func (s *store) writeListing(ctx context.Context, l *listing) {
 	w := written{Created: s.created, Sequence: l.sequence}
 	for key, at := range l.live {
@@ -134,8 +136,9 @@ func (s *store) writeListing(ctx context.Context, l *listing) {
 	_, _ = s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 }
 
-// catchUp reads the headers after l's sequence until it has seen all that the leader had when it came to newest, and returns how many. A key that is written
-// meanwhile moves to the end of the stream, and is met there; so a name that was on the shelf all the time is not missed.
+// catchUp reads the headers after l's sequence until it has seen all that the leader had when it came to newest, and returns how
+// many. A key that is written meanwhile moves to the end of the stream, and is met there; so a name that was on the shelf all the
+// time is not missed.
 func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes int, err error) {
 	consumer, err := s.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: s.prefix + ">",

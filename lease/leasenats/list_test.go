@@ -32,8 +32,8 @@ func namesOn(ctx context.Context, s durable.Store, index durable.Index) ([]strin
 	return names, nil
 }
 
-// Two Stores write and list, and write down what they find; a hand takes that away, puts an earlier one back, one of another bucket, or nonsense. Each List
-// is what it would be without.
+// Two Stores write and list, and write down what they find; a hand takes that away, puts an earlier one back, one of another
+// bucket, or nonsense. Each List is what it would be without.
 func TestPropertyListIsTheShelves(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := must(jetstream.New(nc))(t)

@@ -40,16 +40,18 @@ func (j joining) Dial(network, address string) (net.Conn, error) {
 
 // join makes a member with a connection of its own, waiting for the server if it is away.
 func (j joining) join() (*leasenats.Group, *nats.Conn, error) {
-	nc, err := nats.Connect(j.URL, nats.SetCustomDialer(j), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true),
+	nc, err := nats.Connect(j.URL, nats.SetCustomDialer(j), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.RetryOnFailedConnect(true),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // what goes wrong comes back to the caller as well
 	if err != nil {
 		return nil, nil, err
 	}
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // nothing tells when the server is up
 		g, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
-			Conn: nc, Stream: j.Stream, Subject: j.Stream + ".*.>", Partitions: j.Partitions, Bucket: j.Stream, Group: "g", Session: joiningSession,
-			Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
-			Ledger: lease.Config{MaxRetries: 100},
+			Conn: nc, Stream: j.Stream, Subject: j.Stream + ".*.>", Partitions: j.Partitions, Bucket: j.Stream, Group: "g",
+			Session: joiningSession,
+			Domain:  func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+			Ledger:  lease.Config{MaxRetries: 100},
 		})
 		if err == nil || time.Now().After(until) {
 			return g, nc, err
@@ -83,7 +85,8 @@ func TestTortureOwners(t *testing.T) {
 		groups <- number + 1
 		j := joining{URL: fmt.Sprintf("nats://127.0.0.1:%d", at), Stream: fmt.Sprint("owners", number), Partitions: partitions}
 		process := must(json.Marshal(j))(t)
-		nc := must(nats.Connect(j.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true)))(t)
+		nc := must(nats.Connect(j.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+			nats.RetryOnFailedConnect(true)))(t)
 		t.Cleanup(nc.Close)
 		js, err := jetstream.New(nc)
 		if err != nil {
@@ -92,7 +95,8 @@ func TestTortureOwners(t *testing.T) {
 		// again calls until it succeeds: a server that comes back knows nothing of its streams for a moment.
 		again := func(call func(ctx context.Context) error) {
 			var err error
-			for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(5 * time.Millisecond) { // nothing tells when it does
+			// nothing tells when it does
+			for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 				err = func() error {
 					ctx, cancel := context.WithTimeout(ctx, time.Second)
 					defer cancel()
@@ -105,7 +109,8 @@ func TestTortureOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		again(func(ctx context.Context) error {
-			_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: j.Stream, Subjects: []string{j.Stream + ".>"}, Duplicates: 2 * time.Minute})
+			_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: j.Stream, Subjects: []string{j.Stream + ".>"},
+				Duplicates: 2 * time.Minute})
 			return err
 		})
 		g := ownertest.Group{

@@ -1,7 +1,7 @@
 package leasenats_test
 
-// This file is why a Group does not elect by pinned consumers, with which a server of 2.11 or later gives all messages of a consumer to one of its
-// clients: what they do, and do not, on the server that the tests run.
+// This file is why a Group does not elect by pinned consumers, with which a server of 2.11 or later gives all messages of a
+// consumer to one of its clients: what they do, and do not, on the server that the tests run.
 
 import (
 	"fmt"
@@ -38,7 +38,8 @@ func TestPinnedConsumersDoNotShare(t *testing.T) {
 		js := must(jetstream.New(connect(t, nc.ConnectedUrl())))(t)
 		for p := range parts {
 			c := must(js.Consumer(ctx, "ORDERS", fmt.Sprint("p", p)))(t)
-			messages := must(c.Messages(jetstream.PullPriorityGroup("owners"), jetstream.PullMaxMessages(1), jetstream.PullExpiry(30*time.Second)))(t)
+			messages := must(c.Messages(jetstream.PullPriorityGroup("owners"), jetstream.PullMaxMessages(1),
+				jetstream.PullExpiry(30*time.Second)))(t)
 			t.Cleanup(messages.Stop)
 			go func() {
 				for {

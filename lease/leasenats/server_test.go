@@ -129,7 +129,8 @@ func openStore(t testing.TB, cfg leasenats.StoreConfig) durable.Store {
 
 func open(t testing.TB, store durable.Store, cfg lease.Config) lease.Ledger {
 	t.Helper()
-	return must(durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer}))(t)
+	return must(durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog,
+		Observer: cfg.Observer}))(t)
 }
 
 // thorough is set for the long runs.

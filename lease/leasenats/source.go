@@ -25,7 +25,8 @@ type sourceConfig struct {
 	Bucket    string                       // the key-value bucket with the position, as errors name it
 	Partition string                       // names the position in the bucket
 	Domain    func(dispatch.Record) string // nil: the subject
-	Timeout   time.Duration                // bounds each request, in addition to the caller's ctx; not the wait of Fetch for a message
+	// bounds each request, in addition to the caller's ctx; not the wait of Fetch for a message
+	Timeout time.Duration
 }
 
 // source is a partition of a JetStream stream. Offsets are stream sequences, so messages of other partitions leave gaps. It
@@ -64,7 +65,8 @@ const (
 )
 
 func newSource(cfg sourceConfig, js jetstream.JetStream, kv jetstream.KeyValue) *source {
-	return &source{cfg: cfg, js: js, kv: kv, key: positions + cfg.Stream + "." + cfg.Partition, position: position{owner: rand.Text()}}
+	return &source{cfg: cfg, js: js, kv: kv, key: positions + cfg.Stream + "." + cfg.Partition,
+		position: position{owner: rand.Text()}}
 }
 
 // Fetch implements dispatch.Source.
@@ -135,8 +137,8 @@ func (s *source) reader(ctx context.Context, from int64) (*reader, error) {
 	defer cancel()
 	consumer, err := s.js.OrderedConsumer(ctx, s.cfg.Stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: s.cfg.Subjects, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(1, from)),
-		// A consumer that is lost and cannot be made anew at once ends Fetch, which is called again. The client alone would try for ever,
-		// deaf to ctx.
+		// A consumer that is lost and cannot be made anew at once ends Fetch, which is called again. The client alone would try for
+		// ever, deaf to ctx.
 		MaxResetAttempts: 1,
 	})
 	if err != nil {
@@ -151,8 +153,8 @@ func (s *source) reader(ctx context.Context, from int64) (*reader, error) {
 	return r, nil
 }
 
-// drop forgets a reader. The client leaves its consumer to the server, which would keep it for minutes; and with a domain behind there is a new
-// one for each place that is read again.
+// drop forgets a reader. The client leaves its consumer to the server, which would keep it for minutes; and with a domain behind
+// there is a new one for each place that is read again.
 func (s *source) drop(r *reader) {
 	r.messages.Stop()
 	if info := r.consumer.CachedInfo(); info != nil {

@@ -133,7 +133,8 @@ func TestSourceUnderDispatcher(t *testing.T) {
 	check(t, w, n, keys)
 }
 
-// The old owner goes on after the partition was claimed: its commits are refused, its handlers fenced, and everything is done once.
+// The old owner goes on after the partition was claimed: its commits are refused, its handlers fenced, and everything is done
+// once.
 func TestSourceTwoOwners(t *testing.T) {
 	const n, keys = 300, 10
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
@@ -159,7 +160,8 @@ func TestSourceTwoOwners(t *testing.T) {
 		cfg.Observer = observer(func(e dispatch.Event) { mu.Lock(); seen[e.Kind] = e.Err; mu.Unlock() })
 	})
 	<-began
-	young := runPipeline(t, nc, func(_ context.Context, job dispatch.Job) error { return w.write(job) }, func(cfg *dispatch.Config) { cfg.Grace = 100 * time.Millisecond })
+	young := runPipeline(t, nc, func(_ context.Context, job dispatch.Job) error { return w.write(job) },
+		func(cfg *dispatch.Config) { cfg.Grace = 100 * time.Millisecond })
 	eventually(t, "the new owner", func() bool { return young.d.Stats().Committed == n+1 })
 	close(hang)
 	eventually(t, "the fence", func() bool { return old.d.Stats().Lost > 0 })

@@ -22,9 +22,9 @@ type position struct {
 	floor    int64
 }
 
-// Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the partition by
-// writing the key anew: whoever claimed it before gets dispatch.ErrLost from its next Commit. Which of two owners is right is for the
-// one who called later to know. A position beyond the end of the stream is not claimed but rejected.
+// Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the
+// partition by writing the key anew: whoever claimed it before gets dispatch.ErrLost from its next Commit. Which of two owners is
+// right is for the one who called later to know. A position beyond the end of the stream is not claimed but rejected.
 func (s *source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
 	p.mu.Lock()
@@ -47,8 +47,8 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 			if again, err := s.js.Stream(ctx, s.cfg.Stream); err != nil {
 				return 0, s.failed(err)
 			} else if state = again.CachedInfo().State; floor > int64(state.LastSeq)+1 {
-				return 0, s.failed(fmt.Errorf("the position is %d, and the stream ends at %d: it was made anew or put back, and what it has now would be taken for done",
-					floor, state.LastSeq))
+				return 0, s.failed(fmt.Errorf("the position is %d, and the stream ends at %d: "+
+					"it was made anew or put back, and what it has now would be taken for done", floor, state.LastSeq))
 			}
 		}
 		err = s.write(ctx, floor, revision)
@@ -61,7 +61,8 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 	}
 }
 
-// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells whose the partition is. Error: dispatch.ErrLost, or one that passes.
+// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells
+// whose the partition is. Error: dispatch.ErrLost, or one that passes.
 func (s *source) Commit(ctx context.Context, floor int64) error {
 	p := &s.position
 	p.mu.Lock()
@@ -124,5 +125,6 @@ func (s *source) write(ctx context.Context, floor int64, revision uint64) error 
 // conflict: the key has another revision.
 func conflict(err error) bool {
 	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) && (api.ErrorCode == codeConflict || api.ErrorCode == codeConflictInFlight)
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) &&
+		(api.ErrorCode == codeConflict || api.ErrorCode == codeConflictInFlight)
 }

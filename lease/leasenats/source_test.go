@@ -71,7 +71,8 @@ func TestSourceReads(t *testing.T) {
 		want := 300 - max(0, int(from)-1)
 		records := fetch(t, s, from, want)
 		for i, r := range records {
-			if r.Offset != max(1, from)+int64(i) || r.Domain != fmt.Sprint("orders.", (r.Offset-1)%7) || string(r.Payload) != fmt.Sprint(r.Offset-1) {
+			if r.Offset != max(1, from)+int64(i) || r.Domain != fmt.Sprint("orders.", (r.Offset-1)%7) ||
+				string(r.Payload) != fmt.Sprint(r.Offset-1) {
 				t.Fatalf("from %d, record %d: %+v", from, i, r)
 			}
 		}
@@ -146,7 +147,8 @@ func TestSourceHeadersAndTime(t *testing.T) {
 	}
 }
 
-// A reader that is not needed any more leaves nothing on the server: whatever is behind is read again and again, from ever new places.
+// A reader that is not needed any more leaves nothing on the server: whatever is behind is read again and again, from ever new
+// places.
 func TestSourceLeavesNoConsumers(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 100, 5)

@@ -121,8 +121,8 @@ type message struct {
 	sequence uint64
 }
 
-// last is the last message under a subject of the bucket, nil if there is none. The request is the one that only a leader answers: what
-// jetstream sends for a bucket is served by followers too, who may be behind.
+// last is the last message under a subject of the bucket, nil if there is none. The request is the one that only a leader
+// answers: what jetstream sends for a bucket is served by followers too, who may be behind.
 func (s *store) last(ctx context.Context, subject string) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -168,8 +168,8 @@ func (s *store) last(ctx context.Context, subject string) (*message, error) {
 	return m, nil
 }
 
-// connected waits until there is a connection: what is published without one lies in the client's buffer until there is, and nobody
-// would know.
+// connected waits until there is a connection: what is published without one lies in the client's buffer until there is, and
+// nobody would know.
 func (s *store) connected(ctx context.Context) error {
 	for !s.conn.IsConnected() {
 		if s.conn.IsClosed() {

@@ -30,21 +30,25 @@ func TestConfig(t *testing.T) {
 	} {
 		s, err := leasenats.OpenStore(ctx, cfg)
 		var invalid *lease.InvalidError
-		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, lease.ErrInvalid) || invalid.Field != "leasenats.StoreConfig."+field {
+		if s != nil || !errors.As(err, &invalid) || !errors.Is(err, lease.ErrInvalid) ||
+			invalid.Field != "leasenats.StoreConfig."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for want, cfg := range map[string]leasenats.StoreConfig{
-		"lease: leasenats.StoreConfig.Conn is nil; allowed: a connection":                                                        {Bucket: "b"},
-		`lease: leasenats.StoreConfig.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`:                                   {Conn: nc},
-		`lease: leasenats.StoreConfig.Name is "source-S"; allowed: 1 to 64 letters, digits, - and _, not beginning with source-`: {Conn: nc, Bucket: "b", Name: "source-S"}, // a Source's position is there
+		"lease: leasenats.StoreConfig.Conn is nil; allowed: a connection":                      {Bucket: "b"},
+		`lease: leasenats.StoreConfig.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`: {Conn: nc},
+		// a Source's position is there
+		`lease: leasenats.StoreConfig.Name is "source-S"; ` +
+			`allowed: 1 to 64 letters, digits, - and _, not beginning with source-`: {Conn: nc, Bucket: "b", Name: "source-S"},
 	} {
 		if _, err := leasenats.OpenStore(ctx, cfg); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	var invalid *lease.InvalidError
-	if _, err := leasenats.OpenStore(nil, leasenats.StoreConfig{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) || invalid.Field != "leasenats.ctx" { //nolint:staticcheck // refused, not a panic
+	if _, err := leasenats.OpenStore(nil, leasenats.StoreConfig{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) ||
+		invalid.Field != "leasenats.ctx" { //nolint:staticcheck // refused, not a panic
 		t.Errorf("a nil context: %v", err)
 	}
 }
@@ -60,7 +64,8 @@ func TestBucketsThatAreRefused(t *testing.T) {
 		return err
 	}
 	stream := func(change func(*jetstream.StreamConfig)) error {
-		cfg := jetstream.StreamConfig{Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew}
+		cfg := jetstream.StreamConfig{Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, MaxMsgsPerSubject: 1,
+			Discard: jetstream.DiscardNew}
 		change(&cfg)
 		_, err := js.CreateStream(ctx, cfg)
 		return err
@@ -106,8 +111,8 @@ func TestBucketsThatAreRefused(t *testing.T) {
 	openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "own"}) // its own
 }
 
-// A key-value client sees the records; keys of others are not looked at; what it writes or deletes among the ledger's is not taken for
-// a record, nor for none.
+// A key-value client sees the records; keys of others are not looked at; what it writes or deletes among the ledger's is not
+// taken for a record, nor for none.
 func TestForeignKeys(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	store := openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "b"})
@@ -141,7 +146,8 @@ func TestForeignKeys(t *testing.T) {
 	refuses := func(what, key string, list bool) {
 		t.Helper()
 		l := open(t, store, lease.Config{})
-		if a, err := l.TryAcquire(ctx, "order/17", 1); !errors.Is(err, durable.ErrStore) || !strings.Contains(err.Error(), "bucket b, key "+key+": ") {
+		if a, err := l.TryAcquire(ctx, "order/17", 1); !errors.Is(err, durable.ErrStore) ||
+			!strings.Contains(err.Error(), "bucket b, key "+key+": ") {
 			t.Errorf("%s: TryAcquire = %+v, %v", what, a, err)
 		}
 		for item, err := range l.Held(ctx) {
@@ -245,16 +251,19 @@ func TestUnreachable(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !is[*leasenats.UnreachableError](err) || !errors.Is(err, durable.ErrStore) || errors.Is(err, durable.ErrAmbiguous) {
+		if err := call(); !is[*leasenats.UnreachableError](err) || !errors.Is(err, durable.ErrStore) ||
+			errors.Is(err, durable.ErrAmbiguous) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := store.Swap(done, "A", 1, nil, durable.Neither); !errors.Is(err, durable.ErrNotApplied) || !errors.Is(err, context.Canceled) {
+	if _, err := store.Swap(done, "A", 1, nil, durable.Neither); !errors.Is(err, durable.ErrNotApplied) ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("a done ctx: %v", err)
 	}
-	if _, err := leasenats.OpenStore(ctx, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "b"}, 100*time.Millisecond)); !is[*leasenats.UnreachableError](err) {
+	if _, err := leasenats.OpenStore(ctx, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "b"},
+		100*time.Millisecond)); !is[*leasenats.UnreachableError](err) {
 		t.Errorf("Open: %v", err)
 	}
 	single(t, dir, at)

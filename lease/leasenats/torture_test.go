@@ -91,7 +91,8 @@ func (r register) Entries(ctx context.Context) (all []faults.Entry, err error) {
 }
 
 func openSide(ctx context.Context, address, ledger string) (faults.Side, error) {
-	nc, err := nats.Connect(address, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect(address, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.RetryOnFailedConnect(true))
 	if err != nil {
 		return faults.Side{}, err
 	}
@@ -115,7 +116,8 @@ func openOn(ctx context.Context, nc *nats.Conn, ledger string) (faults.Side, err
 			if err != nil {
 				return faults.Side{}, err
 			}
-			store, err := leasenats.OpenStore(ctx, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "ledgers", Name: ledger}, 300*time.Millisecond))
+			store, err := leasenats.OpenStore(ctx, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "ledgers", Name: ledger},
+				300*time.Millisecond))
 			return faults.Side{Store: store, Register: register{kv, ledger}, Close: nc.Close}, err
 		}()
 		if err == nil || time.Now().After(until) {
