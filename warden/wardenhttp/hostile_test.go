@@ -154,7 +154,11 @@ func TestRapidReset(t *testing.T) {
 	if t.Logf("%d streams: %+v", sent, s); s.Queued != 0 || s.Submitted == 0 {
 		t.Errorf("%+v", s)
 	}
-	if grown := heap() - before; grown > 8<<20 {
+	grown := heap() - before // the server still ends the handlers of a connection that is gone
+	for hangs := time.Now().Add(patience); grown > 8<<20 && time.Now().Before(hangs); grown = heap() - before {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if grown > 8<<20 {
 		t.Errorf("%d bytes are kept", grown)
 	}
 }
