@@ -510,7 +510,7 @@ func TestGroupRandomDay(t *testing.T) {
 func TestGroupStoresAreApart(t *testing.T) {
 	g := &Group{cfg: GroupConfig{Subject: "s.*", Group: "g"}, store: (&store{bucket: "b"}).named("g")}
 	for _, number := range []int{3, 12} {
-		name := g.name(number)
+		name := g.partitionName(number)
 		of := reflect.ValueOf(*g.store.named(name))
 		for i := range of.NumField() {
 			if field := of.Type().Field(i); field.Type.Kind() == reflect.String && field.Name != "bucket" &&
