@@ -31,7 +31,7 @@ type reports struct {
 	all []error
 }
 
-func (r *reports) tell(err error) {
+func (r *reports) add(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, err)
@@ -67,10 +67,10 @@ func unreachable(t *testing.T, onError func(error), lasts time.Duration) {
 }
 
 func TestUnreachableBrokersAreToldOnceAMinute(t *testing.T) {
-	var told reports
-	unreachable(t, told.tell, 150*time.Second)
-	if n, err := told.last(); n != 3 || !strings.Contains(fmt.Sprint(err), "nowhere:9092") { // at 0, 1 and 2 minutes
-		t.Errorf("told %d times in two and a half minutes, last: %v", n, err)
+	var got reports
+	unreachable(t, got.add, 150*time.Second)
+	if n, err := got.last(); n != 3 || !strings.Contains(fmt.Sprint(err), "nowhere:9092") { // at 0, 1 and 2 minutes
+		t.Errorf("%d reports in two and a half minutes, last: %v", n, err)
 	}
 }
 
@@ -80,8 +80,8 @@ func TestUnreachableBrokersAreLogged(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
 	unreachable(t, nil, 30*time.Second)
-	if said := log.String(); strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, "group=orders") {
-		t.Errorf("logged: %q", said)
+	if logged := log.String(); strings.Count(logged, "level=WARN") != 1 || !strings.Contains(logged, "group=orders") {
+		t.Errorf("logged: %q", logged)
 	}
 }
 
@@ -109,10 +109,10 @@ func (s *stalls) reasons() []string {
 // opens.
 func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	k := fake(t, 1)
-	var told reports
+	var got reports
 	closed := errors.New("closed")
 	cfg := k.config()
-	cfg.OnError = told.tell
+	cfg.OnError = got.add
 	var opens atomic.Bool
 	cfg.OpenLedger = func(ctx context.Context, partition string) (lease.Ledger, error) {
 		if !opens.Load() {
@@ -128,13 +128,13 @@ func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 			close(done)
 			return nil
 		}})
-	until(t, "a report", func() bool { n, _ := told.last(); return n > 0 })
+	until(t, "a report", func() bool { n, _ := got.last(); return n > 0 })
 	until(t, "D12: unopened", func() bool { return slices.Contains(stalled.reasons(), "unopened") })
 	opens.Store(true)
 	<-done
 	m.stop(t)
-	if n, err := told.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
-		t.Errorf("told %d times: %v", n, err)
+	if n, err := got.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
+		t.Errorf("%d reports: %v", n, err)
 	}
 }
 
@@ -147,13 +147,13 @@ func TestMemberThatDoesNotGetInIsTold(t *testing.T) {
 			k.SleepControl(func() { <-hang })
 			return nil, nil, false
 		})
-		var told reports
+		var got reports
 		cfg := k.config()
-		cfg.OnError = told.tell
+		cfg.OnError = got.add
 		m := run(t, cfg, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
 		time.Sleep(cfg.Session + time.Second/2)
-		if n, err := told.last(); n != 1 || !strings.Contains(fmt.Sprint(err), "not in the group") {
-			t.Errorf("told %d times: %v", n, err)
+		if n, err := got.last(); n != 1 || !strings.Contains(fmt.Sprint(err), "not in the group") {
+			t.Errorf("%d reports: %v", n, err)
 		}
 		close(hang)
 		m.stop(t)

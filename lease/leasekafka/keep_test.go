@@ -438,13 +438,13 @@ func TestMetadataOfOthers(t *testing.T) {
 		}
 
 		commit(5, "stopbank-2.something")
-		var told reports
+		var got reports
 		cfg := k.inMemory(3)
-		cfg.OnError = told.tell
+		cfg.OnError = got.add
 		all = runs{}
 		m = run(t, cfg, work)
 		until(t, "a word on it", func() bool {
-			_, err := told.last()
+			_, err := got.last()
 			return err != nil && strings.Contains(err.Error(), k.topic+"/0: the metadata of offset 5 is ")
 		})
 		m.stop(t)

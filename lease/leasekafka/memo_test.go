@@ -22,7 +22,7 @@ func drawMemo(t *rapid.T, floor int64, many int) memo {
 		a := attempt{offset: offset, at: rapid.Int64Range(0, mostTime).Draw(t, "at")}
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
 		case 0:
-			m.given = append(m.given, offset)
+			m.gaveUp = append(m.gaveUp, offset)
 		case 1:
 			a.retries = rapid.Int32Range(1, 1<<31-1).Draw(t, "retries")
 			m.tried = append(m.tried, a)
@@ -91,7 +91,7 @@ func TestPropertyMemoIsBounded(t *testing.T) {
 		if wrong != "" {
 			t.Fatal(wrong)
 		}
-		whole := len(got.tried) == len(m.tried) && len(got.given) == len(m.given) && len(got.done) == len(m.done) &&
+		whole := len(got.tried) == len(m.tried) && len(got.gaveUp) == len(m.gaveUp) && len(got.done) == len(m.done) &&
 			len(got.running) == len(m.running)
 		if !whole {
 			cut++
@@ -105,7 +105,7 @@ func TestPropertyMemoIsBounded(t *testing.T) {
 			}
 		}
 		begins("tried", len(got.tried), len(m.tried), slices.Equal(got.tried, m.tried[:min(len(got.tried), len(m.tried))]))
-		begins("given", len(got.given), len(m.given), slices.Equal(got.given, m.given[:min(len(got.given), len(m.given))]))
+		begins("gave up", len(got.gaveUp), len(m.gaveUp), slices.Equal(got.gaveUp, m.gaveUp[:min(len(got.gaveUp), len(m.gaveUp))]))
 		begins("done", len(got.done), len(m.done), slices.Equal(got.done, m.done[:min(len(got.done), len(m.done))]))
 		if len(got.tried) < len(m.tried) && len(got.running) > len(m.running) {
 			t.Fatal("a running one is in, one that was tried is not")
@@ -140,10 +140,10 @@ func TestMemoRefuses(t *testing.T) {
 	}
 	for what, bad := range map[string]memo{
 		"an offset done and tried":     {done: spans{{10, 12}}, tried: []attempt{{offset: 11, retries: 1}}},
-		"an offset done and given up":  {done: spans{{10, 12}}, given: []int64{11}},
-		"an offset tried and given up": {tried: []attempt{{offset: 11, retries: 1}}, given: []int64{11}},
+		"an offset done and given up":  {done: spans{{10, 12}}, gaveUp: []int64{11}},
+		"an offset tried and given up": {tried: []attempt{{offset: 11, retries: 1}}, gaveUp: []int64{11}},
 		"a failure less":               {tried: []attempt{{offset: 11}}},
-		"an offset twice":              {given: []int64{11, 11}},
+		"an offset twice":              {gaveUp: []int64{11, 11}},
 		"spans that touch":             {done: spans{{10, 12}, {13, 14}}},
 		"no domain":                    {running: []attempt{{offset: 11, running: true}}},
 		"a domain twice": {running: []attempt{{offset: 11, domain: "a", running: true},
@@ -162,7 +162,7 @@ func TestMemoRefuses(t *testing.T) {
 
 func FuzzMemo(f *testing.F) {
 	m := memo{
-		epoch: 7, done: spans{{12, 14}, {100, 1000}}, given: []int64{20}, tried: []attempt{{offset: 10, at: 99, retries: 2}},
+		epoch: 7, done: spans{{12, 14}, {100, 1000}}, gaveUp: []int64{20}, tried: []attempt{{offset: 10, at: 99, retries: 2}},
 		running: []attempt{{offset: 10, at: 99, retries: 2, domain: "a", running: true}},
 	}
 	f.Add(m.text(10), int64(10))
@@ -171,7 +171,7 @@ func FuzzMemo(f *testing.F) {
 		floor = max(0, floor)
 		m, wrong := readMemo(text, floor)
 		switch {
-		case wrong != "" && m.epoch+uint64(len(m.done)+len(m.tried)+len(m.running)+len(m.given)) > 0:
+		case wrong != "" && m.epoch+uint64(len(m.done)+len(m.tried)+len(m.running)+len(m.gaveUp)) > 0:
 			t.Errorf("%q is refused, and says %+v", text, m)
 		case wrong == "" && strings.HasPrefix(text, prefix) && m.text(floor) != text:
 			t.Errorf("%q and %q say the same", text, m.text(floor))

@@ -291,9 +291,9 @@ func TestStallCommitOfAKnownMember(t *testing.T) {
 			return answer(req.(*kmsg.OffsetCommitRequest), kerr.UnknownMemberID), nil, true
 		})
 		g := newRegister()
-		var told reports
+		var got reports
 		cfg := k.config()
-		cfg.OnError = told.tell
+		cfg.OnError = got.add
 		m := run(t, cfg, dispatch.Config{MaxInFlight: 1, Handler: func(_ context.Context, job dispatch.Job) error {
 			g.write(job, 10*time.Millisecond)
 			return nil
@@ -301,8 +301,8 @@ func TestStallCommitOfAKnownMember(t *testing.T) {
 		until(t, "all of them", func() bool { return g.count() >= records })
 		m.stop(t)
 		k.check(t, g, records, partitions)
-		if n, err := told.last(); n != 1 || !strings.Contains(err.Error(), k.topic) {
-			t.Errorf("told %d times: %v", n, err)
+		if n, err := got.last(); n != 1 || !strings.Contains(err.Error(), k.topic) {
+			t.Errorf("%d reports: %v", n, err)
 		}
 	})
 }
