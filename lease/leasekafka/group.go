@@ -201,8 +201,9 @@ func (m *member) memberID(client *kgo.Client) string {
 
 // onOffsets gets the partitions assigned to this member with their committed offsets, and returns where the client starts to
 // read.
-func (m *member) onOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset,
-	error) {
+func (m *member) onOffsets(
+	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
+) (map[string]map[int32]kgo.Offset, error) {
 	select {
 	case <-m.ready:
 	case <-ctx.Done():
