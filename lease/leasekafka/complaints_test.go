@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file holds OnError: what goes on failing is reported at once and then once a minute, and logged where nobody takes it.
+// OnError is called at once for a new failure and then once a minute. Without OnError, the failure is logged.
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasekafka"
 )
 
-// reports keeps what OnError was called with.
+// reports collects the errors that OnError was called with.
 type reports struct {
 	mu  sync.Mutex
 	all []error
@@ -37,7 +37,7 @@ func (r *reports) add(err error) {
 	r.all = append(r.all, err)
 }
 
-// last is how many reports there are, and the last one, nil if there is none.
+// last returns the number of reports and the last one, nil if there is none.
 func (r *reports) last() (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *reports) last() (n int, err error) {
 	return n, err
 }
 
-// unreachable is a member of a group whose brokers cannot be reached, for that long, in virtual time.
+// unreachable runs a member whose brokers cannot be reached for some virtual time.
 func unreachable(t *testing.T, onError func(error), lasts time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,8 +105,7 @@ func (s *stalls) reasons() []string {
 	return slices.Clone(s.all)
 }
 
-// A partition whose ledger cannot be opened is held, worked on by nobody, reported, and stalled; it is worked on when the ledger
-// opens.
+// A partition whose ledger cannot be opened is held, reported, and stalled. Its work begins when the ledger opens.
 func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	k := fake(t, 1)
 	var got reports
@@ -138,7 +137,7 @@ func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	}
 }
 
-// The broker answers, but not whether the member may join. It is told within a session.
+// The broker is reachable but does not answer JoinGroup. The member reports that within a session.
 func TestMemberThatDoesNotGetInIsTold(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := fake(t, 1)

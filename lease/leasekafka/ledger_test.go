@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file holds the ledger in memory to the contract of all ledgers, and to what it promises over changes of owner.
+// The ledger in memory passes the suite of all ledgers, and keeps its promises when the owner changes.
 
 import (
 	"context"
@@ -29,7 +29,7 @@ func openLedger(cfg lease.Config, floor int64, m memo, lost func() error) opened
 	return opened{lease.FromEngine(engine, cfg), engine}
 }
 
-// committing is a ledger whose failures are committed at once.
+// committing is a ledger that commits failures at once.
 type committing struct{ opened }
 
 func (c committing) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
@@ -250,7 +250,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 	}
 }
 
-// A failure is answered when a commit has it, when the partition is lost, or when its caller has gone.
+// Fail returns when the failure is committed, when the partition is lost, or when its ctx ends.
 func TestLedgerFailWaits(t *testing.T) {
 	var gone atomic.Bool
 	begin := func() (opened, lease.Lease) {

@@ -1,7 +1,6 @@
 package leasekafka
 
-// This file holds what a commit's metadata says: whatever was written is read, and nothing else is; and what is left out where
-// there is no room.
+// Metadata is decoded as it was encoded, anything else is rejected, and the right parts are left out if there is too little room.
 
 import (
 	"maps"
@@ -13,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawMemo draws what an owner may know above floor; many is about how many things.
+// drawMemo draws the state above a floor, with at most many offsets.
 func drawMemo(t *rapid.T, floor int64, many int) memo {
 	m := memo{epoch: rapid.Uint64Range(0, mostEpoch).Draw(t, "epoch")}
 	offset := floor
@@ -77,8 +76,8 @@ func TestPropertyMemoIsRead(t *testing.T) {
 	})
 }
 
-// However much there is, it is text of 4096 characters at most, and what it says is a part of what there is: of what is done the
-// part that is nearest to the floor, and nobody is left out while somebody who matters less is in.
+// The text has at most 4096 characters, however large the state. It is a part of the state: the done offsets nearest to the
+// floor, and no entry is left out while a less important one is in.
 func TestPropertyMemoIsBounded(t *testing.T) {
 	cut := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -116,11 +115,11 @@ func TestPropertyMemoIsBounded(t *testing.T) {
 	}
 }
 
-// What others wrote says nothing; what a program like this one wrote and this one cannot read is refused.
+// Other programs' metadata is ignored; metadata of this package that cannot be decoded is rejected.
 func TestMemoRefuses(t *testing.T) {
 	good := memo{epoch: 7, done: spans{{12, 14}}, tried: []attempt{{offset: 10, at: 99, retries: 2}}}
 	text := good.text(10)
-	for foreign, want := range map[string]string{
+	for text, want := range map[string]string{
 		"":                                       "",
 		"AAAAAAAAAAE=":                           "",
 		"consumer-7@host":                        "",
@@ -133,9 +132,9 @@ func TestMemoRefuses(t *testing.T) {
 		text + "A":                               "base 64",
 		strings.Replace(text, "1.", "1.AAAA", 1): "damaged",
 	} {
-		m, wrong := readMemo(foreign, 10)
+		m, wrong := readMemo(text, 10)
 		if (want == "") != (wrong == "") || !strings.Contains(wrong, want) || m.epoch != 0 || m.done != nil {
-			t.Errorf("%q: %+v, %q, want %q", foreign, m, wrong, want)
+			t.Errorf("%q: %+v, %q, want %q", text, m, wrong, want)
 		}
 	}
 	for what, bad := range map[string]memo{
