@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is what a member reports to OnError of its client, which retries for ever and says so only to its logger.
+// A member reports its client's errors to OnError: the client retries for ever and only logs them.
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
-// complaints are the client's hooks.
+// complaints reports the errors that the client passes to its hooks.
 type complaints struct {
-	report             func(error)
-	alive              context.Context // the client's: what ends with it is no failure
+	onError            func(error)
+	alive              context.Context // the client's; errors after its end are not reported
 	connecting, member episode.Episode
 }
 
@@ -25,24 +25,23 @@ var (
 	_ kgo.HookGroupManageError = (*complaints)(nil)
 )
 
-// OnBrokerConnect implements kgo.HookBrokerConnect. Its err is also that of a connection on which nobody answers, or that is
-// rejected.
+// OnBrokerConnect implements kgo.HookBrokerConnect. err is also set if the broker does not answer or rejects the connection.
 func (c *complaints) OnBrokerConnect(broker kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
 		err = fmt.Errorf("leasekafka: no connection to the broker %s:%d: %w", broker.Host, broker.Port, err)
 	}
-	c.tell(&c.connecting, err)
+	c.report(&c.connecting, err)
 }
 
 // OnGroupManageError implements kgo.HookGroupManageError. The episode ends when the member joins.
 func (c *complaints) OnGroupManageError(err error) {
-	if !permanentlyRejected(err) { // that is Hold's error
-		c.tell(&c.member, fmt.Errorf("leasekafka: the membership is lost, or cannot begin: %w", err))
+	if !permanentlyRejected(err) { // otherwise Hold returns it
+		c.report(&c.member, fmt.Errorf("leasekafka: the membership is lost, or cannot begin: %w", err))
 	}
 }
 
-func (c *complaints) tell(e *episode.Episode, err error) {
+func (c *complaints) report(e *episode.Episode, err error) {
 	if c.alive.Err() == nil {
-		e.Tell(c.report, err)
+		e.Tell(c.onError, err)
 	}
 }

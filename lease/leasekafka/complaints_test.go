@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file holds OnError: what goes on failing is reported at once and then once a minute, and logged where nobody takes it.
+// OnError is called at once for a new failure and then once a minute. Without OnError, the failure is logged.
 
 import (
 	"bytes"
@@ -25,19 +25,19 @@ import (
 	"github.com/stopbank/stopbank/lease/leasekafka"
 )
 
-// reports keeps what OnError was called with.
+// reports collects the errors that OnError was called with.
 type reports struct {
 	mu  sync.Mutex
 	all []error
 }
 
-func (r *reports) tell(err error) {
+func (r *reports) add(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, err)
 }
 
-// last is how many reports there are, and the last one, nil if there is none.
+// last returns the number of reports and the last one, nil if there is none.
 func (r *reports) last() (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *reports) last() (n int, err error) {
 	return n, err
 }
 
-// unreachable is a member of a group whose brokers cannot be reached, for that long, in virtual time.
+// unreachable runs a member whose brokers cannot be reached for some virtual time.
 func unreachable(t *testing.T, onError func(error), lasts time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,10 +67,10 @@ func unreachable(t *testing.T, onError func(error), lasts time.Duration) {
 }
 
 func TestUnreachableBrokersAreToldOnceAMinute(t *testing.T) {
-	var told reports
-	unreachable(t, told.tell, 150*time.Second)
-	if n, err := told.last(); n != 3 || !strings.Contains(fmt.Sprint(err), "nowhere:9092") { // at 0, 1 and 2 minutes
-		t.Errorf("told %d times in two and a half minutes, last: %v", n, err)
+	var got reports
+	unreachable(t, got.add, 150*time.Second)
+	if n, err := got.last(); n != 3 || !strings.Contains(fmt.Sprint(err), "nowhere:9092") { // at 0, 1 and 2 minutes
+		t.Errorf("%d reports in two and a half minutes, last: %v", n, err)
 	}
 }
 
@@ -80,8 +80,8 @@ func TestUnreachableBrokersAreLogged(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
 	unreachable(t, nil, 30*time.Second)
-	if said := log.String(); strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, "group=orders") {
-		t.Errorf("logged: %q", said)
+	if logged := log.String(); strings.Count(logged, "level=WARN") != 1 || !strings.Contains(logged, "group=orders") {
+		t.Errorf("logged: %q", logged)
 	}
 }
 
@@ -105,14 +105,13 @@ func (s *stalls) reasons() []string {
 	return slices.Clone(s.all)
 }
 
-// A partition whose ledger cannot be opened is held, worked on by nobody, reported, and stalled; it is worked on when the ledger
-// opens.
+// A partition whose ledger cannot be opened is held, reported, and stalled. Its work begins when the ledger opens.
 func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 	k := fake(t, 1)
-	var told reports
+	var got reports
 	closed := errors.New("closed")
 	cfg := k.config()
-	cfg.OnError = told.tell
+	cfg.OnError = got.add
 	var opens atomic.Bool
 	cfg.OpenLedger = func(ctx context.Context, partition string) (lease.Ledger, error) {
 		if !opens.Load() {
@@ -128,17 +127,17 @@ func TestLedgerThatCannotBeOpenedIsTold(t *testing.T) {
 			close(done)
 			return nil
 		}})
-	until(t, "a report", func() bool { n, _ := told.last(); return n > 0 })
+	until(t, "a report", func() bool { n, _ := got.last(); return n > 0 })
 	until(t, "D12: unopened", func() bool { return slices.Contains(stalled.reasons(), "unopened") })
 	opens.Store(true)
 	<-done
 	m.stop(t)
-	if n, err := told.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
-		t.Errorf("told %d times: %v", n, err)
+	if n, err := got.last(); n != 1 || !errors.Is(err, closed) || !strings.Contains(err.Error(), k.topic+"/0") {
+		t.Errorf("%d reports: %v", n, err)
 	}
 }
 
-// The broker answers, but not whether the member may join. It is told within a session.
+// The broker is reachable but does not answer JoinGroup. The member reports that within a session.
 func TestMemberThatDoesNotGetInIsTold(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := fake(t, 1)
@@ -147,13 +146,13 @@ func TestMemberThatDoesNotGetInIsTold(t *testing.T) {
 			k.SleepControl(func() { <-hang })
 			return nil, nil, false
 		})
-		var told reports
+		var got reports
 		cfg := k.config()
-		cfg.OnError = told.tell
+		cfg.OnError = got.add
 		m := run(t, cfg, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
 		time.Sleep(cfg.Session + time.Second/2)
-		if n, err := told.last(); n != 1 || !strings.Contains(fmt.Sprint(err), "not in the group") {
-			t.Errorf("told %d times: %v", n, err)
+		if n, err := got.last(); n != 1 || !strings.Contains(fmt.Sprint(err), "not in the group") {
+			t.Errorf("%d reports: %v", n, err)
 		}
 		close(hang)
 		m.stop(t)

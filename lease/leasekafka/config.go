@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is a Group's configuration, and its checks.
+// OpenGroup checks a Group's configuration before any broker is asked.
 
 import (
 	"context"
@@ -71,7 +71,7 @@ type GroupConfig struct {
 	Options []kgo.Opt
 }
 
-// reserved are the options that have no place in Config.Options.
+// reserved returns the options that GroupConfig.Options must not contain.
 func reserved() []any {
 	return []any{
 		kgo.SeedBrokers, kgo.WithContext, kgo.TransactionalID,
@@ -106,8 +106,8 @@ func (cfg GroupConfig) complete() (GroupConfig, error) {
 	if err := orDefault("Session", &cfg.Session, 45*time.Second, 100*time.Millisecond, 24*time.Hour); err != nil {
 		return cfg, err
 	}
-	patience := max(100*time.Millisecond, cfg.DrainTimeout*5/2)
-	if err := orDefault("RebalanceTimeout", &cfg.RebalanceTimeout, max(time.Minute, patience), patience, 24*time.Hour); err != nil {
+	least := max(100*time.Millisecond, cfg.DrainTimeout*5/2)
+	if err := orDefault("RebalanceTimeout", &cfg.RebalanceTimeout, max(time.Minute, least), least, 24*time.Hour); err != nil {
 		return cfg, err
 	}
 	if err := orDefault("CommitEvery", &cfg.CommitEvery, 500*time.Millisecond, time.Millisecond, time.Hour); err != nil {
@@ -140,23 +140,23 @@ func (cfg GroupConfig) checkOptions() error {
 	invalid := func(value any, allowed string) error {
 		return invalidField("GroupConfig.Options", value, allowed)
 	}
-	theirs, err := kgo.NewClient(cfg.Options...)
+	custom, err := kgo.NewClient(cfg.Options...)
 	if err != nil {
 		return invalid(err.Error(), "options that kgo.NewClient accepts")
 	}
-	defer theirs.Close()
+	defer custom.Close()
 	plain, err := kgo.NewClient()
 	if err != nil {
 		return invalid(err.Error(), "no options")
 	}
 	defer plain.Close()
 	for _, option := range reserved() {
-		if !reflect.DeepEqual(theirs.OptValues(option), plain.OptValues(option)) {
+		if !reflect.DeepEqual(custom.OptValues(option), plain.OptValues(option)) {
 			name := runtime.FuncForPC(reflect.ValueOf(option).Pointer()).Name()
 			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options that leasekafka does not set itself")
 		}
 	}
-	if theirs.OptValue(kgo.DisableAutoCommit) == true {
+	if custom.OptValue(kgo.DisableAutoCommit) == true {
 		return invalid("kgo.DisableAutoCommit", "no option about commits; leasekafka commits itself")
 	}
 	if err := kgo.ValidateOpts(cfg.options()...); err != nil {
@@ -168,17 +168,17 @@ func (cfg GroupConfig) checkOptions() error {
 // options returns the client's options, without the callbacks.
 func (cfg GroupConfig) options() []kgo.Opt {
 	start := kgo.NewOffset().AtStart()
-	// A member that hears nothing must know that it has lost everything before the group gives it to others, which is a session
-	// after the last sign of life. The next one follows within a third; it may be tried again for a quarter, and the last try hangs
-	// for a quarter.
+	// A member without a connection must give up its partitions before the group gives them to others, a session after its last
+	// heartbeat. The next heartbeat follows within a third of a session; it may be retried for a quarter, and the last try takes
+	// up to a quarter.
 	quarter := cfg.Session / 4
-	patience := min(10*time.Second, max(100*time.Millisecond, quarter))
+	requestTimeout := min(10*time.Second, max(100*time.Millisecond, quarter))
 	own := []kgo.Opt{
-		// A partition that is taken over is fetched behind the fetch that is under way, which otherwise waits 5 s for records of
-		// others.
+		// A newly assigned partition is fetched only after the fetch under way, which by default waits 5 s for records of other
+		// partitions.
 		kgo.FetchMaxWait(500 * time.Millisecond),
-		kgo.DialTimeout(patience),
-		kgo.RequestTimeoutOverhead(patience),
+		kgo.DialTimeout(requestTimeout),
+		kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.RetryTimeoutFn(func(key int16) time.Duration {
 			switch key {
 			case int16(kmsg.Heartbeat):

@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file holds what is refused before a broker is asked, and what the group refuses for good.
+// OpenGroup rejects invalid configurations before a broker is asked; Hold returns the group's final rejections.
 
 import (
 	"context"
@@ -86,12 +86,12 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// What the group will never accept ends Hold.
+// A final rejection by the group ends Hold.
 func TestHoldRefused(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
 		cfg := k.config()
-		cfg.Session = 24 * time.Hour // no broker waits as long
+		cfg.Session = 24 * time.Hour // above the brokers' limit
 		g, err := leasekafka.OpenGroup(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestHoldRefused(t *testing.T) {
 
 func nothing(ctx context.Context, _ dispatch.Partition) { <-ctx.Done() }
 
-// Without a broker Hold waits for one, and ends when it is told to.
+// Without a broker Hold waits for one, until ctx is done.
 func TestHoldUnreachable(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := fake(t, 1)
@@ -121,7 +121,7 @@ func TestHoldUnreachable(t *testing.T) {
 	})
 }
 
-// A commit that is refused for another reason than the membership is an error that may pass; the partition stays.
+// A commit that is rejected for another reason than the membership is a temporary error; the partition stays.
 func TestCommitRefused(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := fake(t, 1)

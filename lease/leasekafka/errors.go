@@ -1,7 +1,5 @@
 package leasekafka
 
-// This file holds the errors, and which of the brokers' are final.
-
 import (
 	"errors"
 
@@ -11,13 +9,13 @@ import (
 )
 
 var (
-	// errNoMember is what a member reports that was not in the group when a session had passed.
+	// errNoMember is reported by a member that has not joined within a session.
 	errNoMember = errors.New("leasekafka: this member is not in the group: " +
 		"no broker coordinates it, or other members hold the rebalance up")
 	// errRevoked is the cause of losing a partition that was given back in a rebalance.
 	errRevoked = errors.New("leasekafka: given back to the group")
-	// errForgotten is the cause of losing a partition that the group took away: the member sent no heartbeat for a Session, or
-	// did not give the partition back within RebalanceTimeout.
+	// errForgotten is the cause of losing a partition that the group took away: it received no heartbeat for a Session, or the
+	// member did not give the partition back within RebalanceTimeout.
 	errForgotten = errors.New("leasekafka: taken away by the group")
 )
 

@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file is a consumer of orders as docs/kafka.md has it, against a fake broker.
+// The consumer of orders from docs/kafka.md, against a fake broker.
 
 import (
 	"context"

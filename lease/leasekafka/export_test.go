@@ -1,11 +1,11 @@
 package leasekafka
 
-// This file shows the tests what users have no use for.
+// Unexported functions and errors for the external tests.
 
-// Seeks counts how often the members of g had a log read from another place.
+// Seeks returns how often the members of g had to seek.
 func (g *Group) Seeks() int64 { return g.seeks.Load() }
 
-// Done are the offsets that metadata says are done, and what is wrong with it.
+// Done returns the offsets that are done according to metadata, and why it cannot be read.
 func Done(metadata string, floor int64) (done []int64, wrong string) {
 	m, wrong := readMemo(metadata, floor)
 	for _, s := range m.done {
@@ -16,13 +16,13 @@ func Done(metadata string, floor int64) (done []int64, wrong string) {
 	return done, wrong
 }
 
-// Spans is how many spans those are.
+// Spans returns the number of spans of the offsets that are done.
 func Spans(metadata string, floor int64) int {
 	m, _ := readMemo(metadata, floor)
 	return len(m.done)
 }
 
-// Running are the offsets that metadata says ran.
+// Running returns the offsets that are running according to metadata.
 func Running(metadata string, floor int64) (running []int64) {
 	m, _ := readMemo(metadata, floor)
 	for _, a := range m.running {

@@ -1,7 +1,7 @@
 package leasekafka_test
 
-// This file is a defect of kfake: a member whose connection ends while its JoinGroup waits stays in the group for ever, with
-// partitions, where Kafka throws it out after a session. A test shows it, and a torture takes such members out, and no others.
+// kfake has a defect: a member whose connection ends while its JoinGroup waits stays in the group for ever, with partitions,
+// where Kafka removes it after a session. A test shows the defect; the torture removes such members, and no others.
 
 import (
 	"context"
@@ -20,9 +20,9 @@ const (
 	syncGroup = 14
 )
 
-// removeGhosts takes out of the group, until the test ends, each member of which the broker has received nothing for two
-// sessions, and whose client has ended or has another name by now. It returns what has to be told of each client that has ended.
-// What a living client does wrong stays.
+// removeGhosts removes from the group, until the test ends, each member that has sent nothing for two sessions and whose client
+// has ended or has another member ID by now. It returns a function to be called for each client that has ended. Members of
+// running clients stay, so that their faults are noticed.
 func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(client string)) {
 	var mu sync.Mutex // guards both
 	over, heard := map[string]bool{}, map[string]time.Time{}
@@ -92,8 +92,8 @@ func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(cl
 	}
 }
 
-// When this fails, kfake is mended, and this file can go: its group.reply begins a member's session only if the reply could be
-// sent, and which of the two happens is drawn when the connection has just ended.
+// When this fails, kfake has been fixed, and this file can be deleted: its group.reply begins a member's session only if the
+// reply could be sent, which is random when the connection has just ended.
 func TestKfakeKeepsWhoDiedWhileJoining(t *testing.T) {
 	kept := 0
 	for range 20 {
@@ -104,8 +104,8 @@ func TestKfakeKeepsWhoDiedWhileJoining(t *testing.T) {
 	}
 }
 
-// diesWhileJoining has one member live, and another end while its JoinGroup waits. It returns 1 if that is a member twenty
-// sessions later.
+// diesWhileJoining runs one member, and ends another while its JoinGroup waits. It returns 1 if the latter is still in the group
+// twenty sessions later.
 func (k *kafka) diesWhileJoining(t *testing.T) int {
 	const session = 500 * time.Millisecond
 	request := func(c *kgo.Client, req kmsg.Request) kmsg.Response {
@@ -158,7 +158,7 @@ func (k *kafka) diesWhileJoining(t *testing.T) int {
 		req := kmsg.NewPtrHeartbeatRequest()
 		req.Group, req.MemberID, req.Generation = k.topic, id, generation
 		if request(lives, req).(*kmsg.HeartbeatResponse).ErrorCode != 0 {
-			return 0 // the other one is thrown out, as it should be
+			return 0 // the other one was removed, as it should be
 		}
 	}
 	if ids, _ := k.members(t); len(ids) != 2 || !slices.Contains(ids, ghost) {

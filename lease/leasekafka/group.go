@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is a membership: how it begins, what the group gives and takes, and how it ends.
+// A Group is a member of a consumer group: it calls work for each partition that the group assigns to it.
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // every call is a member of its own.
 type Group struct {
 	cfg   GroupConfig
-	seeks atomic.Int64 // of its members: how often a log had to be read from another place
+	seeks atomic.Int64 // how often its members had to seek
 }
 
 var _ dispatch.Ownership = (*Group)(nil)
@@ -56,15 +56,15 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m := &member{
 		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
-		granted: map[place]bool{}, held: map[place]*partition{}, previous: map[place]chan struct{}{}, interrupt: func() {},
+		assigned: map[place]bool{}, held: map[place]*partition{}, previous: map[place]chan struct{}{}, interrupt: func() {},
 	}
 	var end context.CancelFunc
 	m.alive, end = context.WithCancel(context.Background())
 	defer end()
-	m.complaints.report, m.complaints.alive = g.cfg.OnError, m.alive
+	m.complaints.onError, m.complaints.alive = g.cfg.OnError, m.alive
 	client, err := kgo.NewClient(append(g.cfg.options(), kgo.WithContext(m.alive), kgo.WithHooks(&m.complaints),
-		kgo.OnPartitionsAssigned(m.joined), kgo.AdjustFetchOffsetsFn(m.assigned), kgo.OnPartitionsRevoked(m.revoked),
-		kgo.OnPartitionsLost(m.lost))...)
+		kgo.OnPartitionsAssigned(m.onAssigned), kgo.AdjustFetchOffsetsFn(m.onOffsets), kgo.OnPartitionsRevoked(m.onRevoked),
+		kgo.OnPartitionsLost(m.onLost))...)
 	if err != nil {
 		return invalidField("GroupConfig.Options", err.Error(), "options that kgo.NewClient accepts")
 	}
@@ -79,7 +79,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m.finish()
 	m.works.Wait()
-	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.Session)) // by then the session has ended anyway
+	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.Session)) // the session ends no later
 	if client.LeaveGroupContext(leaving) != nil {
 		end() // no broker answers
 	}
@@ -95,8 +95,8 @@ type member struct {
 	cfg    GroupConfig
 	work   func(context.Context, dispatch.Partition)
 	client *kgo.Client
-	ready  chan struct{}   // closed when there is a client
-	alive  context.Context // the client's
+	ready  chan struct{}   // closed when client is set
+	alive  context.Context // the client's; ends when Hold does
 	failed chan struct{}   // closed when the membership has failed
 	works  sync.WaitGroup
 	calls  sync.WaitGroup // the poll loop, the watch, and running commits
@@ -104,55 +104,55 @@ type member struct {
 
 	complaints complaints
 
-	mu        sync.Mutex     // guards all up to the next; taken before a partition's lock, never under one
-	granted   map[place]bool // what the group has given to this member
-	held      map[place]*partition
-	previous  map[place]chan struct{} // of partitions that were lost: closed when their work has returned
+	mu        sync.Mutex              // guards all up to postMu; taken before a partition's lock, never under one
+	assigned  map[place]bool          // the partitions that the group has assigned to this member
+	held      map[place]*partition    // the partitions with work
+	previous  map[place]chan struct{} // of lost partitions: closed when their work has returned
 	finishing bool
 	err       error
 
-	posting   sync.Mutex // guards the rest; no lock is taken under it
-	posts     []func()
-	interrupt context.CancelFunc // of the poll that waits
+	postMu    sync.Mutex         // guards the rest; no lock is taken under it
+	posts     []func()           // to be run by the poll loop
+	interrupt context.CancelFunc // ends the current poll
 }
 
 // retryPause is the pause before a retry of a call that another member's action blocks.
 const retryPause = 20 * time.Millisecond
 
-// after is like time.After, but leaves nothing behind when the membership ends.
+// after is like time.After, and also ends with the membership.
 func (m *member) after(wait time.Duration) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(m.alive, wait)
 	context.AfterFunc(ctx, cancel)
 	return ctx.Done()
 }
 
-// joined handles a new generation of the group, after its partitions were given back. Partitions lost through a new member name
-// start anew.
-func (m *member) joined(_ context.Context, client *kgo.Client, added map[string][]int32) {
-	m.complaints.tell(&m.complaints.member, nil)
-	name := m.named(client)
+// onAssigned handles a new generation of the group, after partitions were revoked. The work of partitions that were lost because
+// this member has a new ID starts again.
+func (m *member) onAssigned(_ context.Context, client *kgo.Client, added map[string][]int32) {
+	m.complaints.report(&m.complaints.member, nil)
+	name := m.memberID(client)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at := range places(added) {
-		m.granted[at] = true
+		m.assigned[at] = true
 	}
 	for at, p := range m.held {
 		if p.member != name {
-			m.restart(at, name)
+			m.restartLocked(at, name)
 		}
 	}
 }
 
-// restart starts the work of a partition again, at what is committed when its work before has returned. The lock is held.
-func (m *member) restart(at place, name string) {
+// restartLocked starts the work of a partition again, from the committed offset, once its previous work has returned.
+func (m *member) restartLocked(at place, name string) {
 	if p := m.held[at]; p != nil {
 		m.previous[at] = p.done
 	}
-	m.start(at, unknownOffset, name)
+	m.startLocked(at, unknownOffset, name)
 }
 
-// watch looks once a session whether this is a member, and compares what the group has given to it with what runs. It starts what
-// is missing: the client does not know of a partition that a broker's answer to its commit has ended.
+// watch checks once a session whether this member is in the group, and starts the work of assigned partitions that have none. The
+// client does not notice when a broker rejects a commit and the partition's work ends.
 func (m *member) watch() {
 	for m.alive.Err() == nil {
 		select {
@@ -161,31 +161,33 @@ func (m *member) watch() {
 		}
 		name, generation := m.client.GroupMetadata()
 		if generation < 0 && !m.complaints.connecting.Lasts() {
-			m.complaints.tell(&m.complaints.member, errNoMember)
+			m.complaints.report(&m.complaints.member, errNoMember)
 		}
-		for _, at := range m.idle(name) {
-			m.complaints.tell(new(episode.Episode),
+		for _, at := range m.restartIdle(name) {
+			m.complaints.report(new(episode.Episode),
 				fmt.Errorf("leasekafka: partition %s is this member's, and nobody worked on it: its work begins again", at.name()))
 		}
 	}
 }
 
-// idle starts what is missing, and returns it. What was given to another name is begun by joined, or lost.
-func (m *member) idle(name string) (begun []place) {
+// restartIdle starts the work of assigned partitions that have none, and returns them. Partitions of an earlier ID of this member
+// are left to onAssigned and onLost.
+func (m *member) restartIdle(name string) (started []place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for at := range m.granted {
+	for at := range m.assigned {
 		if p := m.held[at]; !m.finishing && (p == nil || p.ctx.Err() != nil && p.member == name) {
-			m.restart(at, name)
-			begun = append(begun, at)
+			m.restartLocked(at, name)
+			started = append(started, at)
 		}
 	}
-	return begun
+	return started
 }
 
-// named returns this member's name. A group that forgets a member while that member joins gives it a new one in passing: the
-// client goes on with what it had, and calls nothing lost. But another may have had it in between, so here it is.
-func (m *member) named(client *kgo.Client) string {
+// memberID returns this member's ID, and loses the partitions of an earlier one. If the group forgets a member while it joins,
+// the member gets a new ID, and the client keeps its partitions without calling onLost, although another member may have owned
+// them in between.
+func (m *member) memberID(client *kgo.Client) string {
 	name, _ := client.GroupMetadata()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,42 +199,45 @@ func (m *member) named(client *kgo.Client) string {
 	return name
 }
 
-// assigned gets the partitions assigned to this member with their committed offsets, and returns where the client starts to read.
-func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+// onOffsets gets the partitions assigned to this member with their committed offsets, and returns where the client starts to
+// read.
+func (m *member) onOffsets(
+	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
+) (map[string]map[int32]kgo.Offset, error) {
 	select {
 	case <-m.ready:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	name, _ := m.client.GroupMetadata()
-	fresh := map[string][]int32{}
+	uncommitted := map[string][]int32{}
 	begin := map[place]int64{}
 	for topic, partitions := range offsets {
 		for partition, offset := range partitions {
 			if at := offset.EpochOffset().Offset; at >= 0 {
 				begin[place{topic, partition}] = at
 			} else {
-				fresh[topic] = append(fresh[topic], partition)
+				uncommitted[topic] = append(uncommitted[topic], partition)
 			}
 		}
 	}
-	for _, at := range m.passedOver(offsets) {
+	for _, at := range m.unread(offsets) {
 		if offsets[at.topic] == nil {
 			offsets[at.topic] = map[int32]kgo.Offset{}
 		}
-		// for the client to read it at all; its work asks for its floor, and seeks
+		// Any offset makes the client read the partition; its work looks up the committed one and seeks.
 		offsets[at.topic][at.partition] = kgo.NewOffset().At(0)
 		begin[at] = unknownOffset
 	}
 	var listing episode.Episode
-	for len(fresh) > 0 {
-		first, err := m.list(ctx, earliest, fresh)
+	for len(uncommitted) > 0 {
+		first, err := m.list(ctx, earliest, uncommitted)
 		if err == nil {
 			maps.Copy(begin, first)
 			break
 		}
 		// An error of this function would cost the member all of its partitions.
-		m.complaints.tell(&listing, fmt.Errorf("leasekafka: where partitions begin is not known: %w", err))
+		m.complaints.report(&listing, fmt.Errorf("leasekafka: where partitions begin is not known: %w", err))
 		select {
 		case <-m.after(50 * retryPause):
 		case <-ctx.Done():
@@ -241,8 +246,8 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 			return nil, ctx.Err()
 		}
 	}
-	// The poll loop may still have records in its hands of a time when one of these partitions was here before. Between two polls it
-	// has none, and the client has forgotten all of them.
+	// The poll loop may still hold records that were fetched when one of these partitions was assigned before. Between two polls it
+	// holds none, and the client has dropped them.
 	begun := make(chan struct{})
 	m.post(func() {
 		defer close(begun)
@@ -260,13 +265,13 @@ func (m *member) assigned(ctx context.Context, offsets map[string]map[int32]kgo.
 	return offsets, ctx.Err()
 }
 
-// passedOver returns the partitions that the group gave to this member and that the client would not read: the broker did not say
-// what is committed there.
-func (m *member) passedOver(offsets map[string]map[int32]kgo.Offset) (unread []place) {
+// unread returns the assigned partitions that the client would not read, because the broker did not return their committed
+// offset.
+func (m *member) unread(offsets map[string]map[int32]kgo.Offset) (unread []place) {
 	reads := m.client.CommittedOffsets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for at := range m.granted {
+	for at := range m.assigned {
 		_, comes := offsets[at.topic][at.partition]
 		if _, there := reads[at.topic][at.partition]; !comes && !there {
 			unread = append(unread, at)
@@ -282,7 +287,7 @@ func (m *member) begin(at place, floor int64, name string) int64 {
 	defer m.mu.Unlock()
 	p := m.held[at]
 	if p == nil {
-		m.start(at, floor, name)
+		m.startLocked(at, floor, name)
 		return floor
 	}
 	p.mu.Lock()
@@ -293,8 +298,8 @@ func (m *member) begin(at place, floor int64, name string) int64 {
 	return p.window.next
 }
 
-// start starts the work of a partition once its previous work here has returned. The lock is held.
-func (m *member) start(at place, floor int64, name string) {
+// startLocked starts the work of a partition once its previous work in this process has returned.
+func (m *member) startLocked(at place, floor int64, name string) {
 	if m.finishing {
 		return
 	}
@@ -305,31 +310,31 @@ func (m *member) start(at place, floor int64, name string) {
 	m.works.Go(func() { m.serve(p, before) })
 }
 
-// serve calls the work of a partition until the member loses it.
+// serve calls work for a partition until the member loses it.
 func (m *member) serve(p *partition, before <-chan struct{}) {
 	defer close(p.done)
 	if before != nil {
 		<-before
 	}
-	end := p.keep()
+	end := p.commitChanges()
 	defer end()
-	var equipping episode.Episode
+	var opening episode.Episode
 	open := func(context.Context) (dispatch.Source, lease.Ledger, error) {
-		if err := m.equip(p); err != nil {
+		if err := m.openLedger(p); err != nil {
 			if p.ctx.Err() == nil {
-				m.complaints.tell(&equipping,
+				m.complaints.report(&opening,
 					fmt.Errorf("leasekafka: the floor or the ledger of partition %s cannot be had: %w", p.name(), err))
 			}
 			return nil, nil, err
 		}
-		equipping.Tell(m.cfg.OnError, nil)
+		opening.Tell(m.cfg.OnError, nil)
 		return p, p.ledger, nil
 	}
 	for p.ctx.Err() == nil {
 		source, ledger, err := open(p.ctx)
 		of := dispatch.Partition{Name: p.name(), Source: source, Ledger: ledger}
 		if err != nil {
-			of.Open = open // the work says that it is stalled
+			of.Open = open // until it succeeds, the dispatcher reports the partition as stalled
 		}
 		m.work(p.ctx, of)
 		pause := time.NewTimer(time.Second)
@@ -341,13 +346,13 @@ func (m *member) serve(p *partition, before <-chan struct{}) {
 	}
 }
 
-// equip loads a partition's floor and opens its ledger.
-func (m *member) equip(p *partition) (err error) {
+// openLedger loads a partition's floor and opens its ledger.
+func (m *member) openLedger(p *partition) (err error) {
 	if p.ledger != nil {
 		return nil
 	}
 	inMemory := m.cfg.OpenLedger == nil
-	if p.floor == unknownOffset || inMemory { // earlier owners have given p up
+	if p.floor == unknownOffset || inMemory { // the offset may have been fetched before the previous owner's last commit
 		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
 			return err
@@ -356,20 +361,20 @@ func (m *member) equip(p *partition) (err error) {
 		p.floor = floor
 		p.mu.Unlock()
 		if inMemory {
-			return p.remember(floor, metadata)
+			return p.restoreLedger(floor, metadata)
 		}
 	}
 	p.ledger, err = m.cfg.OpenLedger(p.ctx, p.name())
 	return err
 }
 
-// taken returns the held ones of these partitions, which the group takes away.
-func (m *member) taken(partitions map[string][]int32) []*partition {
+// unassign records that the group takes partitions away, and returns those that are held.
+func (m *member) unassign(partitions map[string][]int32) []*partition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found []*partition
 	for at := range places(partitions) {
-		delete(m.granted, at)
+		delete(m.assigned, at)
 		if p := m.held[at]; p != nil {
 			found = append(found, p)
 		}
@@ -377,7 +382,7 @@ func (m *member) taken(partitions map[string][]int32) []*partition {
 	return found
 }
 
-// places are these partitions, one by one.
+// places iterates over partitions.
 func places(partitions map[string][]int32) iter.Seq[place] {
 	return func(yield func(place) bool) {
 		for topic, numbers := range partitions {
@@ -390,10 +395,10 @@ func places(partitions map[string][]int32) iter.Seq[place] {
 	}
 }
 
-// revoked gives partitions back: it returns when their work has ended. The client keeps sending heartbeats meanwhile.
-func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
-	m.named(client)
-	parts := m.taken(partitions)
+// onRevoked gives partitions back: it returns when their work has ended. The client keeps sending heartbeats meanwhile.
+func (m *member) onRevoked(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
+	m.memberID(client)
+	parts := m.unassign(partitions)
 	for _, p := range parts {
 		p.cancel(nil)
 	}
@@ -404,12 +409,13 @@ func (m *member) revoked(_ context.Context, client *kgo.Client, partitions map[s
 		delete(m.held, p.place)
 		m.mu.Unlock()
 	}
-	client.ResumeFetchPartitions(partitions) // for the next time
+	client.ResumeFetchPartitions(partitions) // in case they are assigned again
 }
 
-// lost handles partitions that the group has given to other members. It does not wait for their work; a later owner here does.
-func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
-	for _, p := range m.taken(partitions) {
+// onLost handles partitions that the group has given to other members. It does not wait for their work to end; start does if a
+// partition is assigned again.
+func (m *member) onLost(_ context.Context, client *kgo.Client, partitions map[string][]int32) {
+	for _, p := range m.unassign(partitions) {
 		p.lose(errForgotten)
 		m.mu.Lock()
 		delete(m.held, p.place)
@@ -419,7 +425,7 @@ func (m *member) lost(_ context.Context, client *kgo.Client, partitions map[stri
 	client.ResumeFetchPartitions(partitions)
 }
 
-// finish ends all work, and prevents new work.
+// finish ends all works, and prevents new ones.
 func (m *member) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -429,7 +435,7 @@ func (m *member) finish() {
 	}
 }
 
-// fail ends the membership.
+// fail ends the membership with an error that Hold returns.
 func (m *member) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

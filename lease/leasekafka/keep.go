@@ -1,7 +1,7 @@
 package leasekafka
 
-// This file makes the ledger in memory outlive its owner: a new owner restores it from the committed metadata, and changes above
-// the floor are committed even while the floor stands still.
+// A ledger in memory outlives its owner: changes above the floor are committed as metadata even while the floor does not rise,
+// and the next owner restores the ledger from it.
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// remember restores a partition's ledger from the last commit, and commits a new epoch, so that the next owner's tokens are
-// greater even if this owner dies at once. Meanwhile p is used only for looking up fetched records.
-func (p *partition) remember(floor int64, metadata string) error {
+// restoreLedger restores a partition's ledger from the last commit, and commits a new epoch, so that the next owner's tokens are
+// greater even if this owner dies at once.
+func (p *partition) restoreLedger(floor int64, metadata string) error {
 	m, wrong := readMemo(metadata, floor)
 	if wrong != "" {
 		return p.error(fmt.Errorf("the metadata of offset %d is %s", floor, wrong))
@@ -26,7 +26,7 @@ func (p *partition) remember(floor int64, metadata string) error {
 		return p.lost
 	})
 	l.commitNow = p.commitNow
-	p.kept.Store(l)
+	p.memory.Store(l)
 	if err := p.Commit(p.ctx, floor); err != nil {
 		return err
 	}
@@ -34,9 +34,10 @@ func (p *partition) remember(floor int64, metadata string) error {
 	return nil
 }
 
-// keep starts to commit changes above the floor, every CommitEvery unless the dispatcher has committed meanwhile, and immediately
-// when a failure waits for it. The returned function stops that with a last commit, for the leases that the drain has released.
-func (p *partition) keep() (end func()) {
+// commitChanges starts to commit changes above the floor, every CommitEvery unless the dispatcher has committed meanwhile, and
+// immediately when a failure waits for it. The returned function stops that with a last commit, for the leases that the drain has
+// released.
+func (p *partition) commitChanges() (end func()) {
 	if p.m.cfg.OpenLedger != nil {
 		return func() {}
 	}
@@ -51,13 +52,13 @@ func (p *partition) keep() (end func()) {
 			case <-over:
 				return
 			case <-tick.C:
-				if l := p.kept.Load(); l == nil || !l.overdue(&saved) {
+				if l := p.memory.Load(); l == nil || !l.overdue(&saved) {
 					continue
 				}
 			case <-p.commitNow:
 			}
 			if p.commitState(p.m.alive) != nil {
-				p.kept.Load().keeps(0) // the waiting call tries again
+				p.memory.Load().markSaved(0) // the waiting call asks again
 				select {
 				case <-over:
 				case <-p.m.after(retryPause):
@@ -68,7 +69,7 @@ func (p *partition) keep() (end func()) {
 	return func() {
 		close(over)
 		<-ended
-		if l := p.kept.Load(); l != nil {
+		if l := p.memory.Load(); l != nil {
 			ctx, cancel := context.WithTimeout(p.m.alive, p.m.cfg.DrainTimeout/2)
 			defer cancel()
 			_ = p.commitState(ctx) // without it, the next owner repeats this work
@@ -79,10 +80,10 @@ func (p *partition) keep() (end func()) {
 // commitState commits what has changed above the floor.
 func (p *partition) commitState(ctx context.Context) error { return p.Commit(ctx, math.MinInt64) }
 
-// room is how many records from an offset on may be fetched. While a commit's metadata is nearly full, only records below the
-// highest known offset are. The lock is held.
-func (p *partition) room(from int64, limit int) int {
-	l := p.kept.Load()
+// fetchLimitLocked returns how many records from an offset on may be handed out, at most limit. While a commit's metadata is
+// nearly full, only records below the highest known offset are.
+func (p *partition) fetchLimitLocked(from int64, limit int) int {
+	l := p.memory.Load()
 	if l == nil {
 		return limit
 	}
@@ -100,9 +101,9 @@ func (p *partition) room(from int64, limit int) int {
 	return min(limit, max(0, p.window.at(max(p.window.read, top))-p.window.at(from)))
 }
 
-// gaps records which offsets are missing in the log between these records. The lock is held.
-func (p *partition) gaps(from int64, records []dispatch.Record) {
-	l := p.kept.Load()
+// recordGapsLocked records in the ledger which offsets are missing in the log between these records.
+func (p *partition) recordGapsLocked(from int64, records []dispatch.Record) {
+	l := p.memory.Load()
 	if l == nil {
 		return
 	}

@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file kills owners of partitions whose ledgers are in memory, and looks at what the next one does again.
+// Owners of partitions with ledgers in memory are killed; the next owner repeats only what was not committed.
 
 import (
 	"context"
@@ -22,14 +22,14 @@ import (
 	"github.com/stopbank/stopbank/lease/leasekafka"
 )
 
-// inMemory is a member's config with ledgers in memory.
+// inMemory returns a member's configuration with ledgers in memory.
 func (k *kafka) inMemory(retries int) leasekafka.GroupConfig {
 	cfg := k.config()
 	cfg.OpenLedger, cfg.Ledger, cfg.CommitEvery = nil, lease.Config{MaxRetries: retries}, 10*time.Millisecond
 	return cfg
 }
 
-// mortal is a member that can be killed: the brokers hear no more of it, and its handlers come to nothing.
+// mortal is a member that can be killed: then it is cut off from the brokers, and its handlers have no effect.
 type mortal struct {
 	*running
 	line *ownertest.Line
@@ -44,7 +44,7 @@ func (m *mortal) kill() {
 	})
 }
 
-// alive starts a mortal. Its handler is not called any more when it is dead, and what it returns does not count then.
+// alive starts a mortal. After its death its handler is not called, and the results of running handlers do not count.
 func (k *kafka) alive(t *testing.T, cfg leasekafka.GroupConfig, with dispatch.Config) *mortal {
 	t.Helper()
 	m := &mortal{line: k.line(t), dead: make(chan struct{})}
@@ -65,7 +65,7 @@ func (k *kafka) alive(t *testing.T, cfg leasekafka.GroupConfig, with dispatch.Co
 		}
 	}
 	m.running = run(t, cfg, with)
-	t.Cleanup(func() { // the dead leave when all is over
+	t.Cleanup(func() { // dead members leave at the end of the test
 		m.cancel()
 		m.line.Mend()
 		<-m.result
@@ -73,8 +73,8 @@ func (k *kafka) alive(t *testing.T, cfg leasekafka.GroupConfig, with dispatch.Co
 	return m
 }
 
-// said is what the group has committed of partition 0: the offset, and the metadata.
-func (k *kafka) said(t testing.TB) (floor int64, metadata string) {
+// committedMetadata returns the committed offset and metadata of partition 0.
+func (k *kafka) committedMetadata(t testing.TB) (floor int64, metadata string) {
 	t.Helper()
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group = k.topic
@@ -85,7 +85,7 @@ func (k *kafka) said(t testing.TB) (floor int64, metadata string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(resp.Topics) == 0 { // nobody has committed yet
+	if len(resp.Topics) == 0 { // nothing is committed yet
 		return -1, ""
 	}
 	part := resp.Topics[0].Partitions[0]
@@ -122,8 +122,8 @@ func (r *runs) all() map[int64]int {
 	return maps.Clone(r.of)
 }
 
-// The first key is stuck and holds the floor. Whoever owns the partition next does what was not committed as done, each record
-// once, and nothing else.
+// A stuck record of the first key holds the floor. The partition's next owner does each record that was not committed as done,
+// once, and no other.
 func TestKilledOwnerAboveAStuckKey(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records = 400
@@ -142,7 +142,7 @@ func TestKilledOwnerAboveAStuckKey(t *testing.T) {
 		}})
 		until(t, "a half", func() bool { return len(first.all()) > records/2 })
 		a.kill()
-		floor, metadata := k.said(t)
+		floor, metadata := k.committedMetadata(t)
 		done, wrong := leasekafka.Done(metadata, floor)
 		if floor != 0 || wrong != "" || len(done) < records/4 {
 			t.Fatalf("D4: floor %d, %d done, %s", floor, len(done), wrong)
@@ -152,7 +152,7 @@ func TestKilledOwnerAboveAStuckKey(t *testing.T) {
 			return nil
 		}})
 		until(t, "the end of the log", func() bool {
-			floor, _ := k.said(t)
+			floor, _ := k.committedMetadata(t)
 			return floor == records
 		})
 		b.stop(t)
@@ -174,7 +174,7 @@ func TestKilledOwnerAboveAStuckKey(t *testing.T) {
 	})
 }
 
-// A key that always fails has its attempts over all owners together, though each is killed before a tick could have told of them.
+// The attempts of a key that always fails are counted over all owners, although each is killed before the next CommitEvery.
 func TestAttemptsSurviveOwners(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const retries = 5
@@ -220,14 +220,14 @@ func TestAttemptsSurviveOwners(t *testing.T) {
 		if n := all.count(0); n != retries+1+2 {
 			t.Errorf("D6: the poisoned record was run %d times, want %d", n, retries+1+2)
 		}
-		if floor, _ := k.said(t); floor != 2 {
+		if floor, _ := k.committedMetadata(t); floor != 2 {
 			t.Errorf("D6: committed: %d", floor)
 		}
 	})
 }
 
-// A record that kills its process each time, later than a commit after it was begun, is given up after MaxRetries + 1 runs; what
-// runs beside it pays nothing.
+// A record that kills its process each time, after a commit since it was begun, is given up after MaxRetries + 1 runs. Records
+// that run beside it lose no attempts.
 func TestKillerDiesAlone(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const retries, innocents = 2, 6
@@ -251,7 +251,7 @@ func TestKillerDiesAlone(t *testing.T) {
 					all.add(job.Record.Offset)
 					if job.Record.Domain == "killer" {
 						until(t, "a commit that knows of it", func() bool {
-							floor, metadata := k.said(t)
+							floor, metadata := k.committedMetadata(t)
 							return slices.Contains(leasekafka.Running(metadata, floor), 0)
 						})
 						m.kill()
@@ -277,7 +277,7 @@ func TestKillerDiesAlone(t *testing.T) {
 				deaths++
 			case <-finished:
 				until(t, "the end of the log", func() bool {
-					floor, _ := k.said(t)
+					floor, _ := k.committedMetadata(t)
 					return floor == innocents+1
 				})
 				over = true
@@ -294,8 +294,8 @@ func TestKillerDiesAlone(t *testing.T) {
 	})
 }
 
-// Where every second record is stuck, a commit has soon no room for more. Then no more is read, until some are done; and nobody
-// commits more than brokers take.
+// If every second record is stuck, the metadata of a commit is soon full. Then no new records are read until some are done, and
+// no commit exceeds the brokers' limit.
 func TestMetadataFull(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records = 6000
@@ -338,7 +338,7 @@ func TestMetadataFull(t *testing.T) {
 		}
 		close(release)
 		until(t, "all of them", func() bool {
-			floor, _ := k.said(t)
+			floor, _ := k.committedMetadata(t)
 			return floor == records
 		})
 		m.stop(t)
@@ -349,13 +349,13 @@ func TestMetadataFull(t *testing.T) {
 		}
 		t.Logf("at rest after %d records; the longest metadata: %d characters", before, most.Load())
 		if most.Load() > 4096 {
-			t.Errorf("a commit said %d characters", most.Load())
+			t.Errorf("a commit has %d characters of metadata", most.Load())
 		}
 	})
 }
 
-// What the log does not have is no gap in what is done: behind a stuck record, and with every second offset a transaction's, it
-// is one span.
+// Offsets that are missing in the log count as done: behind a stuck record, with a transaction marker at every second offset, the
+// offsets that are done are one span.
 func TestMetadataOfGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const transactions = 40
@@ -385,7 +385,7 @@ func TestMetadataOfGaps(t *testing.T) {
 			return nil
 		}})
 		until(t, "one span of all that is done", func() bool {
-			floor, metadata := k.said(t)
+			floor, metadata := k.committedMetadata(t)
 			done, _ := leasekafka.Done(metadata, floor)
 			return floor == 0 && len(done) >= 2*(transactions-1) && leasekafka.Spans(metadata, floor) == 1
 		})
@@ -394,7 +394,7 @@ func TestMetadataOfGaps(t *testing.T) {
 	})
 }
 
-// Metadata of another program says nothing, of a newer version of this one stops the partition, and tells why, until it is gone.
+// Metadata of another program is ignored. Metadata of a newer version stalls the partition, with a report, until it is replaced.
 func TestMetadataOfOthers(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
@@ -419,8 +419,8 @@ func TestMetadataOfOthers(t *testing.T) {
 			if _, err := req.RequestWith(t.Context(), k.admin); err != nil {
 				t.Fatal(err)
 			}
-			if floor, said := k.said(t); floor != offset || said != metadata {
-				t.Fatalf("committed: %d, %q", floor, said)
+			if floor, got := k.committedMetadata(t); floor != offset || got != metadata {
+				t.Fatalf("committed: %d, %q", floor, got)
 			}
 		}
 		commit(3, "consumer-7@host")
@@ -432,26 +432,26 @@ func TestMetadataOfOthers(t *testing.T) {
 		m := run(t, k.inMemory(3), work)
 		until(t, "all from there on", func() bool { return len(all.all()) == 7 })
 		m.stop(t)
-		floor, metadata := k.said(t)
+		floor, metadata := k.committedMetadata(t)
 		if floor != 10 || !strings.HasPrefix(metadata, "stopbank-1.") {
 			t.Errorf("committed: %d, %q", floor, metadata)
 		}
 
 		commit(5, "stopbank-2.something")
-		var told reports
+		var got reports
 		cfg := k.inMemory(3)
-		cfg.OnError = told.tell
+		cfg.OnError = got.add
 		all = runs{}
 		m = run(t, cfg, work)
 		until(t, "a word on it", func() bool {
-			_, err := told.last()
+			_, err := got.last()
 			return err != nil && strings.Contains(err.Error(), k.topic+"/0: the metadata of offset 5 is ")
 		})
 		m.stop(t)
 		if n := len(all.all()); n != 0 {
 			t.Errorf("%d records were worked on", n)
 		}
-		if floor, metadata := k.said(t); floor != 5 || metadata != "stopbank-2.something" {
+		if floor, metadata := k.committedMetadata(t); floor != 5 || metadata != "stopbank-2.something" {
 			t.Errorf("committed: %d, %q", floor, metadata)
 		}
 		commit(5, "") // as Kafka's tools do

@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is a partition's ledger in memory. It collects the state that commits pass to the next owner.
+// A partition's ledger in memory collects the state that commits pass to the next owner.
 
 import (
 	"cmp"
@@ -23,24 +23,24 @@ import (
 type ledger struct {
 	lost func() error // returns the cause of losing the partition; nil while it is held
 
-	mu     sync.Mutex // guards all below; no other lock is taken under it
+	mu     sync.Mutex // guards the rest; no other lock is taken under it
 	states map[string]*step.State
 	floor  int64
-	token  uint64 // the last
+	token  uint64 // the last one given out
 
-	// What owners before did.
-	restored memo              // of which tried and running have become states, or are unread
+	// The results of earlier owners.
+	restored memo              // tried and running are used up by newLedger
 	unread   map[int64]attempt // failures of records that have not been read yet
 
-	// What commits say.
+	// The state that is committed as metadata.
 	epoch     uint64
 	done      spans
-	given     map[int64]bool
+	gaveUp    map[int64]bool
 	open      map[int64]attempt // begun and not done
-	changes   uint64
-	saved     uint64        // of the changes, those that a commit has
-	progress  chan struct{} // closed when saved rises, or the partition is lost
-	commitNow chan struct{} // somebody waits for a commit; room for one
+	changes   uint64            // counts changes of the state
+	saved     uint64            // the number of changes that are committed
+	progress  chan struct{}     // closed after each commit, failed or not, and when the partition is lost
+	commitNow chan struct{}     // asks for a commit at once; buffers one request
 }
 
 var _ step.Engine = (*ledger)(nil)
@@ -53,28 +53,28 @@ const epochBits = 29
 func newLedger(floor int64, m memo, lost func() error) *ledger {
 	l := &ledger{
 		lost: lost, states: map[string]*step.State{}, floor: floor, restored: m, done: slices.Clone(m.done),
-		given: map[int64]bool{}, open: map[int64]attempt{}, unread: map[int64]attempt{}, changes: 1,
+		gaveUp: map[int64]bool{}, open: map[int64]attempt{}, unread: map[int64]attempt{}, changes: 1,
 		progress: make(chan struct{}), commitNow: make(chan struct{}, 1),
 	}
 	l.epoch = max(m.epoch+1, uint64(time.Now().Unix()))
 	l.token = l.epoch << epochBits
-	for _, o := range m.given {
-		l.given[o] = true
+	for _, o := range m.gaveUp {
+		l.gaveUp[o] = true
 	}
 	for _, a := range m.tried {
 		l.unread[a.offset] = a
 	}
 	for _, a := range m.running {
 		delete(l.unread, a.offset)
-		l.restoreLease(a)
+		l.restoreLeaseLocked(a)
 	}
 	return l
 }
 
-// restoreLease restores the lease of a. The lock is held, or l is not shared yet.
-func (l *ledger) restoreLease(a attempt) {
+// restoreLeaseLocked restores the lease of a.
+func (l *ledger) restoreLeaseLocked(a attempt) {
 	l.token++
-	format, leased := byte(1), byte(1) // as step.State.Append has them
+	format, leased := byte(1), byte(1) // as step.State.Append writes them
 	if !a.running {
 		format = 2
 	}
@@ -83,7 +83,7 @@ func (l *ledger) restoreLease(a attempt) {
 	b = binary.AppendVarint(b, a.at*int64(time.Millisecond))
 	b = binary.AppendUvarint(b, uint64(a.retries))
 	s := &step.State{}
-	if s.Decode(b) == nil { // always, by construction
+	if s.Decode(b) == nil { // always
 		l.states[a.domain], l.open[a.offset] = s, a
 	}
 }
@@ -97,40 +97,39 @@ func (l *ledger) Do(ctx context.Context, op step.Op) (r step.Result, err error) 
 		return r, &lease.TokenMismatchError{Domain: op.Domain, Got: lease.Token(op.Token)}
 	}
 	l.mu.Lock()
-	l.step(&op, &r)
+	l.stepLocked(&op, &r)
 	l.mu.Unlock()
 	if op.Kind == step.Fail && r.Refused == 0 {
-		err = l.safe(ctx, op.Domain, lease.Token(op.Token))
+		err = l.awaitCommit(ctx, op.Domain, lease.Token(op.Token))
 	}
 	return r, err
 }
 
-// step has the lock.
-func (l *ledger) step(op *step.Op, r *step.Result) {
+func (l *ledger) stepLocked(op *step.Op, r *step.Result) {
 	s := l.states[op.Domain]
 	if op.Kind == step.Offer || op.Kind == step.TryAcquire {
-		if l.before(op, s, r) {
+		if l.applyEarlierLocked(op, s, r) {
 			return
 		}
 		s = l.states[op.Domain]
 	}
 	if s == nil {
-		s = &step.State{} // is kept only if op leaves something in it
+		s = &step.State{} // kept only if op changes it
 	}
 	op.Floor, op.Fresh, op.Now = l.floor, l.token+1, time.Now().UnixNano()
 	s.Step(op, r)
 	if r.Changed {
 		l.states[op.Domain] = s
-		l.note(op, r)
+		l.noteLocked(op, r)
 	}
 }
 
-// before applies an earlier owner's result for an offset. A failed attempt continues in the domain of its record, once that is
-// read.
-func (l *ledger) before(op *step.Op, s *step.State, r *step.Result) bool {
+// applyEarlierLocked applies an earlier owner's result for an offset, and reports whether op is answered. A failed attempt
+// continues in the domain of its record, once that is read.
+func (l *ledger) applyEarlierLocked(op *step.Op, s *step.State, r *step.Result) bool {
 	if s != nil {
 		if held, ok := s.Leased(); ok && held.Offset == op.Offset {
-			return false // it has a live state
+			return false // this owner's state is newer
 		}
 	}
 	switch a, tried := l.unread[op.Offset]; {
@@ -139,18 +138,18 @@ func (l *ledger) before(op *step.Op, s *step.State, r *step.Result) bool {
 		delete(l.unread, op.Offset)
 		if s == nil {
 			a.domain = op.Domain
-			l.restoreLease(a)
+			l.restoreLeaseLocked(a)
 		}
 	case l.restored.done.has(op.Offset):
 		r.Status = step.AlreadyProcessed
-	case l.restored.gaveUp(op.Offset):
+	case l.restored.hasGivenUp(op.Offset):
 		r.Status = step.AlreadyFailed
 	}
 	return r.Status != 0
 }
 
-// note has the lock.
-func (l *ledger) note(op *step.Op, r *step.Result) {
+// noteLocked notes a changed record for the next commit.
+func (l *ledger) noteLocked(op *step.Op, r *step.Result) {
 	if r.Token == op.Fresh {
 		l.token = op.Fresh
 	}
@@ -162,10 +161,10 @@ func (l *ledger) note(op *step.Op, r *step.Result) {
 		l.done = l.done.add(r.Offset, r.Offset)
 	case op.Kind == step.Fail && r.Status != step.RetryScheduled:
 		delete(l.open, r.Offset)
-		l.given[r.Offset] = true
+		l.gaveUp[r.Offset] = true
 	case r.Token != 0:
 		l.open[r.Offset] = a
-	default: // a waiting record, which is in the log anyway
+	default: // a waiting record, which the next owner reads from the log
 		return
 	}
 	l.changes++
@@ -184,21 +183,21 @@ func (l *ledger) gap(first, last int64) {
 func (l *ledger) text(floor int64) (text string, changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := l.memo(floor)
+	m := l.memoLocked(floor)
 	return m.text(floor), l.changes
 }
 
-// memo returns the state to commit. The lock is held.
-func (l *ledger) memo(floor int64) memo {
+// memoLocked returns the state to commit.
+func (l *ledger) memoLocked(floor int64) memo {
 	m := memo{epoch: l.epoch, done: slices.Clone(l.done).from(floor)}
-	for o := range l.given {
+	for o := range l.gaveUp {
 		if o >= floor {
-			m.given = append(m.given, o)
+			m.gaveUp = append(m.gaveUp, o)
 		}
 	}
-	slices.Sort(m.given)
-	for _, some := range []map[int64]attempt{l.open, l.unread} {
-		for o, a := range some {
+	slices.Sort(m.gaveUp)
+	for _, attempts := range []map[int64]attempt{l.open, l.unread} {
+		for o, a := range attempts {
 			if o < floor {
 				continue
 			}
@@ -216,12 +215,12 @@ func (l *ledger) memo(floor int64) memo {
 	return m
 }
 
-// full reports whether the state above floor takes three quarters of a commit's metadata, without running records, which end or
-// can be left out. All of it is below top.
+// full reports whether the state above floor takes three quarters of a commit's metadata, without running records, which can be
+// left out. top is the offset after the last one that is done.
 func (l *ledger) full(floor int64) (top int64, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := l.memo(floor)
+	m := l.memoLocked(floor)
 	m.running = nil
 	if n := len(l.done); n > 0 {
 		top = l.done[n-1].last + 1
@@ -229,7 +228,7 @@ func (l *ledger) full(floor int64) (top int64, full bool) {
 	return top, len(m.text(floor)) >= fullText
 }
 
-// overdue reports whether uncommitted changes exist and no commit has happened since the last call. It updates the caller's
+// overdue reports whether there are uncommitted changes and no commit has happened since the last call. It updates the caller's
 // saved.
 func (l *ledger) overdue(saved *uint64) bool {
 	l.mu.Lock()
@@ -239,8 +238,8 @@ func (l *ledger) overdue(saved *uint64) bool {
 	return l.saved < l.changes && l.saved == before
 }
 
-// keeps records how many changes are committed, and wakes the calls that wait for a commit, also after a failed one.
-func (l *ledger) keeps(changes uint64) {
+// markSaved records how many changes are committed, and wakes the calls that wait for a commit, also after a failed one.
+func (l *ledger) markSaved(changes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.saved = max(l.saved, changes)
@@ -248,8 +247,8 @@ func (l *ledger) keeps(changes uint64) {
 	l.progress = make(chan struct{})
 }
 
-// safe waits until all changes so far are committed.
-func (l *ledger) safe(ctx context.Context, domain string, token lease.Token) error {
+// awaitCommit waits until all changes so far are committed.
+func (l *ledger) awaitCommit(ctx context.Context, domain string, token lease.Token) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for now := l.changes; l.saved < now; {
@@ -284,14 +283,14 @@ func (l *ledger) Compact(_ context.Context, floor int64) error {
 	if floor < l.floor {
 		return &step.FloorError{Floor: l.floor, Got: floor}
 	}
-	l.compact(floor)
+	l.compactLocked(floor)
 	return nil
 }
 
-func (l *ledger) compact(floor int64) {
+func (l *ledger) compactLocked(floor int64) {
 	l.floor, l.done, l.restored.done = floor, l.done.from(floor), l.restored.done.from(floor)
-	maps.DeleteFunc(l.given, func(o int64, _ bool) bool { return o < floor })
-	maps.DeleteFunc(l.unread, func(o int64, _ attempt) bool { return o < floor }) // the log has lost it
+	maps.DeleteFunc(l.gaveUp, func(o int64, _ bool) bool { return o < floor })
+	maps.DeleteFunc(l.unread, func(o int64, _ attempt) bool { return o < floor }) // the log has deleted it
 	for domain, s := range l.states {
 		s.Step(&step.Op{Kind: step.Compact, Floor: floor}, &step.Result{})
 		if s.Index() != step.Neither {

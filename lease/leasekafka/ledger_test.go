@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file holds the ledger in memory to the contract of all ledgers, and to what it promises over changes of owner.
+// The ledger in memory passes the suite of all ledgers, and keeps its promises when the owner changes.
 
 import (
 	"context"
@@ -29,16 +29,16 @@ func openLedger(cfg lease.Config, floor int64, m memo, lost func() error) opened
 	return opened{lease.FromEngine(engine, cfg), engine}
 }
 
-// committing is a ledger whose failures are committed at once.
+// committing is a ledger that commits failures at once.
 type committing struct{ opened }
 
 func (c committing) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	c.engine.keeps(1 << 60)
+	c.engine.markSaved(1 << 60)
 	return c.Ledger.Fail(ctx, domain, token)
 }
 
 func (c committing) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	c.engine.keeps(1 << 60)
+	c.engine.markSaved(1 << 60)
 	return c.Ledger.GiveUp(ctx, domain, token)
 }
 
@@ -52,10 +52,10 @@ func TestLedgerConformance(t *testing.T) {
 	})
 }
 
-// told is what a model knows of an offset: how a commit has it, and how it is by now.
-type told struct {
-	done, given, running bool
-	retries              int
+// attempted is the state of an offset in the model.
+type attempted struct {
+	done, gaveUp, running bool
+	retries               int
 }
 
 // Owners come and go at any moment, each with what the last commit says. What it has as done or given up is never leased again;
@@ -70,7 +70,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 		cfg := lease.Config{MaxRetries: 3}
 		floor, text := int64(0), ""
 		var l opened
-		var now, committed map[int64]told
+		var now, committed map[int64]attempted
 		leases, released := map[string]lease.Lease{}, map[string]lease.Lease{}
 		highest := lease.Token(0)
 		take := func() {
@@ -79,7 +79,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 				t.Fatal(wrong)
 			}
 			l = openLedger(cfg, floor, m, never)
-			now = map[int64]told{}
+			now = map[int64]attempted{}
 			maps.Copy(now, committed)
 			clear(leases)
 			clear(released)
@@ -103,9 +103,9 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 			}
 		}
 		commit := func() {
-			said, changes := l.engine.text(floor)
-			l.engine.keeps(changes)
-			text, committed = said, maps.Clone(now)
+			encoded, changes := l.engine.text(floor)
+			l.engine.markSaved(changes)
+			text, committed = encoded, maps.Clone(now)
 		}
 		take()
 		commit()
@@ -129,7 +129,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 				switch {
 				case s.done:
 					want[0] = lease.AlreadyProcessed
-				case s.given:
+				case s.gaveUp:
 					want[0] = lease.AlreadyFailed
 				case some && held.Offset == offset, released[domain].Token != 0 && released[domain].Offset == offset:
 					want[0] = lease.AlreadyAcquired
@@ -162,7 +162,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 					continue
 				}
 				s := now[a.Lease.Offset]
-				if s.done || s.given || a.Lease.Token <= highest {
+				if s.done || s.gaveUp || a.Lease.Token <= highest {
 					t.Fatalf("%+v after %d, and %+v", a.Lease, highest, s)
 				}
 				highest, leases[domain] = a.Lease.Token, a.Lease
@@ -176,7 +176,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 					t.Fatal(err)
 				}
 				delete(leases, domain)
-				now[held.Offset] = told{done: true}
+				now[held.Offset] = attempted{done: true}
 			case "fail":
 				if !some {
 					continue
@@ -189,12 +189,12 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 				}()
 				<-l.engine.commitNow
 				if s.retries++; s.retries > cfg.MaxRetries {
-					s = told{given: true}
+					s = attempted{gaveUp: true}
 					delete(leases, domain)
 				}
 				now[held.Offset] = s
 				commit()
-				if f := <-answer; (f.Status == lease.RetryScheduled) != !s.given || !s.given && f.RetryCount != s.retries {
+				if f := <-answer; (f.Status == lease.RetryScheduled) != !s.gaveUp || !s.gaveUp && f.RetryCount != s.retries {
 					t.Fatalf("%+v, want %+v", f, s)
 				}
 			case "release":
@@ -229,7 +229,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 				take()
 				commit() // as an owner does before it begins
 			case "floor":
-				for now[floor].done || now[floor].given {
+				for now[floor].done || now[floor].gaveUp {
 					floor++
 				}
 				for o := range now {
@@ -250,7 +250,7 @@ func TestPropertyLedgerSurvivesOwners(t *testing.T) {
 	}
 }
 
-// A failure is answered when a commit has it, when the partition is lost, or when its caller has gone.
+// Fail returns when the failure is committed, when the partition is lost, or when its ctx ends.
 func TestLedgerFailWaits(t *testing.T) {
 	var gone atomic.Bool
 	begin := func() (opened, lease.Lease) {
@@ -273,7 +273,7 @@ func TestLedgerFailWaits(t *testing.T) {
 		answer <- err
 	}()
 	<-l.engine.commitNow
-	l.engine.keeps(0) // a commit that failed
+	l.engine.markSaved(0) // a commit that failed
 	<-l.engine.commitNow
 	select {
 	case err := <-answer:
@@ -281,7 +281,7 @@ func TestLedgerFailWaits(t *testing.T) {
 	default:
 	}
 	_, changes := l.engine.text(0)
-	l.engine.keeps(changes)
+	l.engine.markSaved(changes)
 	if err := <-answer; err != nil {
 		t.Error(err)
 	}
@@ -296,7 +296,7 @@ func TestLedgerFailWaits(t *testing.T) {
 	}()
 	<-l.engine.commitNow
 	gone.Store(true)
-	l.engine.keeps(0)
+	l.engine.markSaved(0)
 	var mismatch *lease.TokenMismatchError
 	if err := <-answer; !errors.As(err, &mismatch) {
 		t.Errorf("of a partition that is lost: %v", err)

@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is the dead-letter queue: a compacted topic, and its contents as far as they have been read.
+// The dead letters are records of a compacted topic, which each process reads into memory.
 
 import (
 	"context"
@@ -39,8 +39,8 @@ type LettersConfig struct {
 // letters is a deadletter.Store in a topic.
 type letters struct {
 	cfg    LettersConfig
-	lock   chan struct{} // has room for one; guards all below
-	next   int64         // the topic has been read up to here
+	lock   chan struct{} // a mutex that can be waited for with a context; guards the rest
+	next   int64         // the offset to read next
 	states map[deadletter.ID]*letterState
 }
 
@@ -48,16 +48,15 @@ var _ deadletter.Store = (*letters)(nil)
 
 // letterState is a letter's state in the topic.
 type letterState struct {
-	letter deadletter.Letter // without the payload and headers
-	there  bool              // letter is known
-	at     int64             // its offset in the topic
-	bad    error             // the topic's record is not a letter
-	parked *string           // the note
-	gone   deadletter.Fate
+	letter deadletter.Letter // without payload and headers
+	known  bool              // letter has been read
+	offset int64             // of the letter in the topic
+	bad    error             // why the record at the letter's key is not a letter
+	parked *string           // the note; nil: not parked
+	gone   deadletter.Fate   // "": not gone
 }
 
-// The kinds of records in the topic, each under a key of its own, so that compaction keeps the last of each: they may come in any
-// order.
+// The kinds of records in the topic. Each has its own key, so that compaction keeps the last of each kind, in any order.
 const (
 	kindLetter = "letter"
 	kindParked = "parked"
@@ -103,14 +102,14 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, erro
 
 // connect returns a client for one call.
 func (s *letters) connect() (*kgo.Client, error) {
-	// A call that its caller gives up must end: at least once is all that is promised.
+	// A call must end with its context. A record that is then produced twice is within the at-least-once promise.
 	return kgo.NewClient(append(slices.Clone(s.cfg.Options), kgo.SeedBrokers(s.cfg.Brokers...),
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.AllowIdempotentProduceCancellation())...)
 }
 
-// keyOf is the key of a record whose domain was made by byKey.
+// keyOf is the default Route: the key of a record whose domain is its key.
 func keyOf(r dispatch.Record) string {
 	if r.Domain == dispatch.Keyless(r.Offset) {
 		return ""
@@ -118,7 +117,7 @@ func keyOf(r dispatch.Record) string {
 	return r.Domain
 }
 
-// prepare makes the topic, or looks whether it is one that keeps letters.
+// prepare creates the topic, or checks that the existing one keeps letters.
 func (s *letters) prepare(ctx context.Context, client *kgo.Client) error {
 	policy := "compact"
 	setting := kmsg.NewCreateTopicsRequestTopicConfig()
@@ -127,12 +126,12 @@ func (s *letters) prepare(ctx context.Context, client *kgo.Client) error {
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor, topic.Configs = s.cfg.Topic, 1, -1, append(topic.Configs, setting)
 	create := kmsg.NewPtrCreateTopicsRequest()
 	create.Topics, create.TimeoutMillis = append(create.Topics, topic), 10_000
-	made, err := create.RequestWith(ctx, client)
-	if err == nil && len(made.Topics) != 1 {
+	created, err := create.RequestWith(ctx, client)
+	if err == nil && len(created.Topics) != 1 {
 		err = errElsewhere
 	}
 	if err == nil {
-		err = kerr.ErrorForCode(made.Topics[0].ErrorCode)
+		err = kerr.ErrorForCode(created.Topics[0].ErrorCode)
 	}
 	switch {
 	case err == nil:
@@ -184,7 +183,7 @@ func (s *letters) failed(err error) error {
 
 func letterKey(kind string, id deadletter.ID) []byte { return []byte(kind + " " + id.String()) }
 
-// current takes the lock, connects, reads what is new in the topic, and calls use.
+// current takes the lock, connects, reads the topic's new records, and calls use.
 func (s *letters) current(ctx context.Context, use func(client *kgo.Client) error) error {
 	select {
 	case s.lock <- struct{}{}:
@@ -201,7 +200,7 @@ func (s *letters) current(ctx context.Context, use func(client *kgo.Client) erro
 	if err != nil {
 		return s.failed(err)
 	}
-	if end < s.next { // the topic was made anew
+	if end < s.next { // the topic was deleted and created again
 		s.next = 0
 		clear(s.states)
 	}
@@ -211,7 +210,7 @@ func (s *letters) current(ctx context.Context, use func(client *kgo.Client) erro
 	return use(client)
 }
 
-// end is the offset after the last record of the topic.
+// end returns the offset after the last record of the topic.
 func (s *letters) end(ctx context.Context, client *kgo.Client) (int64, error) {
 	part := kmsg.NewListOffsetsRequestTopicPartition()
 	part.Timestamp = latest
@@ -229,7 +228,7 @@ func (s *letters) end(ctx context.Context, client *kgo.Client) (int64, error) {
 	return resp.Topics[0].Partitions[0].Offset, kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
-// read calls see for the records from one offset up to another. The last record of a log is never compacted away, so it ends.
+// read calls see for the records from one offset up to another. It ends because the last record of a log is never compacted away.
 func (s *letters) read(ctx context.Context, client *kgo.Client, from, end int64, see func(*kgo.Record) error) error {
 	if from >= end {
 		return nil
@@ -252,7 +251,7 @@ func (s *letters) read(ctx context.Context, client *kgo.Client, from, end int64,
 	return nil
 }
 
-// applyLocked takes in a record of the topic. One without a key of this package is ignored.
+// applyLocked applies a record of the topic to the states. Records of other programs are ignored.
 func (s *letters) applyLocked(r *kgo.Record) {
 	s.next = r.Offset + 1
 	kind, text, _ := strings.Cut(string(r.Key), " ")
@@ -274,19 +273,19 @@ func (s *letters) applyLocked(r *kgo.Record) {
 	case kind == kindParked:
 		note := string(r.Value)
 		f.parked = &note
-	case kind == kindLetter && r.Value == nil: // behind the mark that it is gone; or somebody took away what was damaged
-		f.there, f.bad = false, nil
-	case kind == kindLetter && f.there: // told twice: the first stays
-		f.at = r.Offset
+	case kind == kindLetter && r.Value == nil: // follows the record that it is gone, or an operator removed a damaged letter
+		f.known, f.bad = false, nil
+	case kind == kindLetter && f.known: // put twice: the first one counts
+		f.offset = r.Offset
 	case kind == kindLetter:
-		f.at = r.Offset
-		f.letter, f.bad = read(r)
-		f.letter.Record.Payload, f.letter.Record.Headers, f.there = nil, nil, f.bad == nil
+		f.offset = r.Offset
+		f.letter, f.bad = decodeLetter(r)
+		f.letter.Record.Payload, f.letter.Record.Headers, f.known = nil, nil, f.bad == nil
 	}
 }
 
-// read reads the letter in a record of the topic.
-func read(r *kgo.Record) (letter deadletter.Letter, err error) {
+// decodeLetter decodes the letter in a record of the topic.
+func decodeLetter(r *kgo.Record) (letter deadletter.Letter, err error) {
 	if letter, err = dlq.Decode(r.Value); err != nil {
 		return letter, fmt.Errorf("offset %d: %w", r.Offset, err)
 	}
@@ -305,13 +304,13 @@ func (s *letters) findLocked(id deadletter.ID) (*letterState, error) {
 		return nil, &deadletter.NotDeadError{ID: id, Fate: f.gone}
 	case f != nil && f.bad != nil:
 		return nil, s.failed(f.bad)
-	case f == nil || !f.there:
+	case f == nil || !f.known:
 		return nil, &deadletter.NotDeadError{ID: id, Fate: deadletter.Unknown}
 	}
 	return f, nil
 }
 
-// marked is the letter with its note.
+// marked returns the letter with its note.
 func (f *letterState) marked() deadletter.Letter {
 	letter := f.letter
 	if letter.Parked, letter.Note = f.parked != nil, ""; letter.Parked {
@@ -336,7 +335,7 @@ func (s *letters) entry(kind string, id deadletter.ID, value []byte) *kgo.Record
 func (s *letters) Put(ctx context.Context, letter deadletter.Letter) error {
 	return s.current(ctx, func(client *kgo.Client) error {
 		id := letter.ID()
-		if f := s.states[id]; f != nil && (f.there || f.gone != "") {
+		if f := s.states[id]; f != nil && (f.known || f.gone != "") {
 			return nil
 		}
 		letter.Route = s.cfg.Route(letter.Record)
@@ -359,7 +358,7 @@ func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 					if f.bad != nil {
 						return s.failed(f.bad)
 					}
-					if f.there && dlq.Matches(filter, f.letter) {
+					if f.known && dlq.Matches(filter, f.letter) {
 						letter := f.marked()
 						all = append(all, &letter)
 					}
@@ -391,11 +390,11 @@ func (s *letters) getLocked(ctx context.Context, client *kgo.Client, id deadlett
 		return deadletter.Letter{}, err
 	}
 	letter := f.marked()
-	err = s.read(ctx, client, f.at, f.at+1, func(r *kgo.Record) error {
-		if r.Offset != f.at {
-			return fmt.Errorf("the letter %q at offset %d is not there any more", id.String(), f.at)
+	err = s.read(ctx, client, f.offset, f.offset+1, func(r *kgo.Record) error {
+		if r.Offset != f.offset {
+			return fmt.Errorf("the letter %q at offset %d is not there any more", id.String(), f.offset)
 		}
-		whole, err := read(r)
+		whole, err := decodeLetter(r)
 		letter.Record.Payload, letter.Record.Headers = whole.Record.Payload, whole.Record.Headers
 		return err
 	})
@@ -420,7 +419,7 @@ func (s *letters) Discard(ctx context.Context, id deadletter.ID) error {
 	return s.change(ctx, id, s.gone(id, deadletter.Discarded)...)
 }
 
-// gone are the records that take a letter away: first comes the mark that it is gone.
+// gone returns the records that remove a letter. The one that says it is gone comes first.
 func (s *letters) gone(id deadletter.ID, fate deadletter.Fate) []*kgo.Record {
 	return []*kgo.Record{s.entry(kindGone, id, []byte(fate)), s.entry(kindLetter, id, nil), s.entry(kindParked, id, nil)}
 }

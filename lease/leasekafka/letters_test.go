@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file runs the suite of dead letters on a topic, beside the one that they go back to.
+// The suite of dead letters runs on a topic, with another one for the replays.
 
 import (
 	"context"
@@ -122,7 +122,7 @@ func TestLettersKeepTheKey(t *testing.T) {
 	})
 }
 
-// A service keeps what it gives up, and who is on call gives it back.
+// A service keeps the records that it gives up, and an operator replays them.
 func TestLettersOfAService(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
@@ -183,8 +183,8 @@ func TestLettersRefuse(t *testing.T) {
 		_, twoPartitions := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic,
 			Options: []kgo.Opt{k.dialer()}})
 		s := letters(t, k)
-		strange := deadletter.Letter{Partition: "no number"}
-		if err := s.Put(ctx, strange); err != nil {
+		invalid := deadletter.Letter{Partition: "no number"}
+		if err := s.Put(ctx, invalid); err != nil {
 			t.Fatal(err)
 		}
 		for i, c := range []struct {
@@ -192,18 +192,18 @@ func TestLettersRefuse(t *testing.T) {
 			err   error
 		}{
 			{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
-			{"Letter.Partition", s.Replay(ctx, strange.ID())},
+			{"Letter.Partition", s.Replay(ctx, invalid.ID())},
 		} {
 			var invalid *lease.InvalidError
 			if !errors.As(c.err, &invalid) || invalid.Field != "leasekafka."+c.field {
 				t.Errorf("%d: %v, want one about %s", i, c.err, c.field)
 			}
 		}
-		if _, err := s.Get(ctx, strange.ID()); err != nil {
+		if _, err := s.Get(ctx, invalid.ID()); err != nil {
 			t.Errorf("after a replay that was refused: %v", err)
 		}
 
-		// What is no letter is an error, each time, until somebody takes it away; it is in nobody else's way.
+		// A record that is not a letter is an error of each List until it is removed; the other letters can be used.
 		damaged := &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}
 		if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")},
 			damaged).FirstErr(); err != nil {
@@ -222,7 +222,7 @@ func TestLettersRefuse(t *testing.T) {
 			if _, err := s.Get(ctx, deadletter.ID{Partition: "a/1", Offset: 5}); !errors.Is(err, deadletter.ErrCorrupt) {
 				t.Errorf("a damaged letter: %v", err)
 			}
-			if _, err := s.Get(ctx, strange.ID()); err != nil {
+			if _, err := s.Get(ctx, invalid.ID()); err != nil {
 				t.Errorf("beside a damaged letter: %v", err)
 			}
 		}

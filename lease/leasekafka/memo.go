@@ -1,7 +1,7 @@
 package leasekafka
 
-// This file is what a commit says besides its offset, for a ledger in memory: what is done above that offset, and what was tried.
-// It is written into the commit's metadata, and read by whoever owns the partition next.
+// A memo is the state of a ledger in memory above the committed offset. It is written into the commit's metadata and read by the
+// partition's next owner.
 
 import (
 	"cmp"
@@ -14,13 +14,13 @@ import (
 	"strings"
 )
 
-// memo is about the offsets from a floor on.
+// memo is the state of the offsets from a floor on. Its lists are in ascending order.
 type memo struct {
-	epoch   uint64    // of the owner: greater than that of each before him
+	epoch   uint64    // the owner's; greater than that of any earlier owner
 	done    spans     // succeeded, or not in the log
-	given   []int64   // given up: their dead letters may have been accepted, or not. Rising
-	tried   []attempt // failed and not done. Rising
-	running []attempt // had an owner, who may have died of it. Rising; some are among tried as well
+	gaveUp  []int64   // given up; their dead letters may or may not have been accepted
+	tried   []attempt // failed and not done
+	running []attempt // leased; the handler may have killed the process. Some are in tried as well
 }
 
 // attempt is an offset that was begun and is not done.
@@ -29,34 +29,35 @@ type attempt struct {
 	at      int64 // when it was first acquired, in Unix milliseconds; not negative
 	retries int32 // failures
 	domain  string
-	running bool // it has an owner
+	running bool // leased
 }
 
 // The text is the prefix, the version, a dot, and in base 64
 //
 //	epoch    uvarint
-//	tried    how many, then for each: offset, at (signed, to the one before), failures
-//	given    how many, then for each: offset
-//	done     how many, then for each: its first offset, and how many more
-//	running  how many, then for each: offset, at (signed, to the one before), length of the domain, domain
+//	tried    count, then for each: offset, at (signed difference from the previous one), failures
+//	gaveUp   count, then for each: offset
+//	done     count, then for each span: first offset, number of further offsets
+//	running  count, then for each: offset, at (signed difference from the previous one), length of the domain, domain
 //	check    CRC-32C of the floor, in eight bytes, and of the above: four bytes, little-endian
 //
-// with uvarints of encoding/binary. An offset is its distance to the one before it in its list, the first one to the floor.
+// with uvarints of encoding/binary. An offset is written as the difference from the previous one in its list, the first from the
+// floor.
 const (
 	prefix = "stopbank-"
 	head   = prefix + "1."
-	// mostText is what brokers take if they are told nothing else (offset.metadata.max.bytes), and fullText where no more is read.
+	// mostText is the default of the brokers' offset.metadata.max.bytes. From fullText on, no new records are read.
 	mostText = 4096
 	fullText = mostText * 3 / 4
-	// mostDomain is the longest name that a running record is noted with.
+	// mostDomain is the length of the longest domain of a running record, in bytes.
 	mostDomain = 128
-	// mostEpoch leaves room for eons.
+	// mostEpoch is about 544 years in seconds.
 	mostEpoch = 1<<34 - 1
-	mostTime  = math.MaxInt64 / 1_000_000 // in milliseconds, so that there are as many nanoseconds
+	mostTime  = math.MaxInt64 / 1_000_000 // in milliseconds, so that the nanoseconds fit into an int64
 )
 
-// text is m for a commit at floor. What has no room is left out, each time what matters less: first the running ones, then what
-// is done farthest from the floor, which will be done again.
+// text encodes m for a commit at floor. If there is too little room, running records are left out first, then the done offsets
+// that are farthest from the floor, which will be done again.
 func (m *memo) text(floor int64) string {
 	room := base64.RawStdEncoding.DecodedLen(mostText-len(head)) - crc32.Size
 	b := binary.AppendUvarint(nil, m.epoch)
@@ -75,7 +76,7 @@ func (m *memo) text(floor int64) string {
 		return binary.AppendUvarint(since(offset(b, a.offset, a.offset), a), uint64(a.retries))
 	})
 	before = floor
-	b = pack(b, room, m.given, func(b []byte, o int64) []byte { return offset(b, o, o) })
+	b = pack(b, room, m.gaveUp, func(b []byte, o int64) []byte { return offset(b, o, o) })
 	before = floor
 	b = pack(b, room, m.done, func(b []byte, s span) []byte {
 		return binary.AppendUvarint(offset(b, s.first, s.last), uint64(s.last)-uint64(s.first))
@@ -88,9 +89,9 @@ func (m *memo) text(floor int64) string {
 	return head + base64.RawStdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(b, checksum(floor, b)))
 }
 
-// pack appends the number of the items that fit, and these.
+// pack appends the number of the items that fit, and those items.
 func pack[T any](b []byte, room int, all []T, item func([]byte, T) []byte) []byte {
-	const lengths = 4 * 3 // of this list and those to come
+	const lengths = 4 * 3 // room for the lengths of this list and the later ones
 	var items []byte
 	n := 0
 	for ; n < len(all); n++ {
@@ -108,14 +109,14 @@ func checksum(floor int64, b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(binary.LittleEndian.AppendUint64(nil, uint64(floor)), table), table, b)
 }
 
-// readMemo reads what was committed with floor. What another program wrote says nothing: the floor is as good as any. What a
-// program like this one wrote is read whole or rejected, with words. A newer version is rejected as well.
+// readMemo decodes the metadata of a commit at floor. Another program's metadata is ignored. Metadata of this package is decoded
+// whole or rejected, as is a newer version's; wrong says why.
 func readMemo(text string, floor int64) (m memo, wrong string) {
 	if !strings.HasPrefix(text, prefix) {
 		return m, ""
 	}
-	body, ours := strings.CutPrefix(text, head)
-	if !ours {
+	body, ok := strings.CutPrefix(text, head)
+	if !ok {
 		return m, fmt.Sprintf("not of version 1, which this program reads: %.20q", text)
 	}
 	b, err := base64.RawStdEncoding.DecodeString(body)
@@ -142,7 +143,7 @@ func readMemo(text string, floor int64) (m memo, wrong string) {
 	}
 	before = floor
 	for range d.count() {
-		m.given = append(m.given, offset())
+		m.gaveUp = append(m.gaveUp, offset())
 	}
 	before = floor
 	for range d.count() {
@@ -201,20 +202,20 @@ func (m *memo) valid(floor int64) bool {
 		}
 		failures[a.offset] = a
 	}
-	for i, o := range m.given {
-		if _, both := failures[o]; both || !rises(o, m.given[max(0, i-1)], i == 0) || m.done.has(o) {
+	for i, o := range m.gaveUp {
+		if _, both := failures[o]; both || !rises(o, m.gaveUp[max(0, i-1)], i == 0) || m.done.has(o) {
 			return false
 		}
 	}
 	return true
 }
 
-func (m *memo) gaveUp(offset int64) bool {
-	_, found := slices.BinarySearch(m.given, offset)
+func (m *memo) hasGivenUp(offset int64) bool {
+	_, found := slices.BinarySearch(m.gaveUp, offset)
 	return found
 }
 
-// reader takes numbers off rest, and says whether one was wrong; it allocates nothing for a length that lies.
+// reader decodes numbers from rest. It checks lengths before anything is allocated.
 type reader struct {
 	rest  []byte
 	wrong bool
@@ -235,7 +236,7 @@ func (d *reader) signed() int64 {
 	return int64(x>>1) ^ -int64(x&1)
 }
 
-// count is the length of a list, whose items take a byte at least.
+// count reads the length of a list, whose items take at least one byte each.
 func (d *reader) count() int { return int(d.number(uint64(len(d.rest)))) }
 
 func (d *reader) bytes() string {
@@ -249,12 +250,12 @@ func (d *reader) bytes() string {
 	return s
 }
 
-// spans are sets of offsets, rising, with at least one offset between each two.
+// spans is a set of offsets: ascending spans, with at least one missing offset between each two.
 type spans []span
 
 type span struct{ first, last int64 }
 
-// at is the place of the first that does not end below offset.
+// at returns the index of the first span that does not end below offset.
 func (s spans) at(offset int64) int {
 	i, _ := slices.BinarySearchFunc(s, offset, func(s span, offset int64) int { return cmp.Compare(s.last, offset) })
 	return i
@@ -265,7 +266,7 @@ func (s spans) has(offset int64) bool {
 	return i < len(s) && s[i].first <= offset
 }
 
-// add puts in the offsets from first to last.
+// add adds the offsets from first to last.
 func (s spans) add(first, last int64) spans {
 	i := s.at(first)
 	if i > 0 && s[i-1].last == first-1 {
@@ -278,7 +279,7 @@ func (s spans) add(first, last int64) spans {
 	return slices.Replace(s, i, j, span{first, last})
 }
 
-// from drops what lies below floor.
+// from removes the offsets below floor.
 func (s spans) from(floor int64) spans {
 	s = slices.Delete(s, 0, s.at(floor))
 	if len(s) > 0 {

@@ -1,7 +1,6 @@
 package leasekafka
 
-// This file holds what a commit's metadata says: whatever was written is read, and nothing else is; and what is left out where
-// there is no room.
+// Metadata is decoded as it was encoded, anything else is rejected, and the right parts are left out if there is too little room.
 
 import (
 	"maps"
@@ -13,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawMemo draws what an owner may know above floor; many is about how many things.
+// drawMemo draws the state above a floor, with at most many offsets.
 func drawMemo(t *rapid.T, floor int64, many int) memo {
 	m := memo{epoch: rapid.Uint64Range(0, mostEpoch).Draw(t, "epoch")}
 	offset := floor
@@ -22,7 +21,7 @@ func drawMemo(t *rapid.T, floor int64, many int) memo {
 		a := attempt{offset: offset, at: rapid.Int64Range(0, mostTime).Draw(t, "at")}
 		switch rapid.IntRange(0, 9).Draw(t, "kind") {
 		case 0:
-			m.given = append(m.given, offset)
+			m.gaveUp = append(m.gaveUp, offset)
 		case 1:
 			a.retries = rapid.Int32Range(1, 1<<31-1).Draw(t, "retries")
 			m.tried = append(m.tried, a)
@@ -77,8 +76,8 @@ func TestPropertyMemoIsRead(t *testing.T) {
 	})
 }
 
-// However much there is, it is text of 4096 characters at most, and what it says is a part of what there is: of what is done the
-// part that is nearest to the floor, and nobody is left out while somebody who matters less is in.
+// The text has at most 4096 characters, however large the state. It is a part of the state: the done offsets nearest to the
+// floor, and no entry is left out while a less important one is in.
 func TestPropertyMemoIsBounded(t *testing.T) {
 	cut := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -91,7 +90,7 @@ func TestPropertyMemoIsBounded(t *testing.T) {
 		if wrong != "" {
 			t.Fatal(wrong)
 		}
-		whole := len(got.tried) == len(m.tried) && len(got.given) == len(m.given) && len(got.done) == len(m.done) &&
+		whole := len(got.tried) == len(m.tried) && len(got.gaveUp) == len(m.gaveUp) && len(got.done) == len(m.done) &&
 			len(got.running) == len(m.running)
 		if !whole {
 			cut++
@@ -105,7 +104,7 @@ func TestPropertyMemoIsBounded(t *testing.T) {
 			}
 		}
 		begins("tried", len(got.tried), len(m.tried), slices.Equal(got.tried, m.tried[:min(len(got.tried), len(m.tried))]))
-		begins("given", len(got.given), len(m.given), slices.Equal(got.given, m.given[:min(len(got.given), len(m.given))]))
+		begins("gave up", len(got.gaveUp), len(m.gaveUp), slices.Equal(got.gaveUp, m.gaveUp[:min(len(got.gaveUp), len(m.gaveUp))]))
 		begins("done", len(got.done), len(m.done), slices.Equal(got.done, m.done[:min(len(got.done), len(m.done))]))
 		if len(got.tried) < len(m.tried) && len(got.running) > len(m.running) {
 			t.Fatal("a running one is in, one that was tried is not")
@@ -116,11 +115,11 @@ func TestPropertyMemoIsBounded(t *testing.T) {
 	}
 }
 
-// What others wrote says nothing; what a program like this one wrote and this one cannot read is refused.
+// Other programs' metadata is ignored; metadata of this package that cannot be decoded is rejected.
 func TestMemoRefuses(t *testing.T) {
 	good := memo{epoch: 7, done: spans{{12, 14}}, tried: []attempt{{offset: 10, at: 99, retries: 2}}}
 	text := good.text(10)
-	for foreign, want := range map[string]string{
+	for text, want := range map[string]string{
 		"":                                       "",
 		"AAAAAAAAAAE=":                           "",
 		"consumer-7@host":                        "",
@@ -133,17 +132,17 @@ func TestMemoRefuses(t *testing.T) {
 		text + "A":                               "base 64",
 		strings.Replace(text, "1.", "1.AAAA", 1): "damaged",
 	} {
-		m, wrong := readMemo(foreign, 10)
+		m, wrong := readMemo(text, 10)
 		if (want == "") != (wrong == "") || !strings.Contains(wrong, want) || m.epoch != 0 || m.done != nil {
-			t.Errorf("%q: %+v, %q, want %q", foreign, m, wrong, want)
+			t.Errorf("%q: %+v, %q, want %q", text, m, wrong, want)
 		}
 	}
 	for what, bad := range map[string]memo{
 		"an offset done and tried":     {done: spans{{10, 12}}, tried: []attempt{{offset: 11, retries: 1}}},
-		"an offset done and given up":  {done: spans{{10, 12}}, given: []int64{11}},
-		"an offset tried and given up": {tried: []attempt{{offset: 11, retries: 1}}, given: []int64{11}},
+		"an offset done and given up":  {done: spans{{10, 12}}, gaveUp: []int64{11}},
+		"an offset tried and given up": {tried: []attempt{{offset: 11, retries: 1}}, gaveUp: []int64{11}},
 		"a failure less":               {tried: []attempt{{offset: 11}}},
-		"an offset twice":              {given: []int64{11, 11}},
+		"an offset twice":              {gaveUp: []int64{11, 11}},
 		"spans that touch":             {done: spans{{10, 12}, {13, 14}}},
 		"no domain":                    {running: []attempt{{offset: 11, running: true}}},
 		"a domain twice": {running: []attempt{{offset: 11, domain: "a", running: true},
@@ -162,7 +161,7 @@ func TestMemoRefuses(t *testing.T) {
 
 func FuzzMemo(f *testing.F) {
 	m := memo{
-		epoch: 7, done: spans{{12, 14}, {100, 1000}}, given: []int64{20}, tried: []attempt{{offset: 10, at: 99, retries: 2}},
+		epoch: 7, done: spans{{12, 14}, {100, 1000}}, gaveUp: []int64{20}, tried: []attempt{{offset: 10, at: 99, retries: 2}},
 		running: []attempt{{offset: 10, at: 99, retries: 2, domain: "a", running: true}},
 	}
 	f.Add(m.text(10), int64(10))
@@ -171,7 +170,7 @@ func FuzzMemo(f *testing.F) {
 		floor = max(0, floor)
 		m, wrong := readMemo(text, floor)
 		switch {
-		case wrong != "" && m.epoch+uint64(len(m.done)+len(m.tried)+len(m.running)+len(m.given)) > 0:
+		case wrong != "" && m.epoch+uint64(len(m.done)+len(m.tried)+len(m.running)+len(m.gaveUp)) > 0:
 			t.Errorf("%q is refused, and says %+v", text, m)
 		case wrong == "" && strings.HasPrefix(text, prefix) && m.text(floor) != text:
 			t.Errorf("%q and %q say the same", text, m.text(floor))

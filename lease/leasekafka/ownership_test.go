@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file runs the contract's own suite, and its torture.
+// A Group passes the suite of dispatch.Ownership, and its torture.
 
 import (
 	"context"
@@ -26,8 +26,8 @@ func TestTortureOwners(t *testing.T) {
 	ownertest.TortureIn(t, virtually, group)
 }
 
-// With ledgers in memory the contract is the same: tokens rise from owner to owner, and what the one before had done and not
-// committed is done again under a greater one.
+// With ledgers in memory the contract is the same: tokens rise from owner to owner, and records that the previous owner had done
+// but not committed are done again under a greater one.
 func TestOwnershipInMemory(t *testing.T) {
 	ownertest.RunIn(t, virtually, groupInMemory)
 }
@@ -101,17 +101,17 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	}
 	g.Join = func() ownertest.Member {
 		line := k.line(t)
-		mine := cfg
+		own := cfg
 		members++
 		client := fmt.Sprint("member-", members)
-		mine.Options = append(mine.Options[:len(mine.Options):len(mine.Options)], kgo.Dialer(line.DialContext), kgo.ClientID(client))
-		mine.OpenLedger = func(_ context.Context, partition string) (lease.Ledger, error) {
+		own.Options = append(own.Options[:len(own.Options):len(own.Options)], kgo.Dialer(line.DialContext), kgo.ClientID(client))
+		own.OpenLedger = func(_ context.Context, partition string) (lease.Ledger, error) {
 			return durable.New(durable.Config{Store: distant{k.store(partition), line}, MaxRetries: 100})
 		}
 		if inMemory {
-			mine.OpenLedger, mine.Ledger, mine.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
+			own.OpenLedger, own.Ledger, own.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
 		}
-		group, err := leasekafka.OpenGroup(t.Context(), mine)
+		group, err := leasekafka.OpenGroup(t.Context(), own)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is the poll loop: the one goroutine that takes records from the client, and that tells it where to read.
+// One goroutine, the poll loop, takes records from the client and seeks.
 
 import (
 	"context"
@@ -10,22 +10,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// post has f run by the poll loop, between two polls.
+// post makes the poll loop run f between two polls. It does not wait for it.
 func (m *member) post(f func()) {
-	m.posting.Lock()
-	defer m.posting.Unlock()
+	m.postMu.Lock()
+	defer m.postMu.Unlock()
 	m.posts = append(m.posts, f)
 	m.interrupt()
 }
 
-// poll goes on until the client is closed. It waits for nobody: what has no room stays with the brokers.
+// poll runs until the client is closed. It never waits for a dispatcher: partitions with a full window are not fetched.
 func (m *member) poll() {
 	for m.alive.Err() == nil {
 		ctx, cancel := context.WithCancel(m.alive)
-		m.posting.Lock()
+		m.postMu.Lock()
 		posts := m.posts
 		m.posts, m.interrupt = nil, cancel
-		m.posting.Unlock()
+		m.postMu.Unlock()
 		for _, f := range posts {
 			f()
 		}
@@ -38,14 +38,14 @@ func (m *member) poll() {
 	}
 }
 
-// distribute gives each partition what was fetched of it.
+// distribute adds the fetched records to the partitions' windows.
 func (m *member) distribute(fetches kgo.Fetches) {
 	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
 		m.mu.Lock()
 		p := m.held[place{fetched.Topic, fetched.Partition}]
 		m.mu.Unlock()
 		if p != nil {
-			p.take(fetched.FetchPartition)
+			p.addFetched(fetched.FetchPartition)
 			return
 		}
 		var session *kgo.ErrGroupSession
@@ -55,22 +55,22 @@ func (m *member) distribute(fetches kgo.Fetches) {
 	})
 }
 
-// seek has the log read from where Fetch waits for it.
+// seek makes the client read from the offset that Fetch waits for.
 func (m *member) seek(p *partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wanted == nil || p.lost != nil {
+	if p.seekTo == nil || p.lost != nil {
 		return
 	}
-	to := kgo.EpochOffset{Epoch: -1, Offset: *p.wanted}
+	to := kgo.EpochOffset{Epoch: -1, Offset: *p.seekTo}
 	m.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.partition: to}})
 	if m.client.CommittedOffsets()[p.topic][p.partition] != to {
-		// The client passes over a partition that it has not begun to read, or that the group is about to take away.
+		// The client ignores a partition that it has not begun to read, or that is about to be revoked.
 		time.AfterFunc(retryPause, func() { m.post(func() { m.seek(p) }) })
 		return
 	}
 	m.seeks.Add(1)
 	p.window.reset(to.Offset)
-	p.flow()
-	p.changes()
+	p.adjustFetchingLocked()
+	p.notifyLocked()
 }

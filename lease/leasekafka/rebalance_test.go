@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file moves partitions between members that work.
+// Partitions move between working members.
 
 import (
 	"context"
@@ -87,8 +87,8 @@ func TestRebalance(t *testing.T) {
 	})
 }
 
-// The group forgets a member at work. It loses its partitions, and joins again; what it had in work is done by whoever gets the
-// partitions, and of two effects the register takes one.
+// The group forgets a working member. The member loses its partitions and joins again; the partitions' next owners repeat its
+// running records, and of two effects the register accepts one.
 func TestMemberForgotten(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records, partitions = 10_000, 4
@@ -128,7 +128,8 @@ func TestMemberForgotten(t *testing.T) {
 	})
 }
 
-// A member that gave a partition away and is in the group still has a generation that the broker accepts. Its Source refuses.
+// A member that gave a partition away but is still in the group has a generation that the broker accepts. Its Source rejects the
+// commit.
 func TestZombieCommits(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records, partitions = 40, 2
@@ -208,8 +209,8 @@ func TestZombieCommits(t *testing.T) {
 	})
 }
 
-// A member freezes between its check that the partition is its own and the moment at which its commit reaches the broker. When it
-// goes on, the commit arrives, after those of the new owner: it is refused, and offset and metadata stand.
+// A member freezes after its check that it holds the partition and before its commit reaches the broker. Later the commit
+// arrives, after those of the new owner: it is rejected, and offset and metadata do not change.
 func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 	for name, cfg := range map[string]func(k *kafka) leasekafka.GroupConfig{
 		"durable": (*kafka).config, "in memory": func(k *kafka) leasekafka.GroupConfig { return k.inMemory(3) },
@@ -219,9 +220,9 @@ func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 				k := start(t, 1)
 				k.produce(t, of(40, 10, 1)...)
 				line := k.line(t)
-				mine := cfg(k)
-				mine.Options = append(slices.Clip(mine.Options), kgo.Dialer(line.DialContext))
-				a := hold(t, mine)
+				own := cfg(k)
+				own.Options = append(slices.Clip(own.Options), kgo.Dialer(line.DialContext))
+				a := hold(t, own)
 				old := <-a.taken
 				if err := old.Source.Commit(t.Context(), 1); err != nil {
 					t.Fatal(err)
@@ -237,13 +238,13 @@ func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 				if err := young.Source.Commit(t.Context(), 15); err != nil {
 					t.Error(err)
 				}
-				_, before := k.said(t)
+				_, before := k.committedMetadata(t)
 				line.Mend()
 				if err := <-result; !errors.Is(err, dispatch.ErrLost) {
 					t.Errorf("the commit of the one that froze: %v", err)
 				}
 				<-old.ctx.Done()
-				if floor, after := k.said(t); floor != 15 || after != before {
+				if floor, after := k.committedMetadata(t); floor != 15 || after != before {
 					t.Errorf("committed: %d, %q, was 15, %q", floor, after, before)
 				}
 				a.cancel()

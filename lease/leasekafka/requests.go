@@ -1,7 +1,7 @@
 package leasekafka
 
-// This file asks the brokers for what the client does not do by itself: commits of single partitions, and where a log begins and
-// ends.
+// Some requests are made without the client's consumer: commits of single partitions, and lookups of committed, first and last
+// offsets.
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// What a list of offsets is asked for.
+// The timestamps of a ListOffsets request.
 const (
 	latest   = -1
 	earliest = -2
@@ -24,13 +24,13 @@ var errElsewhere = errors.New("the broker's answer is not about what was asked")
 // metadataMaxAge is the greatest age of cached topic metadata.
 const metadataMaxAge = time.Hour
 
-// passes reports whether err is a rejection that lasts no longer than a rebalance.
-func passes(err error) bool {
+// isRebalance reports whether err is a rejection that lasts no longer than a rebalance.
+func isRebalance(err error) bool {
 	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration)
 }
 
-// commit tells the group how far a partition is done, as the member that it was given to, in the generation that is now. metadata
-// may be nil.
+// commit commits a partition's offset with the ID of the member that it was assigned to and the current generation. metadata may
+// be nil.
 func (m *member) commit(at *partition, floor int64, metadata *string) error {
 	topics := kmsg.NewPtrMetadataRequest()
 	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}
@@ -63,7 +63,7 @@ func (m *member) commit(at *partition, floor int64, metadata *string) error {
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
-// committed asks the group how far a partition is done, and what was said with that.
+// committed returns a partition's committed offset and its metadata. Without a commit, it returns the first available offset.
 func (m *member) committed(ctx context.Context, at place) (floor int64, metadata string, err error) {
 	topic := kmsg.NewOffsetFetchRequestTopic()
 	topic.Topic, topic.Partitions = at.topic, []int32{at.partition}
@@ -93,7 +93,7 @@ func (m *member) committed(ctx context.Context, at place) (floor int64, metadata
 	return first[at], "", err
 }
 
-// list asks for the earliest or the latest offset of each partition. A log's latest is the one after its last.
+// list returns the earliest or the latest offset of each partition. The latest is the one after the last record.
 func (m *member) list(ctx context.Context, which int64, of map[string][]int32) (map[place]int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1

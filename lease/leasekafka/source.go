@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is a partition that is held, as a dispatch.Source.
+// A partition that is held is a dispatch.Source.
 
 import (
 	"context"
@@ -28,31 +28,31 @@ func (p place) name() string { return p.topic + "/" + strconv.Itoa(int(p.partiti
 
 func (p place) error(err error) error { return fmt.Errorf("leasekafka: %s: %w", p.name(), err) }
 
-// partition is one that is held. Records come from the poll loop.
+// partition is a partition that this member holds. The poll loop adds its records.
 type partition struct {
 	place
 	m      *member
-	member string          // the name of the member that it was given to
+	member string          // the ID of the member that it was assigned to
 	ctx    context.Context // of its work
 	cancel context.CancelCauseFunc
 	done   chan struct{}          // closed when its work has returned
-	ledger lease.Ledger           // its work's, once there is one
-	kept   atomic.Pointer[ledger] // the same if it is in memory: what commits say besides the floor
+	ledger lease.Ledger           // set when it has been opened
+	memory atomic.Pointer[ledger] // the engine of ledger if that is in memory
 
-	commitNow chan struct{} // somebody waits for a commit; room for one
+	commitNow chan struct{} // asks for a commit at once; buffers one request
 
-	turn chan struct{} // of a commit, room for one: they go one after the other, and who gives the partition away takes the last
+	committing chan struct{} // a mutex that can be waited for with a context; held during a commit
 
-	mu      sync.Mutex // guards all below; of the member's only posting is taken under it
-	window  window
-	floor   int64 // that was committed
-	end     int64 // of the log, as the last answer of a broker said
-	paused  bool
-	full    bool          // nothing new is handed out: a commit could not say much more
-	lost    error         // a dispatch.ErrLost, once it is
-	trouble error         // why nothing comes, until Fetch has said it
-	wanted  *int64        // where Fetch waits for the log to be read from
-	changed chan struct{} // closed when any of the above has
+	mu       sync.Mutex // guards the rest; of the member's locks only postMu is taken under it
+	window   window
+	floor    int64         // the committed one
+	end      int64         // of the log, from the last fetch
+	paused   bool          // the client does not fetch the partition
+	full     bool          // nothing new is handed out because a commit's metadata is nearly full
+	lost     error         // a dispatch.ErrLost, once the partition is lost
+	fetchErr error         // of the last fetch, until Fetch has returned it
+	seekTo   *int64        // the offset that Fetch waits for
+	changed  chan struct{} // closed when any of the above changes
 }
 
 var (
@@ -60,12 +60,12 @@ var (
 	_ dispatch.Ended  = (*partition)(nil)
 )
 
-// unknownOffset marks a log whose offset has to be looked up first.
+// unknownOffset marks a partition whose committed offset has to be looked up first.
 const unknownOffset = math.MaxInt64
 
 func (m *member) partition(at place, floor int64, name string) *partition {
 	p := &partition{
-		place: at, m: m, member: name, done: make(chan struct{}), turn: make(chan struct{}, 1), commitNow: make(chan struct{}, 1),
+		place: at, m: m, member: name, done: make(chan struct{}), committing: make(chan struct{}, 1), commitNow: make(chan struct{}, 1),
 		floor: floor, changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(m.alive)
@@ -84,25 +84,25 @@ func (p *partition) Committed(context.Context) (int64, error) {
 func (p *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer func() { p.wanted = nil }()
+	defer func() { p.seekTo = nil }()
 	for {
 		if p.lost != nil {
 			return nil, p.lost
 		}
 		if from >= p.window.start {
-			records := p.window.recordsFrom(from, p.room(from, limit))
+			records := p.window.recordsFrom(from, p.fetchLimitLocked(from, limit))
 			p.window.trim(p.floor, p.m.cfg.Window)
-			p.flow()
+			p.adjustFetchingLocked()
 			if len(records) > 0 {
-				p.gaps(from, records)
+				p.recordGapsLocked(from, records)
 				return records, nil
 			}
-		} else if p.wanted == nil {
-			p.wanted = &from
+		} else if p.seekTo == nil {
+			p.seekTo = &from
 			p.m.post(func() { p.m.seek(p) })
 		}
-		if err := p.trouble; err != nil {
-			p.trouble = nil
+		if err := p.fetchErr; err != nil {
+			p.fetchErr = nil
 			return nil, p.error(err)
 		}
 		changed := p.changed
@@ -118,14 +118,14 @@ func (p *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatc
 	}
 }
 
-// changes wakes who waits. The lock is held.
-func (p *partition) changes() {
+// notifyLocked wakes the calls that wait for a change.
+func (p *partition) notifyLocked() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// flow stops the fetching when half of the window waits to be read, and lets it go on when a quarter does. The lock is held.
-func (p *partition) flow() {
+// adjustFetchingLocked pauses the fetching when the records to be read fill half of the window, and resumes it at a quarter.
+func (p *partition) adjustFetchingLocked() {
 	if p.lost != nil {
 		return
 	}
@@ -140,8 +140,8 @@ func (p *partition) flow() {
 	}
 }
 
-// take takes in what was fetched.
-func (p *partition) take(fetched kgo.FetchPartition) {
+// addFetched adds fetched records to the window.
+func (p *partition) addFetched(fetched kgo.FetchPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lost != nil {
@@ -152,14 +152,14 @@ func (p *partition) take(fetched kgo.FetchPartition) {
 		p.window.add(p.record(r))
 	}
 	if fetched.Err != nil {
-		p.trouble = fetched.Err
+		p.fetchErr = fetched.Err
 	}
 	p.window.trim(p.floor, p.m.cfg.Window)
-	p.flow()
-	p.changes()
+	p.adjustFetchingLocked()
+	p.notifyLocked()
 }
 
-// record is r as the dispatcher knows it. Nothing that is appended to its payload can reach what lies behind it.
+// record converts r. Its slices are clipped, so that appending to them does not overwrite other records.
 func (p *partition) record(r *kgo.Record) dispatch.Record {
 	record := dispatch.Record{Domain: string(r.Key), Offset: r.Offset, Payload: slices.Clip(r.Value), Time: r.Timestamp}
 	if record.Domain == "" {
@@ -174,29 +174,29 @@ func (p *partition) record(r *kgo.Record) dispatch.Record {
 	return record
 }
 
-// Commit implements dispatch.Source. The floor never goes down: one below that of the last commit says what that said, or with a
-// ledger in memory, what has changed above it. A commit that was sent goes on when ctx is done: to break it off would break the
-// connection, and then it could arrive after the next one.
+// Commit implements dispatch.Source. The floor never goes down: for one below the last committed floor, it commits that one
+// again, with the current metadata of a ledger in memory. A commit that was sent goes on when ctx is done: canceling it would
+// close the connection, and then it could arrive after the next one.
 func (p *partition) Commit(ctx context.Context, floor int64) error {
 	select {
-	case p.turn <- struct{}{}:
+	case p.committing <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	answer := make(chan error, 1)
+	result := make(chan error, 1)
 	p.m.calls.Go(func() {
-		defer func() { <-p.turn }()
-		answer <- p.commit(ctx, floor)
+		defer func() { <-p.committing }()
+		result <- p.commit(ctx, floor)
 	})
 	select {
-	case err := <-answer:
+	case err := <-result:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// commit has the turn.
+// commit is called with committing held. It retries during a rebalance.
 func (p *partition) commit(ctx context.Context, floor int64) error {
 	for {
 		p.mu.Lock()
@@ -206,28 +206,28 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 		if lost != nil {
 			return lost
 		}
-		l := p.kept.Load()
-		var said *string
+		l := p.memory.Load()
+		var metadata *string
 		var changes uint64
 		if l != nil {
-			said = new(string)
-			*said, changes = l.text(floor)
+			metadata = new(string)
+			*metadata, changes = l.text(floor)
 		}
-		err := p.m.commit(p, floor, said)
+		err := p.m.commit(p, floor, metadata)
 		switch {
 		case err == nil:
 			if l != nil {
-				l.keeps(changes)
+				l.markSaved(changes)
 			}
 			p.committed(floor)
 			return nil
 		case isGone(err):
 			p.lose(err)
 			continue
-		case !passes(err):
+		case !isRebalance(err):
 			return p.error(err)
 		}
-		select { // a rebalance is under way, and will end
+		select { // retry when the rebalance may have ended
 		case <-ctx.Done():
 			return p.error(err)
 		case <-p.m.after(retryPause):
@@ -235,38 +235,38 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 	}
 }
 
-// committed lets go of what will not be read again.
+// committed records a committed floor and trims the window.
 func (p *partition) committed(floor int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.floor = floor
 	p.window.trim(floor, p.m.cfg.Window)
-	p.changes() // there may be room again in what a commit says
+	p.notifyLocked() // the metadata may have room again
 }
 
-// lose makes every call fail from now on, and ends the work.
+// lose makes every further call fail, and ends the work.
 func (p *partition) lose(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lost == nil {
 		p.lost = dispatch.Lost(p.name(), why)
 		p.cancel(p.lost)
-		p.changes()
-		if l := p.kept.Load(); l != nil {
-			l.keeps(0)
+		p.notifyLocked()
+		if l := p.memory.Load(); l != nil {
+			l.markSaved(0)
 		}
 	}
 }
 
-// release gives the partition away: its work has returned, and after the commit that is under way there is none. One that was
-// sent by then has the generation that ends with this rebalance.
+// release gives the partition away once its work has returned. It waits for the commit under way and prevents further ones. A
+// commit that was sent by then has the generation that ends with this rebalance.
 func (p *partition) release() {
-	p.turn <- struct{}{}
+	p.committing <- struct{}{}
 	p.lose(errRevoked)
-	<-p.turn
+	<-p.committing
 }
 
-// End implements dispatch.Ended. While the fetching is stopped it has to ask.
+// End implements dispatch.Ended. While fetching is paused, it asks a broker.
 func (p *partition) End(ctx context.Context) (int64, error) {
 	p.mu.Lock()
 	paused, end := p.paused, p.end

@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file is what a partition hands out, and what the window saves.
+// A partition hands out its records in order, and the window saves seeks.
 
 import (
 	"context"
@@ -76,7 +76,7 @@ func TestRecords(t *testing.T) {
 	})
 }
 
-// Offsets that the log has not, since it was compacted or they were a transaction's, are no records that are lost.
+// Offsets that are missing in the log, after compaction or because of transaction markers, are not lost records.
 func TestGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)

@@ -1,8 +1,7 @@
 package leasekafka_test
 
-// This file holds the three stalls that parallel-consumer had after rebalances (its issue 857), and one that the client would
-// have: the group is stable, the heartbeats flow, and a partition is worked on by nobody. They need a broker that answers as a
-// test says.
+// In a stall the group is stable and the heartbeats flow, but no member works on a partition. The tests cover three stalls that
+// parallel-consumer had after rebalances (its issue 857), and those of the client. They need a broker with scripted answers.
 
 import (
 	"context"
@@ -42,7 +41,7 @@ func answer(commit *kmsg.OffsetCommitRequest, why *kerr.Error) kmsg.Response {
 	return resp
 }
 
-// The first: a commit in the middle of a rebalance is refused, and what waited for it never came back.
+// The first: a commit during a rebalance is rejected, and the caller waits for ever.
 func TestStall857CommitDuringRebalance(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records, partitions = 400, 2
@@ -70,7 +69,7 @@ func TestStall857CommitDuringRebalance(t *testing.T) {
 	})
 }
 
-// The second: a member that drains takes part in no rebalance, and holds its partitions against everybody until it is thrown out.
+// The second: a draining member takes part in no rebalance, and keeps its partitions until the group removes it.
 func TestStall857DrainingMemberTakesPart(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const records, partitions = 40, 2
@@ -159,8 +158,8 @@ func TestStall857RevokeWhileCommitting(t *testing.T) {
 	})
 }
 
-// The client's own: the group forgets a member that is about to join again. It gets a new name and its partitions without being
-// told that it ever lost them, though another could have had them meanwhile.
+// The client's own: the group forgets a member that is about to join again. It gets a new ID and its partitions, and no callback
+// says that it had lost them, although another member could have owned them in between.
 func TestForgottenWhileJoining(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const partitions = 2
@@ -291,9 +290,9 @@ func TestStallCommitOfAKnownMember(t *testing.T) {
 			return answer(req.(*kmsg.OffsetCommitRequest), kerr.UnknownMemberID), nil, true
 		})
 		g := newRegister()
-		var told reports
+		var got reports
 		cfg := k.config()
-		cfg.OnError = told.tell
+		cfg.OnError = got.add
 		m := run(t, cfg, dispatch.Config{MaxInFlight: 1, Handler: func(_ context.Context, job dispatch.Job) error {
 			g.write(job, 10*time.Millisecond)
 			return nil
@@ -301,8 +300,8 @@ func TestStallCommitOfAKnownMember(t *testing.T) {
 		until(t, "all of them", func() bool { return g.count() >= records })
 		m.stop(t)
 		k.check(t, g, records, partitions)
-		if n, err := told.last(); n != 1 || !strings.Contains(err.Error(), k.topic) {
-			t.Errorf("told %d times: %v", n, err)
+		if n, err := got.last(); n != 1 || !strings.Contains(err.Error(), k.topic) {
+			t.Errorf("%d reports: %v", n, err)
 		}
 	})
 }

@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file is what the tests share: a cluster, a topic, members that work on it, and the register that their handlers write to.
+// The tests share a cluster, a topic, members that process it, and the register that their handlers write to.
 
 import (
 	"context"
@@ -139,7 +139,7 @@ func (k *kafka) open(t testing.TB, partitions int32) *kafka {
 	return k
 }
 
-// produce appends records, whose partition is given.
+// produce appends records to the partitions that they name.
 func (k *kafka) produce(t testing.TB, records ...*kgo.Record) {
 	t.Helper()
 	for _, r := range records {
@@ -161,7 +161,7 @@ func of(n, keys int, partitions int32) []*kgo.Record {
 	return records
 }
 
-// store is what the ledger of a partition is kept in, one for all members.
+// store returns the store of a partition's ledger, the same for all members.
 func (k *kafka) store(partition string) durable.Store {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -391,7 +391,7 @@ func (g *register) count() int {
 	return g.effects
 }
 
-// until waits for what must come.
+// until polls until a condition holds.
 func until(t *testing.T, what string, met func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !met(); time.Sleep(5 * time.Millisecond) { // a broker tells nobody

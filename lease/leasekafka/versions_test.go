@@ -1,6 +1,6 @@
 package leasekafka_test
 
-// This file has members of other programs in the group: one that could balance otherwise as well, and one that can only do that.
+// Members of other programs are in the group: one that supports another balancer as well, and one that supports only another.
 
 import (
 	"context"
@@ -48,8 +48,7 @@ func (k *kafka) other(t *testing.T, balancers ...kgo.GroupBalancer) (holds func(
 	}, leave
 }
 
-// A group of members that agree on one way of balancing among several is one group, however long the lists are, in which
-// partitions go to and fro.
+// Members that have one balancer in common, whatever others they support, form one group in which partitions move.
 func TestMemberWithMoreBalancers(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const partitions = 4
@@ -57,19 +56,19 @@ func TestMemberWithMoreBalancers(t *testing.T) {
 		holds, leave := k.other(t, kgo.RangeBalancer(), kgo.CooperativeStickyBalancer())
 		until(t, "it has all", func() bool { return len(holds()) == partitions })
 		h := hold(t, k.config())
-		mine := []held{<-h.taken, <-h.taken}
+		own := []held{<-h.taken, <-h.taken}
 		until(t, "it has the other half", func() bool { return len(holds()) == partitions/2 })
 		leave()
-		mine = append(mine, <-h.taken, <-h.taken)
+		own = append(own, <-h.taken, <-h.taken)
 		h.cancel()
-		for _, p := range mine {
+		for _, p := range own {
 			close(p.over)
 		}
 		h.stop(t)
 	})
 }
 
-// A member that cannot balance as the group does is told so, and ends; the group goes on.
+// A member without a balancer in common with the group is rejected, and ends; the group goes on.
 func TestMemberWithOtherBalancers(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const partitions = 2

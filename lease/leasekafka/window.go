@@ -1,6 +1,6 @@
 package leasekafka
 
-// This file is a partition's window: what was fetched and waits to be read, and what was read and may be asked for again.
+// A partition's window holds fetched records that are not read yet, and read ones that may be read again.
 
 import (
 	"slices"
@@ -8,16 +8,16 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// window holds every record of the partition from start to next that the log has. Records leave it at its lower end.
+// window holds every record that the log has from start to next. Records are added at the upper end and removed at the lower end.
 type window struct {
 	records     []dispatch.Record
 	start, next int64
-	read        int64 // what lies below it was handed out
-	bytes       int   // of all of them
-	ahead       int   // of those not handed out
+	read        int64 // the records below it have been handed out
+	bytes       int   // size of all records
+	ahead       int   // size of the records not handed out yet
 }
 
-// overhead is what a record costs besides its bytes, about.
+// overhead is about how much memory a record takes besides its contents, in bytes.
 const overhead = 128
 
 func size(r dispatch.Record) int {
@@ -33,7 +33,7 @@ func (w *window) reset(offset int64) {
 	*w = window{start: offset, next: offset, read: offset}
 }
 
-// add takes a record in, unless it is there.
+// add appends a record, unless it is below next.
 func (w *window) add(r dispatch.Record) {
 	if r.Offset < w.next {
 		return
@@ -46,7 +46,7 @@ func (w *window) add(r dispatch.Record) {
 	}
 }
 
-// at is the place of the first record at offset or above.
+// at returns the index of the first record at offset or above.
 func (w *window) at(offset int64) int {
 	i, _ := slices.BinarySearchFunc(w.records, offset, func(r dispatch.Record, offset int64) int {
 		return int(min(1, max(-1, r.Offset-offset)))
@@ -71,7 +71,7 @@ func (w *window) recordsFrom(offset int64, limit int) []dispatch.Record {
 	return slices.Clone(w.records[first:last])
 }
 
-// trim forgets what lies below floor, and of what was handed out the oldest, until no more than most bytes are left.
+// trim removes records that have been handed out: those below floor, and the oldest others until at most most bytes are left.
 func (w *window) trim(floor int64, most int) {
 	n := 0
 	for _, r := range w.records {

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file finds or creates the bucket, and rejects one that would lose records or return old ones.
+// OpenStore finds or creates the bucket, and rejects one that would lose records or return old ones.
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (durable.Store, error) {
 	return s, nil
 }
 
-// open opens a store of a configuration that is valid.
+// open returns the store for a valid configuration.
 func open(ctx context.Context, cfg StoreConfig) (*store, error) {
 	if cfg.timeout == 0 {
 		cfg.timeout = requestTimeout
@@ -50,7 +50,7 @@ func open(ctx context.Context, cfg StoreConfig) (*store, error) {
 	s := (&store{conn: cfg.Conn, js: js, bucket: cfg.Bucket, timeout: cfg.timeout, listAgain: listBatch}).named(cfg.Name)
 	ctx, cancel := context.WithTimeout(ctx, cfg.timeout)
 	defer cancel()
-	want := wanted(cfg)
+	want := bucketConfig(cfg)
 	s.stream, err = js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s.stream, err = js.CreateStream(ctx, want)
@@ -61,24 +61,24 @@ func open(ctx context.Context, cfg StoreConfig) (*store, error) {
 	if err != nil {
 		return nil, s.unreachable(err)
 	}
-	if err := fit(cfg, want, s.stream.CachedInfo().Config); err != nil {
+	if err := checkBucket(cfg, want, s.stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
-	s.most, s.created = int(s.stream.CachedInfo().Config.MaxMsgSize), s.stream.CachedInfo().Created
+	s.maxMessage, s.created = int(s.stream.CachedInfo().Config.MaxMsgSize), s.stream.CachedInfo().Created
 	return s, nil
 }
 
-// tokens are the names that an operator gives.
+// tokens describes, in errors, the names that token accepts.
 const tokens = "1 to 64 letters, digits, - and _"
 
-// positions begins the keys of sources' positions, beside which no ledger of that name can lie.
+// positions is the prefix of the keys of the sources' positions. A ledger's name must not begin with it.
 const positions = "source-"
 
 func token(s string) bool {
 	return s != "" && len(s) <= 64 && !slices.ContainsFunc([]byte(s), func(c byte) bool { return !safe(c) || c == '/' })
 }
 
-// validate checks a configuration. of is the beginning of its fields' names.
+// validate checks a configuration. Errors prefix the field's name with of.
 func validate(ctx context.Context, of string, cfg StoreConfig) error {
 	switch {
 	case ctx == nil:
@@ -97,8 +97,9 @@ func validate(ctx context.Context, of string, cfg StoreConfig) error {
 	return nil
 }
 
-// wanted is the bucket as OpenStore creates it: what a key-value client makes, but for reads from followers.
-func wanted(cfg StoreConfig) jetstream.StreamConfig {
+// bucketConfig returns the stream that OpenStore creates: a key-value bucket as the client makes it, without reads from
+// followers.
+func bucketConfig(cfg StoreConfig) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              "KV_" + cfg.Bucket,
 		Description:       "work leases (stopbank)",
@@ -113,9 +114,9 @@ func wanted(cfg StoreConfig) jetstream.StreamConfig {
 	}
 }
 
-// fit rejects a bucket that would drop records (an age, a limit that makes room), keep them in the wrong place or fill up with
+// checkBucket rejects a bucket that would drop records (by age, or to make room), keep them in the wrong place or fill up with
 // old ones.
-func fit(cfg StoreConfig, want, got jetstream.StreamConfig) error {
+func checkBucket(cfg StoreConfig, want, got jetstream.StreamConfig) error {
 	for _, c := range []struct {
 		ok      bool
 		field   string

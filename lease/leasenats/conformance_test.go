@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file runs the contract's suite on a server of its own.
+// The contract's suite runs on a server of its own.
 
 import (
 	"flag"

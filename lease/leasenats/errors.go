@@ -1,14 +1,12 @@
 package leasenats
 
-// This file holds the errors.
-
 import (
 	"fmt"
 
 	"github.com/stopbank/stopbank/lease"
 )
 
-// unreachableError says that the server did not answer, or not in time, so that the call may be repeated.
+// unreachableError reports that the server did not answer in time, or could not serve the request. The call may be repeated.
 type unreachableError struct {
 	bucket string
 	err    error
@@ -20,9 +18,9 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// foreignKey says that a key holds something that this package did not write: a foreign value, or a deletion marker. It is
-// neither taken for a key never written nor overwritten.
-func foreignKey(bucket, key, reason string) error {
+// unexpectedValue reports that a key holds something that this package did not write: another program's value, or a deletion
+// marker. Such a key is neither overwritten nor treated as absent.
+func unexpectedValue(bucket, key, reason string) error {
 	return fmt.Errorf("leasenats: bucket %s, key %s: %s", bucket, key, reason)
 }
 

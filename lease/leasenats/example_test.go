@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file shows a ledger in a bucket, and a group.
+// Two examples: a ledger in a bucket, and a group.
 
 import (
 	"context"
@@ -95,7 +95,7 @@ func ExampleOpenGroup() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// until the stream is there
+	// Retries until the stream has been created.
 	if _, err := js.Publish(ctx, "orders.customer-7", []byte("two hats"), jetstream.WithRetryAttempts(100)); err != nil {
 		log.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file opens List, and the source of a partition, to their tests.
+// Unexported functions and types for the external tests.
 
 import (
 	"context"
@@ -11,16 +11,16 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// ListAgain makes s write down what a List found after so many changes.
+// ListAgain sets after how many changes a List of s saves its listing.
 func ListAgain(s durable.Store, changes int) durable.Store {
 	s.(*store).listAgain = changes
 	return s
 }
 
-// Listing is the subject of what a List writes down.
+// Listing returns the subject of the saved listing.
 func Listing(s durable.Store) string { return s.(*store).listing }
 
-// WithTimeout makes requests fail sooner or later than otherwise.
+// WithTimeout sets the timeout of each request.
 func WithTimeout(cfg StoreConfig, timeout time.Duration) StoreConfig {
 	cfg.timeout = timeout
 	return cfg
@@ -32,7 +32,7 @@ type (
 	UnreachableError = unreachableError
 )
 
-// OpenSource makes a source as a Group does, and its bucket.
+// OpenSource returns a source as a Group makes it, and creates its bucket.
 func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 	js, err := jetstream.New(cfg.Conn)
 	if err != nil {

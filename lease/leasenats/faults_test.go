@@ -1,7 +1,6 @@
 package leasenats_test
 
-// This file is about faults under load: replies that are lost, a server that is restarted, a leader that goes. Nothing is lost,
-// nothing is done twice.
+// Under load, with lost replies, a restarted server and a stopped leader, no record is lost or done twice.
 
 import (
 	"errors"
@@ -23,22 +22,21 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// work has each of its domains carried out by one goroutine, which goes to any of the ledgers for each call, as a partition's
-// owner does that moves between processes. The goroutine notes what it was given, so that what is lost, doubled or out of order
-// shows.
+// work processes each domain in one goroutine, which uses a random ledger for each call, as if the partition's owner moved
+// between processes. The goroutine checks that no record is lost, repeated or out of order.
 type work struct {
 	t         *testing.T
 	ledgers   []lease.Ledger
 	offsets   int
 	finished  atomic.Int64 // offsets
-	failed    atomic.Int64 // calls that ended in a store's error and were made again
+	failed    atomic.Int64 // calls that were repeated after an error of the store
 	ambiguous atomic.Int64
 }
 
 func (w *work) domain(name string, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	ledger := func() lease.Ledger { return w.ledgers[rnd.IntN(len(w.ledgers))] }
-	// call repeats until it was carried out, or may have been.
+	// call repeats f until it was applied, or may have been.
 	call := func(do func(lease.Ledger) error) (unknown bool) {
 		for deadline := time.Now().Add(2 * time.Minute); ; {
 			err := do(ledger())
@@ -73,7 +71,7 @@ func (w *work) domain(name string, seed uint64) {
 			}
 			return err
 		}) {
-			// It may have been carried out. Nobody else takes this domain, so a lease is this one's.
+			// The call may have been applied. No other goroutine uses this domain, so a lease is this one's.
 			for held.Token == 0 && !w.t.Failed() {
 				call(func(l lease.Ledger) error {
 					a, err := l.AcquireNext(ctx, name)
@@ -94,7 +92,7 @@ func (w *work) domain(name string, seed uint64) {
 			return
 		}
 		last = held.Token
-		// After an outcome unknown Succeed says by itself that it was carried out.
+		// After an unknown outcome, a repeated Succeed reports that the first one was applied.
 		unknown := false
 		for done := false; !done && !w.t.Failed(); {
 			again := call(func(l lease.Ledger) error {
@@ -112,7 +110,7 @@ func (w *work) domain(name string, seed uint64) {
 	}
 }
 
-// run carries all out, and disturbs once a part is done, until the end.
+// run processes all domains, and calls disturb while it does.
 func (w *work) run(domains int, disturb func(progress func(part float64))) {
 	w.t.Helper()
 	var group sync.WaitGroup
@@ -137,7 +135,7 @@ func (w *work) run(domains int, disturb func(progress func(part float64))) {
 	w.t.Logf("%d offsets, each once and in order; %d calls refused, %d ambiguous", total, w.failed.Load(), w.ambiguous.Load())
 }
 
-// A server that is stopped and started again on its files knows all that it answered.
+// A restarted server has every write that it acknowledged.
 func TestServerRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := single(t, dir, 0)
@@ -156,7 +154,7 @@ func TestServerRestart(t *testing.T) {
 	})
 }
 
-// Three servers, of which the stream's leader goes, twice, and comes back.
+// In a cluster of three servers, the stream's leader is stopped and started again, twice.
 func TestLeaderLoss(t *testing.T) {
 	n := cluster(t)
 	var urls []string
@@ -213,8 +211,7 @@ func TestLeaderLoss(t *testing.T) {
 	})
 }
 
-// The reply to each kind of call is lost on the way, after the server carried it out: the call finds that out, and is carried out
-// once.
+// The reply to each kind of call is lost after the server has applied it: the repeated call notices, and is applied once.
 func TestLostReply(t *testing.T) {
 	s := single(t, t.TempDir(), 0)
 	p := must(proxy.New(s.Addr().String()))(t)

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is a group whose members share the partitions of a stream out: its configuration.
+// A Group shares the partitions of a stream among its members.
 
 import (
 	"context"
@@ -122,12 +122,12 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if err != nil {
 		return nil, g.store.unreachable(err)
 	}
-	// an answer that was lost with the server must not cost more than a session
+	// A reply that is lost with the server must not cost more than a session.
 	g.store.timeout = min(g.store.timeout, cfg.Session/2)
-	return g, cfg.agree(stream.CachedInfo().Config)
+	return g, cfg.checkTransform(stream.CachedInfo().Config)
 }
 
-// check rejects mistakes that no server has to be asked about.
+// check rejects mistakes that can be found without the server.
 func (cfg *GroupConfig) check(ctx context.Context) error {
 	const of = "GroupConfig."
 	err := validate(ctx, of, StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: "group",
@@ -153,8 +153,8 @@ func (cfg *GroupConfig) check(ctx context.Context) error {
 
 var partitionFunction = regexp.MustCompile(`(?i)\{\{\s*partition\(\s*(\d+)`)
 
-// agree rejects a number of partitions that is not the transform's: the others would lie there unread.
-func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
+// checkTransform rejects a number of partitions that differs from the transform's: messages of the others would never be read.
+func (cfg *GroupConfig) checkTransform(stream jetstream.StreamConfig) error {
 	if stream.SubjectTransform == nil {
 		return nil
 	}
@@ -166,19 +166,21 @@ func (cfg *GroupConfig) agree(stream jetstream.StreamConfig) error {
 	return nil
 }
 
-// name is a partition's.
-func (g *Group) name(partition int) string { return g.cfg.Group + "-" + strconv.Itoa(partition) }
+// partitionName returns the name of a partition.
+func (g *Group) partitionName(partition int) string {
+	return g.cfg.Group + "-" + strconv.Itoa(partition)
+}
 
-// partition is one to work on. No server is asked for it.
+// partition opens a partition for its owner. It makes no request.
 func (g *Group) partition(number int) (*source, dispatch.Partition) {
 	subject := strings.Split(g.cfg.Subject, ".")
 	subject[slices.Index(subject, "*")] = strconv.Itoa(number)
-	name := g.name(number)
+	name := g.partitionName(number)
 	s := newSource(sourceConfig{
 		Conn: g.cfg.Conn, Stream: g.cfg.Stream, Subjects: []string{strings.Join(subject, ".")},
 		Bucket: g.cfg.Bucket, Partition: name, Domain: g.cfg.Domain, Timeout: g.store.timeout,
 	}, g.js, g.kv)
-	ledger, _ := g.ledger(name) // OpenGroup has tried everything that could be rejected
+	ledger, _ := g.ledger(name) // OpenGroup has checked the configuration
 	return s, dispatch.Partition{Name: name, Source: s, Ledger: ledger}
 }
 

@@ -1,7 +1,6 @@
 package leasenats
 
-// This file holds a Group's OnError: what goes on failing is reported at once and then once a minute, and a partition that is
-// lost is reported whatever the reason; in virtual time.
+// OnError is called at once for a new failure and then once a minute, and for every lost partition. In virtual time.
 
 import (
 	"context"
@@ -17,16 +16,16 @@ import (
 // reporting is a member whose connection a test cuts and freezes, and what it reports.
 type reporting struct {
 	*line
-	told []error
-	lost int
-	stop func() error
+	errors []error
+	lost   int
+	stop   func() error
 }
 
 func report(in *key) *reporting {
 	r := &reporting{line: &line{key: in, random: rand.New(rand.NewPCG(1, 1))}}
 	cfg := GroupConfig{
 		Stream: "S", Subject: "s.*", Partitions: 2, Bucket: "b", Group: "g", Session: session,
-		OnError: func(err error) { r.told = append(r.told, err) },
+		OnError: func(err error) { r.errors = append(r.errors, err) },
 	}
 	g := &Group{cfg: cfg, kv: r.line, store: &store{bucket: "b"}, key: "group-g"}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -51,8 +50,8 @@ func TestGroupTellsOnceAMinute(t *testing.T) {
 			r.set(func() { r.away = true })
 			time.Sleep(150 * time.Second)
 			synctest.Wait()
-			if want := 3 * (episode + 1); len(r.told) != want { // at 0, 1 and 2 minutes
-				t.Errorf("told %d times, want %d: %v", len(r.told), want, r.told)
+			if want := 3 * (episode + 1); len(r.errors) != want { // at 0, 1 and 2 minutes
+				t.Errorf("told %d times, want %d: %v", len(r.errors), want, r.errors)
 			}
 			r.set(func() { r.away = false })
 			time.Sleep(session)
@@ -63,7 +62,7 @@ func TestGroupTellsOnceAMinute(t *testing.T) {
 	})
 }
 
-// A process that stands still has met no error, and has lost its partitions all the same.
+// A suspended process meets no error, but has lost its partitions.
 func TestGroupTellsOfLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		both := &key{}
@@ -76,8 +75,8 @@ func TestGroupTellsOfLosses(t *testing.T) {
 		r.set(func() { close(r.frozen); r.frozen = nil })
 		time.Sleep(session)
 		synctest.Wait()
-		if r.lost == 0 || len(r.told) != 1 || len(other.told) > 0 {
-			t.Errorf("%d works lost, told: %v; the other: %v", r.lost, r.told, other.told)
+		if r.lost == 0 || len(r.errors) != 1 || len(other.errors) > 0 {
+			t.Errorf("%d works lost, told: %v; the other: %v", r.lost, r.errors, other.errors)
 		}
 		if err := errors.Join(r.stop(), other.stop()); err != nil {
 			t.Error(err)

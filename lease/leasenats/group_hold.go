@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is a member: how it keeps its place in the group's record, and when it has lost that.
+// A member renews its entry in the group's record. When it cannot, it gives up its partitions before the others remove it.
 
 import (
 	"context"
@@ -22,16 +22,16 @@ type member struct {
 	*Group
 	name string
 
-	kept   time.Time            // a sign of life of this member, at the earliest that others can know of it
-	read   time.Time            // when the record was read last
-	others map[string]heartbeat // by name
+	renewed time.Time            // when this member's last successful write of the record was sent
+	read    time.Time            // when the record was last read
+	others  map[string]heartbeat // the other members, by name
 }
 
-// conflictWait times the members is the longest pause after a write that another came before. With a quarter of it, 100 members
-// that join at once need ten times as long for their shares.
+// conflictWait, times the number of members, is the longest pause after a write that lost to another member's. With a quarter of
+// it, 100 members that join at once need ten times as long for their shares.
 const conflictWait = 4 * time.Millisecond
 
-// heartbeat is the last sign of life of another member, and since when this one knows it.
+// heartbeat is the last heartbeat of another member, and when this member first saw it.
 type heartbeat struct {
 	beat  uint64
 	since time.Time
@@ -57,7 +57,7 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m := group.Member[int]{
 		Server: &member{Group: g, name: rand.Text(), others: map[string]heartbeat{}},
-		Name:   g.name, OnError: g.cfg.OnError, Trouble: new(episode.Episode),
+		Name:   g.partitionName, OnError: g.cfg.OnError, Trouble: new(episode.Episode),
 		Work: func(ctx context.Context, number int) {
 			source, partition := g.partition(number)
 			defer source.Close()
@@ -67,22 +67,23 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	return m.Run(ctx)
 }
 
-// patience is how long this member goes on when it cannot write. The rest of the session is for its works, to return before
-// others begin.
-func (m *member) patience() time.Duration { return m.cfg.Session / 4 * 3 }
+// renewDeadline is how long this member goes on working without a successful write. In the rest of the session its works return,
+// before other members begin.
+func (m *member) renewDeadline() time.Duration { return m.cfg.Session / 4 * 3 }
 
-// Expired implements group.Server: the others will take this member out, or have.
-func (m *member) Expired() bool { return time.Since(m.kept) >= m.patience() }
+// Expired implements group.Server: the other members will soon remove this one, or have.
+func (m *member) Expired() bool { return time.Since(m.renewed) >= m.renewDeadline() }
 
-// within is a time to wait, cut short by the moment at which patience ends.
+// within shortens a wait so that it ends by the renew deadline.
 func (m *member) within(wait time.Duration) time.Duration {
 	if m.Expired() {
 		return wait
 	}
-	return min(wait, time.Until(m.kept.Add(m.patience())))
+	return min(wait, time.Until(m.renewed.Add(m.renewDeadline())))
 }
 
-// Final implements group.Server. A bucket that is not there may be one that the server has not opened yet, for a while.
+// Final implements group.Server. A missing bucket is not final until the member has expired: a starting server may not have
+// loaded it yet.
 func (m *member) Final(err error) bool {
 	var unreachable *unreachableError
 	return !errors.As(err, &unreachable) || errors.Is(err, nats.ErrConnectionClosed) ||
@@ -100,9 +101,9 @@ func (m *member) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Round implements group.Server. It reads the record and writes the next one, until nobody comes in between. It takes a fifth
-// of a Session at most, so that a lost reply costs no more than that. A write whose reply is lost is found in the record by the
-// next round.
+// Round implements group.Server. It reads the record and swaps it for the next one, again after each conflict. It takes a fifth
+// of a Session at most, so that a lost reply costs no more than that. If the reply to a write is lost, the next round finds the
+// write in the record.
 func (m *member) Round(ctx context.Context, leaving bool, works map[int]bool) (holds []int, share int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.within(m.cfg.Session/5))
 	defer cancel()
@@ -119,12 +120,12 @@ func (m *member) Round(ctx context.Context, leaving bool, works map[int]bool) (h
 		}
 		record, wrong := decodeGroup(&m.cfg, value)
 		if wrong != "" {
-			return nil, 0, foreignKey(m.cfg.Bucket, m.key, wrong)
+			return nil, 0, unexpectedValue(m.cfg.Bucket, m.key, wrong)
 		}
 		if err := record.agrees(&m.cfg); err != nil {
 			return nil, 0, err
 		}
-		record = record.next(m.name, m.cfg.Session, leaving, m.silent(record, asked), works)
+		record = record.next(m.name, m.cfg.Session, leaving, m.expiredMembers(record, asked), works)
 		written := time.Now()
 		if revision == 0 {
 			_, err = m.kv.Create(ctx, m.key, record.encode())
@@ -132,7 +133,7 @@ func (m *member) Round(ctx context.Context, leaving bool, works map[int]bool) (h
 			_, err = m.kv.Update(ctx, m.key, record.encode(), revision)
 		}
 		if err == nil {
-			if m.kept = written; m.Expired() { // this process stood still before it heard of it
+			if m.renewed = written; m.Expired() { // the process was suspended before it got the reply
 				continue
 			}
 			return record.Members[m.name].Holds, record.share(m.name), nil
@@ -140,16 +141,16 @@ func (m *member) Round(ctx context.Context, leaving bool, works map[int]bool) (h
 		if !conflict(err) {
 			return nil, 0, m.store.unreachable(err)
 		}
-		select { // the more there are, the more come in between
+		select { // more members, more conflicts
 		case <-ctx.Done():
 		case <-time.After(mathrand.N(time.Duration(len(record.Members)+1) * conflictWait)):
 		}
 	}
 }
 
-// silent are the members that have given no new sign of life for their session: from when this one learned of the last until it
-// asked for the record. A time in which it could not look is nobody's silence.
-func (m *member) silent(record groupRecord, asked time.Time) (silent []string) {
+// expiredMembers returns the members whose heartbeat has not changed for their session: from when this member first saw it until
+// it sent the request for the record. After a time in which this member could not read the record, the sessions start anew.
+func (m *member) expiredMembers(record groupRecord, asked time.Time) (expired []string) {
 	now := time.Now()
 	if asked.Sub(m.read) > m.cfg.Session/2 {
 		clear(m.others)
@@ -164,10 +165,10 @@ func (m *member) silent(record groupRecord, asked time.Time) (silent []string) {
 		case !known || last.beat != s.Beat:
 			last = heartbeat{beat: s.Beat, since: now}
 		case asked.Sub(last.since) >= time.Duration(s.Session)*time.Millisecond:
-			silent = append(silent, name)
+			expired = append(expired, name)
 		}
 		others[name] = last
 	}
 	m.others = others
-	return silent
+	return expired
 }

@@ -1,7 +1,7 @@
 package leasenats
 
-// This file lets members join, leave, freeze and lose the server in virtual time, on a key that a map keeps. A bubble that ends
-// has no goroutine left.
+// Members join, leave, freeze and lose the server in virtual time, with a fake of the bucket. A synctest bubble ends only when no
+// goroutine is left.
 
 import (
 	"context"
@@ -24,21 +24,21 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// key is the group's key on a server. Its methods are of one member's connection to it.
+// key is the group's key on the fake server.
 type key struct {
 	mu       sync.Mutex // guards all below
 	value    []byte
 	revision uint64
 }
 
-// line is a member's connection: what Hold uses of a bucket.
+// line is a member's connection to the key: the methods of a bucket that Hold uses.
 type line struct {
 	jetstream.KeyValue
 	key *key
 
 	mu     sync.Mutex // guards all below
 	away   bool       // calls get no answer
-	losing bool       // one call in three gets no answer, carried out or not
+	losing bool       // one call in three gets no answer, whether applied or not
 	frozen chan struct{}
 	random *rand.Rand
 }
@@ -52,7 +52,7 @@ type value struct {
 func (v value) Value() []byte    { return v.value }
 func (v value) Revision() uint64 { return v.revision }
 
-// call carries f out as the connection has it.
+// call calls f, or loses the request or the reply, as the connection's state says.
 func (l *line) call(ctx context.Context, f func() error) error {
 	time.Sleep(time.Millisecond)
 	l.mu.Lock()
@@ -77,7 +77,7 @@ func (l *line) call(ctx context.Context, f func() error) error {
 	return err
 }
 
-// stand waits until the process goes on, whatever ctx says.
+// stand waits while the process is frozen, regardless of ctx.
 func (l *line) stand() {
 	l.mu.Lock()
 	frozen := l.frozen
@@ -115,13 +115,13 @@ func (l *line) Create(ctx context.Context, key string, value []byte, _ ...jetstr
 
 func (l *line) set(f func()) { l.mu.Lock(); defer l.mu.Unlock(); f() }
 
-// world is a group of 8 partitions, and who works on what.
+// world is a group of 8 partitions and the works running on them.
 type world struct {
 	*testing.T
 	key     *key
 	mu      sync.Mutex            // guards all below
 	working map[string][]*running // by partition
-	frozen  map[string]bool       // members that stand still
+	frozen  map[string]bool       // members whose process is frozen
 	causes  []error               // of works that ended
 }
 
@@ -138,7 +138,7 @@ type joined struct {
 	stop func() error
 }
 
-// join lets a member work. Each of its works takes some time to return.
+// join starts a member. Each of its works takes some time to return.
 func (w *world) join(name string, returns time.Duration) *joined {
 	j := &joined{line: &line{key: w.key, random: rand.New(rand.NewPCG(1, uint64(len(name))))}, name: name}
 	cfg := GroupConfig{Stream: "S", Subject: "s.*", Partitions: 8, Bucket: "b", Group: "g", Session: session,
@@ -196,7 +196,7 @@ func (w *world) freeze(j *joined) (thaw func()) {
 	}
 }
 
-// shares are how many partitions each member works on who is not frozen; all must be worked on.
+// shares returns how many partitions each member that is not frozen works on. It fails if a partition has no work.
 func (w *world) shares() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +228,7 @@ func (w *world) expect(what string, wait time.Duration, names ...string) {
 	}
 }
 
-// ends returns and forgets how the works ended since the last time: given back, lost.
+// ends returns how many works have ended since the last call: given back, lost.
 func (w *world) ends() (given, lost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -252,7 +252,7 @@ func bubble(t *testing.T, f func(w *world)) {
 	})
 }
 
-// stop lets them leave, all at once.
+// stop makes all members leave at once.
 func (w *world) stop(js ...*joined) {
 	w.Helper()
 	var group sync.WaitGroup
@@ -276,7 +276,7 @@ func (w *world) record() groupRecord {
 	return r
 }
 
-// Members that come, leave and die: partitions move, and each is given away after its work has returned.
+// Members join, leave and die: partitions move, and each is given away only after its work has returned.
 func TestGroupJoinLeaveDie(t *testing.T) {
 	bubble(t, func(w *world) {
 		a := w.join("a", 2*time.Second)
@@ -295,7 +295,7 @@ func TestGroupJoinLeaveDie(t *testing.T) {
 		}
 		thaw := w.freeze(c)
 		w.expect("one is frozen", session+3*time.Second, "a")
-		thaw() // it finds out that it has nothing any more, and joins anew
+		thaw() // it notices that it has lost its partitions, and joins again
 		w.expect("it is back", 10*time.Second, "a", "ccc")
 		if given, lost := w.ends(); given != 4 || lost != 4 {
 			t.Errorf("%d given back, %d lost", given, lost)
@@ -307,7 +307,7 @@ func TestGroupJoinLeaveDie(t *testing.T) {
 	})
 }
 
-// The last member leaves in the moment in which the next one joins.
+// The last member leaves at the moment when the next one joins.
 func TestGroupLastLeavesFirstJoins(t *testing.T) {
 	bubble(t, func(w *world) {
 		last := w.join("0", 0)
@@ -325,8 +325,7 @@ func TestGroupLastLeavesFirstJoins(t *testing.T) {
 	})
 }
 
-// A server that is away for longer than a session: everybody stops, nobody is taken out for it, and everybody goes on where they
-// were.
+// The server is away for longer than a session: all members stop working, none is removed, and all resume their partitions.
 func TestGroupServerAway(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, b := w.join("a", time.Second), w.join("bb", time.Second)
@@ -351,7 +350,7 @@ func TestGroupServerAway(t *testing.T) {
 				t.Error("a member was taken out")
 			}
 		}
-		// One that is cut off alone loses what it has before anybody else is given it; it does not take anybody out when it is back.
+		// A member that alone is cut off loses its partitions before another gets them, and removes no member when it is back.
 		a.set(func() { a.away = true })
 		w.expect("one cut off", session+4*time.Second, "bb")
 		a.set(func() { a.away = false })
@@ -360,7 +359,7 @@ func TestGroupServerAway(t *testing.T) {
 	})
 }
 
-// Replies are lost all the time, of calls that were carried out and of others: the record tells.
+// Requests and replies are lost all the time: the members find out from the record which writes were applied.
 func TestGroupLosesReplies(t *testing.T) {
 	bubble(t, func(w *world) {
 		var all []*joined
@@ -381,7 +380,7 @@ func TestGroupLosesReplies(t *testing.T) {
 	})
 }
 
-// A work that returns by itself gives its partition back, and somebody gets it again.
+// A work that returns by itself gives its partition back, and a member gets it again.
 func TestGroupWorkReturns(t *testing.T) {
 	bubble(t, func(*world) {
 		l := &line{key: &key{}, random: rand.New(rand.NewPCG(1, 1))}
@@ -404,7 +403,7 @@ func TestGroupWorkReturns(t *testing.T) {
 	})
 }
 
-// What cannot go on ends, with an error that says why, after the works have.
+// A final error ends Hold after its works have returned.
 func TestGroupCannotGoOn(t *testing.T) {
 	isForeign := func(err error) bool { return err != nil && strings.Contains(err.Error(), ", key ") }
 	for name, c := range map[string]struct {
@@ -453,8 +452,8 @@ func TestGroupCannotGoOn(t *testing.T) {
 	}
 }
 
-// Anything may happen to anybody, for a day. Nobody works where somebody else does whose partition was not lost or who is not
-// frozen; and when it is over the shares are fair.
+// Random faults for a day of virtual time. Two members work on one partition only if one of them has lost it or is frozen, and
+// in the end the shares are fair.
 func TestGroupRandomDay(t *testing.T) {
 	for seed := range uint64(20) {
 		bubble(t, func(w *world) {
@@ -506,11 +505,11 @@ func TestGroupRandomDay(t *testing.T) {
 	}
 }
 
-// The ledgers of a group's partitions share a bucket and nothing in it.
+// The ledgers of a group's partitions share a bucket, but no key.
 func TestGroupStoresAreApart(t *testing.T) {
 	g := &Group{cfg: GroupConfig{Subject: "s.*", Group: "g"}, store: (&store{bucket: "b"}).named("g")}
 	for _, number := range []int{3, 12} {
-		name := g.name(number)
+		name := g.partitionName(number)
 		of := reflect.ValueOf(*g.store.named(name))
 		for i := range of.NumField() {
 			if field := of.Type().Field(i); field.Type.Kind() == reflect.String && field.Name != "bucket" &&

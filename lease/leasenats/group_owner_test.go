@@ -1,7 +1,6 @@
 package leasenats_test
 
-// This file holds a Group to the contract of dispatch.Ownership, with members that the network keeps everything from and for, and
-// lets it pass late.
+// A Group passes the suite of dispatch.Ownership, over a network that loses and delays requests and replies.
 
 import (
 	"fmt"

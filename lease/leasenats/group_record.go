@@ -1,7 +1,6 @@
 package leasenats
 
-// This file is the record that the members of a group share, and what each of them makes of it: who is there, who holds what,
-// and how much is a fair share.
+// The record of a group names its members and the partitions that each of them holds.
 
 import (
 	"encoding/json"
@@ -19,28 +18,28 @@ type groupRecord struct {
 	Stream     string                 `json:"stream"`
 	Subject    string                 `json:"subject"`
 	Partitions int                    `json:"partitions"`
-	Members    map[string]memberState `json:"members"` // by their names, each drawn by a Hold
+	Members    map[string]memberState `json:"members"` // by name, which each Hold draws at random
 }
 
-// memberState is a member's place in the record. Nobody but that member writes to it, until it is taken out.
+// memberState is a member's entry in the record. Only that member changes it; the others may remove it.
 type memberState struct {
-	Beat    uint64 `json:"beat"`              // grows with each write: a sign of life
-	Session int64  `json:"session_ms"`        // how long it may stay the same
-	Leaving bool   `json:"leaving,omitempty"` // gives back what it holds, and takes nothing
-	Holds   []int  `json:"holds"`             // partitions, rising; each is held by one member at most
+	Beat    uint64 `json:"beat"`              // the heartbeat: grows with each write
+	Session int64  `json:"session_ms"`        // how long Beat may stay the same, in milliseconds
+	Leaving bool   `json:"leaving,omitempty"` // gives its partitions back and takes none
+	Holds   []int  `json:"holds"`             // partitions, ascending; each is held by one member at most
 
-	written json.RawMessage // as it was read: a newer program's may say more, and goes on as it is until that writes it again
+	raw json.RawMessage // as it was read, to keep fields that a newer version of this package wrote
 }
 
 func (s *memberState) UnmarshalJSON(value []byte) error {
 	type plain memberState
-	s.written = slices.Clone(value)
+	s.raw = slices.Clone(value)
 	return json.Unmarshal(value, (*plain)(s))
 }
 
 func (s memberState) MarshalJSON() ([]byte, error) {
-	if s.written != nil {
-		return s.written, nil
+	if s.raw != nil {
+		return s.raw, nil
 	}
 	type plain memberState
 	return json.Marshal(plain(s))
@@ -48,7 +47,7 @@ func (s memberState) MarshalJSON() ([]byte, error) {
 
 const groupFormat = 1
 
-// decodeGroup reads a record. What is wrong with it is said in words; a record that was not there is an empty one of cfg.
+// decodeGroup decodes a record; wrong says why it cannot. For a nil value it returns an empty record with cfg's partitions.
 func decodeGroup(cfg *GroupConfig, value []byte) (r groupRecord, wrong string) {
 	if value == nil {
 		return groupRecord{Format: groupFormat, Stream: cfg.Stream, Subject: cfg.Subject, Partitions: cfg.Partitions,
@@ -87,24 +86,24 @@ func decodeGroup(cfg *GroupConfig, value []byte) (r groupRecord, wrong string) {
 
 // encode is the inverse of decodeGroup.
 func (r groupRecord) encode() []byte {
-	value, _ := json.Marshal(r) // strings and numbers
+	value, _ := json.Marshal(r) // cannot fail: strings and numbers
 	return value
 }
 
-// agrees rejects a member that would share out something else.
+// agrees rejects a configuration with another stream, subject or number of partitions.
 func (r groupRecord) agrees(cfg *GroupConfig) error {
 	for _, c := range []struct {
 		field     string
-		ours, its any
+		want, got any
 	}{{"Stream", cfg.Stream, r.Stream}, {"Subject", cfg.Subject, r.Subject}, {"Partitions", cfg.Partitions, r.Partitions}} {
-		if c.ours != c.its {
-			return invalidField("GroupConfig."+c.field, c.ours, fmt.Sprint(c.its, ", as the other members of the group have it"))
+		if c.want != c.got {
+			return invalidField("GroupConfig."+c.field, c.want, fmt.Sprint(c.got, ", as the other members of the group have it"))
 		}
 	}
 	return nil
 }
 
-// free are the partitions that nobody holds, rising.
+// free returns the partitions that no member holds, ascending.
 func (r groupRecord) free() (free []int) {
 	held := make([]bool, r.Partitions)
 	for _, s := range r.Members {
@@ -120,7 +119,7 @@ func (r groupRecord) free() (free []int) {
 	return free
 }
 
-// share is how many partitions the member should hold; those who leave hold none.
+// share returns how many partitions the member should hold; leaving members get none.
 func (r groupRecord) share(name string) int {
 	staying := map[string]int{}
 	for n, s := range r.Members {
@@ -131,13 +130,14 @@ func (r groupRecord) share(name string) int {
 	return group.Share(staying, name, r.Partitions)
 }
 
-// next is the record after a move of the member: who is silent is out, what the member gives back is free, and it takes what
-// is free, up to its share. started are the partitions that it has work of from before, and whether that has returned: those it
-// takes no sooner than it has given them back. It joins with empty hands, because others may be about to join as well.
-func (r groupRecord) next(name string, session time.Duration, leaving bool, silent []string, started map[int]bool) groupRecord {
+// next returns the record that the member writes: without the expired members and the partitions that the member gives back, and
+// with free partitions added up to its share. started holds the partitions on which the member has begun work, and whether that
+// work has returned: such a partition must be given back before it is taken again. A member that joins takes none at first,
+// because others may be about to join as well.
+func (r groupRecord) next(name string, session time.Duration, leaving bool, expired []string, started map[int]bool) groupRecord {
 	old, joined := r.Members[name]
 	r.Members = maps.Clone(r.Members)
-	for _, n := range silent {
+	for _, n := range expired {
 		delete(r.Members, n)
 	}
 	s := memberState{Beat: old.Beat + 1, Session: session.Milliseconds(), Leaving: leaving, Holds: []int{}}

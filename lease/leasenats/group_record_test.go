@@ -1,7 +1,7 @@
 package leasenats
 
-// This file lets members move at random on one record, each on what it read last: no partition has two holders, the shares become
-// fair, and then nothing moves any more. And it holds what a record may not be.
+// Members change one record at random, each from the version that it read last: no partition has two holders, the shares become
+// fair, and then no partition moves any more.
 
 import (
 	"fmt"
@@ -14,10 +14,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// player is a member as the record sees it: what it works on, and which of that has returned.
+// player is a member in the model: the partitions that it works on, and whether each work has returned.
 type player struct {
 	works map[int]bool
-	gone  bool // crashed: it does nothing any more
+	gone  bool // crashed
 	quits bool
 }
 
@@ -92,7 +92,7 @@ func TestGroupRecordSharesFairly(t *testing.T) {
 			}
 		}
 
-		// Left alone, they come to rest, and the shares are fair.
+		// Without further joins and crashes, partitions stop moving, and the shares are fair.
 		staying := slices.DeleteFunc(present(), func(name string) bool { return players[name].quits })
 		if len(staying) == 0 {
 			return
@@ -167,8 +167,8 @@ func FuzzGroupRecord(f *testing.F) {
 	})
 }
 
-// A newer program may say more of its members. What it says stays there whatever an older one writes, until the newer one writes
-// it again, and hinders nobody: old and new share the partitions.
+// A newer version may write further fields of its members. Older versions keep these fields when they write the record, and share
+// the partitions with the newer one.
 func TestGroupRecordOfANewerProgram(t *testing.T) {
 	cfg := &GroupConfig{Stream: "S", Subject: "s.*", Partitions: 4}
 	const newer = `{"beat":7,"session_ms":1000,"holds":[0,1,2,3],"rack":{"zone":"b"}}`
@@ -177,7 +177,7 @@ func TestGroupRecordOfANewerProgram(t *testing.T) {
 	if wrong != "" {
 		t.Fatal(wrong)
 	}
-	for range 2 { // it joins with empty hands, and then takes nothing that is not given back
+	for range 2 { // it joins without partitions, and then takes only free ones
 		next, wrong := decodeGroup(cfg, record.next("old", time.Second, false, nil, nil).encode())
 		if wrong != "" {
 			t.Fatal(wrong)

@@ -1,7 +1,6 @@
 package leasenats_test
 
-// This file lets members of a group work a stream off on a real server: a transform that makes the partitions, joins, leaves, a
-// restart, a member cut off, and what is refused.
+// Members of a group process a stream on a real server with a subject transform.
 
 import (
 	"context"
@@ -26,7 +25,7 @@ const (
 	keys  = 60
 )
 
-// partitioned makes the stream whose server puts each key into one of the partitions.
+// partitioned creates the stream, whose transform maps each key to a partition.
 func partitioned(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -43,8 +42,8 @@ func partitioned(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// publishing publishes orders of the customers in turn until it is stopped. A server that is away makes it wait, or say one thing
-// twice.
+// publishing publishes orders of the customers in turn until it is stopped. While the server is away it waits, and may publish an
+// order twice.
 func publishing(t testing.TB, nc *nats.Conn) (stop func()) {
 	js := must(jetstream.New(nc))(t)
 	ctx, cancel := context.WithCancel(ctx)
@@ -56,7 +55,7 @@ func publishing(t testing.TB, nc *nats.Conn) (stop func()) {
 			select {
 			case <-tick.C:
 				short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-				_, _ = js.Publish(short, fmt.Sprint("orders.customer-", i*7%keys), nil) // what counts is what is in the stream in the end
+				_, _ = js.Publish(short, fmt.Sprint("orders.customer-", i*7%keys), nil) // the test reads the stream at the end
 				cancel()
 			case <-ctx.Done():
 				return
@@ -76,7 +75,7 @@ func groupConfig(nc *nats.Conn) leasenats.GroupConfig {
 	}
 }
 
-// consumer is a member that works until it is stopped.
+// consumer runs a member until it is stopped.
 func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func() error) {
 	t.Helper()
 	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
@@ -92,7 +91,7 @@ func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func(
 	return stop
 }
 
-// layout is where each key's messages lie in the stream. It fails if a key is in two partitions.
+// layout returns the partition of each key. It fails if a key is in two partitions.
 func layout(t testing.TB, nc *nats.Conn) map[string][]int64 {
 	t.Helper()
 	s := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Partition = "layout" })
@@ -112,7 +111,7 @@ func layout(t testing.TB, nc *nats.Conn) map[string][]int64 {
 	return offsets
 }
 
-// Members come and go, the server is away and comes back, one member is cut off: each order once, in order for each customer.
+// Members join and leave, the server restarts, one member is cut off: each order is done once, in order for each customer.
 func TestGroupWorksOff(t *testing.T) {
 	dir := t.TempDir()
 	server := single(t, dir, 0)
@@ -151,7 +150,7 @@ func TestGroupWorksOff(t *testing.T) {
 	}
 	stop(server)
 	single(t, dir, at)
-	cut.Close() // c cannot leave: after its session others have what it had
+	cut.Close() // c cannot leave: after its session others get its partitions
 	if err := c(); !is[*leasenats.UnreachableError](err) {
 		t.Errorf("c, without a connection: %v", err)
 	}
@@ -186,7 +185,7 @@ func TestOpenGroupRefuses(t *testing.T) {
 		"Subject":           func(cfg *leasenats.GroupConfig) { cfg.Subject = "orders.>" },
 		"Partitions":        func(cfg *leasenats.GroupConfig) { cfg.Partitions = 0 },
 		"Partitions ":       func(cfg *leasenats.GroupConfig) { cfg.Partitions = 4097 },
-		"Partitions  ":      func(cfg *leasenats.GroupConfig) { cfg.Partitions = parts + 1 }, // not what the transform says
+		"Partitions  ":      func(cfg *leasenats.GroupConfig) { cfg.Partitions = parts + 1 }, // not the transform's number
 		"Bucket":            func(cfg *leasenats.GroupConfig) { cfg.Bucket = "a.b" },
 		"Group":             func(cfg *leasenats.GroupConfig) { cfg.Group = "a b" },
 		"Group ":            func(cfg *leasenats.GroupConfig) { cfg.Group = strings.Repeat("g", 49) },
@@ -198,14 +197,14 @@ func TestOpenGroupRefuses(t *testing.T) {
 		cfg := groupConfig(nc)
 		change(&cfg)
 		_, err := leasenats.OpenGroup(ctx, cfg)
-		var ours *lease.InvalidError
+		var invalid *lease.InvalidError
 		var ledgers *lease.InvalidError
-		if !(errors.As(err, &ours) && ours.Field == "leasenats.GroupConfig."+strings.TrimSpace(field)) &&
+		if !(errors.As(err, &invalid) && invalid.Field == "leasenats.GroupConfig."+strings.TrimSpace(field)) &&
 			!(errors.As(err, &ledgers) && "Ledger."+strings.TrimPrefix(ledgers.Field, "durable.Config.") == field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	// A bucket that goes while a member is there ends its membership, a session later.
+	// If the bucket is deleted, the membership ends a session later.
 	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
 	js, _ := jetstream.New(nc)
 	var once sync.Once

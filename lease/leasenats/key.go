@@ -1,6 +1,6 @@
 package leasenats
 
-// This file turns any bytes into a key that a bucket takes, and back.
+// Any name of a domain has a key: the name itself, escaped, or its hash if that is too long.
 
 import (
 	"crypto/sha256"
@@ -9,17 +9,18 @@ import (
 	"strings"
 )
 
-// maxKey is the longest escaped name that is a key by itself. A longer one is found by its hash and told by its value.
+// maxKey is the length of the longest escaped name that is used as a key, in bytes. For a longer one the key is a hash, and the
+// value begins with the name.
 const maxKey = 160
 
 const (
 	rootKey = "root" // the ledger's own record
-	plain   = "d."   // then the name, escaped
-	hashed  = "h."   // then SHA-256 of the name
+	plain   = "d."   // prefix of an escaped name
+	hashed  = "h."   // prefix of the SHA-256 of a name
 	upper   = "0123456789ABCDEF"
 )
 
-// keyOf is the key of a name, within the ledger's; long says that the name cannot be read off it.
+// keyOf returns the key of a name, without the ledger's prefix; long reports whether it is a hash.
 func keyOf(name string) (key string, long bool) {
 	if name == "" {
 		return rootKey, false
@@ -33,8 +34,8 @@ func keyOf(name string) (key string, long bool) {
 	return hashed + hex.EncodeToString(hash[:]), true
 }
 
-// escape leaves letters, digits, - _ and / as they are and writes any other byte as = and two digits, so that
-// operators can read most keys. The point is escaped: it parts the tokens of a subject.
+// escape leaves letters, digits, - _ and / as they are and writes any other byte as = and two hexadecimal digits, so that
+// operators can read most keys. The point is escaped because it separates the tokens of a subject.
 func escape(name string) string {
 	i := 0
 	for i < len(name) && safe(name[i]) {
@@ -75,8 +76,8 @@ func unescape(key string) (name string, ok bool) {
 	return b.String(), b.Len() > 0 && escape(b.String()) == key
 }
 
-// withName puts a long name before its record, so that its key, a hash, can be told from another's and be listed. The name is not
-// in a header: servers bound those by 64 KiB.
+// withName puts a long name before its record, so that List can return it and a collision of hashes is noticed. The name is not
+// in a header because servers limit headers to 64 KiB.
 func withName(name string, state []byte) []byte {
 	b := binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64+len(name)+len(state)), uint64(len(name)))
 	return append(append(b, name...), state...)

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file holds the keys: any name has one, no two share one, and none is longer than a subject may be.
+// Any name has a key, no two names share one, and no key is too long for a subject.
 
 import (
 	"strings"

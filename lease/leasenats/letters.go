@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is the dead-letter queue: a key for each letter in a bucket, which stays when its letter is gone.
+// Each dead letter is a key of a bucket. The key stays when the letter is gone, and says whether it was replayed or discarded.
 
 import (
 	"context"
@@ -48,13 +48,13 @@ type letters struct {
 
 var _ deadletter.Store = (*letters)(nil)
 
-// lettersPrefix is that of their keys. Then come the partition, as a ledger's domain is written, and the offset.
+// lettersPrefix begins the key of each letter. The partition, escaped like a ledger's domain, and the offset follow.
 const lettersPrefix = "dead-letters."
 
-// What a value begins with: a letter follows, or what became of it.
+// The first byte of a value.
 const (
-	tagLetter = 'L'
-	tagGone   = 'G'
+	tagLetter = 'L' // a letter follows
+	tagGone   = 'G' // a deadletter.Fate follows
 )
 
 // OpenLetters returns the dead letters in a bucket, for all partitions of one or more streams, and creates the bucket if
@@ -113,7 +113,7 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	return nil
 }
 
-// read reads a value.
+// read decodes the value of a key: a letter, or the fate of one that is gone.
 func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone deadletter.Fate, err error) {
 	value := entry.Value()
 	switch {
@@ -125,7 +125,7 @@ func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 		err = errors.New("deleted, or not a dead letter")
 	}
 	if err != nil {
-		return l, "", foreignKey(s.cfg.Bucket, entry.Key(), err.Error())
+		return l, "", unexpectedValue(s.cfg.Bucket, entry.Key(), err.Error())
 	}
 	return l, "", nil
 }
@@ -156,13 +156,13 @@ func (s *letters) collect(ctx context.Context, filter deadletter.Filter) (all []
 	if err != nil {
 		return nil, s.failed(err)
 	}
-	defer func() { _ = watcher.Stop() }() // goes by itself later if this is lost
+	defer func() { _ = watcher.Stop() }() // if the request is lost, the server removes the consumer later
 	silence := time.NewTimer(s.timeout)
 	defer silence.Stop()
 	for {
 		select {
 		case entry := <-watcher.Updates():
-			if entry == nil { // the end
+			if entry == nil { // all keys have been sent
 				return all, ctx.Err()
 			}
 			l, gone, err := s.read(entry)
@@ -204,12 +204,12 @@ func (s *letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Lette
 	case gone != "":
 		return l, 0, &deadletter.NotDeadError{ID: id, Fate: gone}
 	case l.ID() != id:
-		return l, 0, foreignKey(s.cfg.Bucket, entry.Key(), "the letter of another record: "+strconv.Quote(l.ID().String()))
+		return l, 0, unexpectedValue(s.cfg.Bucket, entry.Key(), "the letter of another record: "+strconv.Quote(l.ID().String()))
 	}
 	return l, entry.Revision(), nil
 }
 
-// change reads a letter and swaps it for what next returns, until nobody comes between the two.
+// change reads a letter and swaps it for the value that next returns, again after each conflict.
 func (s *letters) change(ctx context.Context, id deadletter.ID,
 	next func(context.Context, deadletter.Letter) ([]byte, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file runs the suite of dead letters on a bucket, with a stream that they go back to.
+// The suite of dead letters runs on a bucket, with a stream for the replays.
 
 import (
 	"context"
@@ -22,12 +22,12 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// dialer is a lettertest.Dial as the client takes it.
+// dialer adapts a lettertest.Dial to the client.
 type dialer struct{ dial lettertest.Dial }
 
 func (d dialer) Dial(network, address string) (net.Conn, error) { return d.dial(ctx, network, address) }
 
-// letterSubject names a subject for any key.
+// letterSubject returns a subject for any key.
 func letterSubject(r dispatch.Record) string { return fmt.Sprintf("orders.%x", r.Domain) }
 
 func letterDesk(t testing.TB) lettertest.Desk {
@@ -66,7 +66,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 
 func TestPropertyLetters(t *testing.T) { lettertest.Run(t, letterDesk) }
 
-// A record goes back through the stream's transform into its partition, and takes no order to the server along.
+// A replayed record passes the stream's transform into its partition, without headers that are instructions to the server.
 func TestLettersThroughATransform(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := must(jetstream.New(nc))(t)
@@ -88,7 +88,7 @@ func TestLettersThroughATransform(t *testing.T) {
 	cfg.DeadLetter = deadletter.Keep(letters)
 
 	noError(t, cfg.DeadLetter(ctx, dispatch.DeadLetter{Partition: "group-9", Record: record}))
-	// The command knows neither stream nor subject.
+	// The replaying process configures neither stream nor subject.
 	desk := must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "dead-letters"}))(t)
 	noError(t, desk.Replay(ctx, deadletter.ID{Partition: "group-9", Offset: 1}))
 	again := fetch(t, all, 2, 1)[0]
@@ -134,13 +134,13 @@ func TestLettersRefuse(t *testing.T) {
 		}
 	}
 
-	// What is larger than a message may be is refused, and nothing is kept of it.
+	// A letter that is too large for a message is rejected, and nothing of it is stored.
 	large := deadletter.Letter{Partition: "p", Record: dispatch.Record{Offset: 9, Payload: make([]byte, 1<<20)}}
 	if err := letters.Put(ctx, large); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("a letter of a megabyte and more: %v", err)
 	}
 
-	// A key that somebody else wrote, or deleted, is not taken for a letter or for none.
+	// A key that another program wrote or deleted is an error.
 	kv := must(js.KeyValue(ctx, "desk"))(t)
 	must(kv.PutString(ctx, "dead-letters.d.p.5", "hello"))(t)
 	if _, err := letters.Get(ctx, deadletter.ID{Partition: "p", Offset: 5}); !strings.Contains(fmt.Sprint(err), ", key ") {

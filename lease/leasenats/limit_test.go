@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file fills a domain up to what the server takes, and works it off.
+// A domain can be filled up to the server's limit, and be processed afterwards.
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// What Limit says is taken, in a bucket that takes less than the server too, and not much more is.
+// A record of Limit bytes is accepted, also in a bucket with a lower limit than the server's, and not one much larger.
 func TestLimit(t *testing.T) {
 	nc := connect(t, start(t, &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 8192,
@@ -45,8 +45,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// A server that takes small messages only: Offer says when to stop, and all that waits can be worked off by a Ledger that comes
-// later. Long names lie in the message beside the record.
+// On a server with a small limit, Offer says when a domain is full, and a later Ledger can process all that waits. Long names are
+// part of the message.
 func TestABacklogCanBeWorkedOff(t *testing.T) {
 	s := start(t, &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 8192,

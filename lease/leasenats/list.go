@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is List: what an earlier one found out, and the headers of the keys that were written since. No record is read.
+// List starts from the listing that an earlier List saved, and reads the headers of the keys that were written since.
 
 import (
 	"context"
@@ -18,14 +18,14 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// listBatch is how many headers one request brings, and how many Lists may read again before one writes down what it found.
+// listBatch is how many headers one request returns, and above how many a List saves its listing for the next one.
 const listBatch = 1000
 
 // List implements durable.Store. Its consumer is deleted before the first name is yielded, and the names stay in memory. A
 // name that is too long for a key costs one more request. A key of the ledger that is not a record is an error.
 func (s *store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		keys, err := s.listed(ctx)
+		keys, err := s.currentListing(ctx)
 		if err != nil {
 			yield("", err)
 			return
@@ -49,26 +49,25 @@ func (s *store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 	}
 }
 
-// listing is the keys that were on a shelf when the stream had come to a sequence. That is so for ever, whoever finds it out and
-// whenever he writes it down: a key that was written later has a message after that sequence. So a listing needs no transaction
-// with the records, and programs that know nothing of it may write them. It lies beside the ledger's keys, where older programs
-// do not look.
+// listing is the set of keys that were ready or held up to a sequence of the stream. It cannot become wrong: a key that is
+// written later has a message after that sequence. So a listing needs no transaction with the records, and versions of this
+// package that do not know it may write them. Its key is outside the ledger's prefix, where older versions do not look.
 type listing struct {
 	live     map[string]durable.Index // by key
 	sequence uint64
-	version  uint64 // of the message that it was read from; 0: none
+	version  uint64 // the revision of the saved listing; 0: none was saved
 }
 
-// written is a listing as a message holds it.
-type written struct {
-	Created  time.Time // of the stream: in another one, into which it was copied, the sequence means nothing
+// savedListing is the JSON of a listing.
+type savedListing struct {
+	Created  time.Time // when the stream was created: in a copy of the stream, the sequence means nothing
 	Sequence uint64
 	Ready    []string
 	Held     []string
 }
 
-// listed is the listing of this moment.
-func (s *store) listed(ctx context.Context) (*listing, error) {
+// currentListing returns the listing up to the newest key.
+func (s *store) currentListing(ctx context.Context) (*listing, error) {
 	l, err := s.readListing(ctx)
 	if err != nil {
 		return nil, err
@@ -90,7 +89,7 @@ func (s *store) listed(ctx context.Context) (*listing, error) {
 	return l, nil
 }
 
-// readListing reads what an earlier List wrote down. One that is not there, or not to be understood, costs time and nothing else.
+// readListing returns the saved listing. If there is none, or it cannot be decoded, the returned one is empty.
 func (s *store) readListing(ctx context.Context) (*listing, error) {
 	m, err := s.last(ctx, s.listing)
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *store) readListing(ctx context.Context) (*listing, error) {
 		return l, nil
 	}
 	l.version = m.sequence
-	var w written
+	var w savedListing
 	if json.Unmarshal(m.data, &w) == nil && w.Created.Equal(s.created) {
 		l.sequence = w.Sequence
 		for _, key := range w.Ready {
@@ -114,10 +113,9 @@ func (s *store) readListing(ctx context.Context) (*listing, error) {
 	return l, nil
 }
 
-// writeListing writes l down, unless it is too long for a message or another one has been written meanwhile. Nobody depends on
-// it.
+// writeListing saves l, unless it is too long for a message or another one has been saved meanwhile. Failing costs only time.
 func (s *store) writeListing(ctx context.Context, l *listing) {
-	w := written{Created: s.created, Sequence: l.sequence}
+	w := savedListing{Created: s.created, Sequence: l.sequence}
 	for key, at := range l.live {
 		if at == durable.Ready {
 			w.Ready = append(w.Ready, key)
@@ -136,9 +134,8 @@ func (s *store) writeListing(ctx context.Context, l *listing) {
 	_, _ = s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 }
 
-// catchUp reads the headers after l's sequence until it has seen all that the leader had when it came to newest, and returns how
-// many. A key that is written meanwhile moves to the end of the stream, and is met there; so a name that was on the shelf all the
-// time is not missed.
+// catchUp reads the headers after l's sequence up to newest, and returns how many it read. A key that is written meanwhile moves
+// to the end of the stream, where it is read; so a name that was ready or held all the time is not missed.
 func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes int, err error) {
 	consumer, err := s.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: s.prefix + ">",
@@ -148,14 +145,14 @@ func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 		HeadersOnly:   true,
 		MemoryStorage: true,
 		Replicas:      1,
-		// Longer than a request may take; for a process that dies meanwhile.
+		// Longer than any request. The server removes the consumer of a process that has died.
 		InactiveThreshold: s.timeout + time.Minute,
 	})
 	if err != nil {
 		return 0, s.unreachable(err)
 	}
 	defer func() {
-		// Not in ctx, which may be done. What is not deleted here goes by itself.
+		// Without ctx, which may be done. If this is lost, the server removes the consumer later.
 		_ = s.conn.Publish("$JS.API.CONSUMER.DELETE.KV_"+s.bucket+"."+consumer.CachedInfo().Name, nil)
 	}()
 	deadline := time.Now().Add(s.timeout)
@@ -170,7 +167,7 @@ func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 			if err != nil {
 				return 0, s.unreachable(err)
 			}
-			if changes++; meta.Sequence.Consumer != uint64(changes) { // one was lost on the way, and is not sent again
+			if changes++; meta.Sequence.Consumer != uint64(changes) { // a lost header is not sent again
 				return 0, s.unreachable(fmt.Errorf("header %d came in place of %d", meta.Sequence.Consumer, changes))
 			}
 			n++
@@ -189,7 +186,7 @@ func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 			return 0, s.unreachable(err)
 		}
 		switch {
-		case n < listBatch && l.sequence >= newest: // nothing was left when the batch was made
+		case n < listBatch && l.sequence >= newest: // the batch reached the end of the stream
 			return changes, nil
 		case n > 0:
 			deadline = time.Now().Add(s.timeout)
@@ -206,7 +203,7 @@ func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 	}
 }
 
-// keyIndex tells the shelf of a key, and whether it is one of a ledger's.
+// keyIndex returns the index of a key, and an error if the key is not a ledger's.
 func (s *store) keyIndex(key string, header nats.Header) (durable.Index, error) {
 	at, err := s.indexOf(key, header)
 	if err != nil || key == rootKey {
@@ -220,10 +217,10 @@ func (s *store) keyIndex(key string, header nats.Header) (durable.Index, error) 
 			return at, nil
 		}
 	}
-	return 0, s.foreign(key, "not a key of a ledger")
+	return 0, s.unexpected(key, "not a key of a ledger")
 }
 
-// nameOf is the name under a key. If that is a hash, it reads the record.
+// nameOf returns the name of a key. If the key is a hash, it reads the record.
 func (s *store) nameOf(ctx context.Context, key string) (string, error) {
 	if rest, ok := strings.CutPrefix(key, plain); ok {
 		if name, ok := unescape(rest); ok {
@@ -240,5 +237,5 @@ func (s *store) nameOf(ctx context.Context, key string) (string, error) {
 			return name, nil
 		}
 	}
-	return "", s.foreign(key, "the name of another domain")
+	return "", s.unexpected(key, "the name of another domain")
 }

@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file holds List to what lies on the shelves, whatever an earlier List wrote down and whatever became of that.
+// List returns the right names, whatever listing was saved and whatever happened to it.
 
 import (
 	"context"
@@ -32,8 +32,8 @@ func namesOn(ctx context.Context, s durable.Store, index durable.Index) ([]strin
 	return names, nil
 }
 
-// Two Stores write and list, and write down what they find; a hand takes that away, puts an earlier one back, one of another
-// bucket, or nonsense. Each List is what it would be without.
+// Two Stores write, list and save listings, while the saved listing is deleted, or replaced by an earlier one, by another
+// bucket's or by nonsense. Each List returns the same as without.
 func TestPropertyListIsTheShelves(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := must(jetstream.New(nc))(t)
@@ -108,7 +108,7 @@ func TestPropertyListIsTheShelves(t *testing.T) {
 	}
 }
 
-// After one List of many domains the next ones, also those of other processes, read what has changed.
+// After one List of many domains the next ones, also of other processes, read only what has changed.
 func TestListCostsWhatHasChanged(t *testing.T) {
 	const idle = 3000
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
@@ -149,7 +149,7 @@ func TestListCostsWhatHasChanged(t *testing.T) {
 	}
 }
 
-// A bucket that was copied message by message has other sequences, and what was written down in the first one says nothing there.
+// A copy of a bucket has other sequences, so a listing that was saved in the original is ignored in the copy.
 func TestListOfACopiedBucket(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	from := leasenats.ListAgain(openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "from"}), 0)
@@ -197,7 +197,7 @@ func lastOf(t *testing.T, stream jetstream.Stream) uint64 {
 	return info.State.LastSeq
 }
 
-// What stays on a shelf is in every List, while others come and go and all write down what they find.
+// A name that stays ready or held is in every List, while others change and all Lists save their listings.
 func TestListBesideWriters(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	cfg := leasenats.StoreConfig{Conn: nc, Bucket: "b"}
@@ -213,7 +213,7 @@ func TestListBesideWriters(t *testing.T) {
 			versions := map[string]uint64{}
 			for i := 0; !done.Load(); i++ {
 				name, index := fmt.Sprint("w", w, "-", i%5), durable.Index(i%3)
-				if i%7 == 0 { // of those that stay: each has one writer, and stays where it is
+				if i%7 == 0 { // one of those that keep their index; each has one writer
 					name, index = stays[w], durable.Held
 					if versions[name] == 0 {
 						_, versions[name], _ = s.Load(ctx, name)

@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file lets two owners of a stream overlap (D8), with positions and ledgers in one bucket, and gives them bad input.
+// Two owners of a stream overlap (D8), with positions and ledgers in one bucket, and with bad input.
 
 import (
 	"strings"

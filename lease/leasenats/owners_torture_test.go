@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file tortures members of a Group, in this process and in processes of their own.
+// The torture of owners runs members of a Group in this process and in child processes.
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// joining is what a member is made from.
+// joining is the configuration of a member, which a child process gets as JSON.
 type joining struct {
 	URL, Stream string
 	Partitions  int
@@ -30,7 +30,7 @@ type joining struct {
 
 const joiningSession = 400 * time.Millisecond
 
-// Dial makes joining a dialer of the client.
+// Dial implements the client's custom dialer.
 func (j joining) Dial(network, address string) (net.Conn, error) {
 	if j.line == nil {
 		return net.Dial(network, address)
@@ -38,7 +38,7 @@ func (j joining) Dial(network, address string) (net.Conn, error) {
 	return j.line.DialContext(context.Background(), network, address)
 }
 
-// join makes a member with a connection of its own, waiting for the server if it is away.
+// join opens a member with its own connection. It waits while the server is away.
 func (j joining) join() (*leasenats.Group, *nats.Conn, error) {
 	nc, err := nats.Connect(j.URL, nats.SetCustomDialer(j), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 		nats.RetryOnFailedConnect(true),
@@ -59,7 +59,7 @@ func (j joining) join() (*leasenats.Group, *nats.Conn, error) {
 	}
 }
 
-// ownerChild is what ownertest.Child makes a member of.
+// ownerChild opens the member of a child process.
 func ownerChild(process string) (dispatch.Ownership, error) {
 	var j joining
 	if err := json.Unmarshal([]byte(process), &j); err != nil {
@@ -92,7 +92,7 @@ func TestTortureOwners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// again calls until it succeeds: a server that comes back knows nothing of its streams for a moment.
+		// again calls until it succeeds: a restarted server does not know its streams for a moment.
 		again := func(call func(ctx context.Context) error) {
 			var err error
 			// nothing tells when it does
@@ -115,7 +115,7 @@ func TestTortureOwners(t *testing.T) {
 		})
 		g := ownertest.Group{
 			Lease: joiningSession, Process: string(process),
-			HandOver: 10 * joiningSession, // members have processes of their own, which this machine may keep waiting
+			HandOver: 10 * joiningSession, // members are processes, which a busy machine delays
 			Append: func(partition, domain string, payload []byte) {
 				subject := j.Stream + "." + partition[strings.LastIndex(partition, "-")+1:] + "." + domain
 				again(func(ctx context.Context) error {
@@ -157,13 +157,14 @@ func TestTortureOwners(t *testing.T) {
 				return behind, nil
 			},
 			Join: func() ownertest.Member {
-				mine := j
-				mine.line = ownertest.NewLine(t)
-				group, nc, err := mine.join()
+				member := j
+				member.line = ownertest.NewLine(t)
+				group, nc, err := member.join()
 				if err != nil {
 					t.Fatal(err)
 				}
-				return ownertest.Member{Ownership: group, Cut: mine.line.Cut, Mend: mine.line.Mend, Late: mine.line.Late, Close: nc.Close}
+				return ownertest.Member{Ownership: group, Cut: member.line.Cut, Mend: member.line.Mend, Late: member.line.Late,
+					Close: nc.Close}
 			},
 			Restart: restart,
 		}

@@ -1,7 +1,7 @@
 package leasenats_test
 
-// This file is why a Group does not elect by pinned consumers, with which a server of 2.11 or later gives all messages of a
-// consumer to one of its clients: what they do, and do not, on the server that the tests run.
+// Pinned consumers, with which a server of 2.11 or later sends all messages of a consumer to one of its clients, cannot elect the
+// owners of a Group: the test shows why.
 
 import (
 	"fmt"
@@ -73,12 +73,12 @@ func TestPinnedConsumersDoNotShare(t *testing.T) {
 		return by
 	}
 
-	// A partition without messages has no owner, however long somebody waits for it: only a message pins.
+	// A partition without messages never has an owner: only a message pins a client.
 	member("first")
 	if pins() != [parts]string{} {
 		t.Errorf("pinned without a message: %v", pins())
 	}
-	// The first client is pinned to all partitions. A second one changes nothing: who is there does not count.
+	// The first client is pinned to all partitions. A second client changes nothing: partitions are not shared out.
 	if by := round(); by["first"] != keys {
 		t.Errorf("one member: %v", by)
 	}
@@ -87,7 +87,7 @@ func TestPinnedConsumersDoNotShare(t *testing.T) {
 	if by := round(); by["first"] != keys || pins() != before {
 		t.Errorf("two members: %v", by)
 	}
-	// A pin is taken away by whoever asks, without saying whose: one that is late takes it from the next owner.
+	// Any client can unpin without naming the pinned one: a late request unpins the next owner.
 	stranger := must(jetstream.New(connect(t, nc.ConnectedUrl())))(t)
 	c, err := stranger.Stream(ctx, "ORDERS")
 	if err != nil {

@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file starts servers inside the test process: one with files, or three of them.
+// The tests start their servers in this process: a single one, or a cluster of three.
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 var ctx = context.Background()
 
-// single starts a server that keeps its files in dir. port 0: any.
+// single starts a server with its files in dir. Port 0: a free one.
 func single(t testing.TB, dir string, port int) *server.Server {
 	t.Helper()
 	if port == 0 {
@@ -48,7 +48,7 @@ func stop(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// nodes are the servers of a cluster, each with what it was started with.
+// nodes are the servers of a cluster with their options.
 type nodes struct {
 	servers []*server.Server
 	options []server.Options
@@ -90,7 +90,7 @@ func (n *nodes) start(t testing.TB, i int) {
 	n.servers[i] = s
 }
 
-// eventually polls: the servers tell nobody when they are done.
+// eventually polls until a condition holds; servers do not announce it.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -98,7 +98,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within a minute", what)
 		}
-		time.Sleep(10 * time.Millisecond) // a server far away says nothing when it is done
+		time.Sleep(10 * time.Millisecond) // a remote server does not announce it
 	}
 }
 
@@ -161,7 +161,7 @@ func is[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
-// must is for what cannot fail here: x := must(f())(t).
+// must fails the test if err is set: x := must(f())(t).
 func must[T any](v T, err error) func(fataler) T {
 	return func(t fataler) T {
 		t.Helper()

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is a partition of a stream as a dispatch.Source: what it is made from, and how it is read.
+// A source reads one partition of a stream.
 
 import (
 	"context"
@@ -21,18 +21,17 @@ import (
 type sourceConfig struct {
 	Conn      *nats.Conn
 	Stream    string
-	Subjects  []string                     // the subjects that make the partition. Empty: all of the stream
-	Bucket    string                       // the key-value bucket with the position, as errors name it
+	Subjects  []string                     // the partition's subjects. Empty: the whole stream
+	Bucket    string                       // the key-value bucket of the position, for errors
 	Partition string                       // names the position in the bucket
 	Domain    func(dispatch.Record) string // nil: the subject
-	// bounds each request, in addition to the caller's ctx; not the wait of Fetch for a message
-	Timeout time.Duration
+	Timeout   time.Duration                // bounds each request, in addition to ctx; not Fetch's wait for a message
 }
 
 // source is a partition of a JetStream stream. Offsets are stream sequences, so messages of other partitions leave gaps. It
 // reads through ordered consumers, which begin at any sequence, need no acknowledgement and leave no state on the server; the
-// position is one number in a key-value bucket. A durable consumer would be a second ledger beside the ledger, with
-// acknowledgement time-outs of its own, and its floor cannot be fenced. A key can: see Committed.
+// position is one number in a key-value bucket. A durable consumer would be a second record of progress, with acknowledgement
+// timeouts of its own, and its floor cannot be fenced. A key can: see Committed.
 //
 // It must be closed after the Dispatcher's Run has returned.
 type source struct {
@@ -42,7 +41,7 @@ type source struct {
 	key string
 
 	position position
-	readers  []*reader // the one used last comes last; only Fetch and Close touch them
+	readers  []*reader // least recently used first; only Fetch and Close use them
 }
 
 var (
@@ -50,7 +49,7 @@ var (
 	_ dispatch.Ended  = (*source)(nil)
 )
 
-// reader is one place in the stream from which messages come.
+// reader reads the stream onwards from one sequence.
 type reader struct {
 	next     int64 // the next message has this sequence or a greater one
 	consumer jetstream.Consumer
@@ -58,8 +57,8 @@ type reader struct {
 }
 
 const (
-	// mostReaders: one at the end of the stream, and one for what has to be read again.
-	mostReaders = 2
+	// maxReaders is one for new messages and one for messages that are read again.
+	maxReaders = 2
 	// nextMessageWait is how long Fetch waits for one more message when it has some.
 	nextMessageWait = time.Millisecond
 )
@@ -82,7 +81,7 @@ func (s *source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 			var meta *jetstream.MsgMetadata
 			if meta, err = m.Metadata(); err == nil {
 				sequence := int64(meta.Sequence.Stream)
-				if sequence < r.next { // sent twice, when the consumer was made anew
+				if sequence < r.next { // sent again because the client recreated the consumer
 					continue
 				}
 				r.next = sequence + 1
@@ -99,7 +98,7 @@ func (s *source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 		switch {
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), ctx.Err() != nil:
 		default:
-			s.drop(r) // the next Fetch begins anew where this one ended
+			s.drop(r) // the next Fetch opens a new one where this one ended
 		}
 		if len(records) > 0 {
 			break
@@ -112,7 +111,7 @@ func (s *source) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.R
 	return records, nil
 }
 
-// headersOf sorts by name: the client keeps no other order.
+// headersOf returns the headers sorted by name: the client does not keep their order.
 func headersOf(of nats.Header) (headers []dispatch.Header) {
 	for _, key := range slices.Sorted(maps.Keys(of)) {
 		for _, value := range of[key] {
@@ -122,7 +121,7 @@ func headersOf(of nats.Header) (headers []dispatch.Header) {
 	return headers
 }
 
-// reader returns one that reads on at from.
+// reader returns a reader whose next message is at from.
 func (s *source) reader(ctx context.Context, from int64) (*reader, error) {
 	for i, r := range s.readers {
 		if r.next == from {
@@ -130,15 +129,15 @@ func (s *source) reader(ctx context.Context, from int64) (*reader, error) {
 			return r, nil
 		}
 	}
-	if len(s.readers) == mostReaders {
+	if len(s.readers) == maxReaders {
 		s.drop(s.readers[0])
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	consumer, err := s.js.OrderedConsumer(ctx, s.cfg.Stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: s.cfg.Subjects, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(1, from)),
-		// A consumer that is lost and cannot be made anew at once ends Fetch, which is called again. The client alone would try for
-		// ever, deaf to ctx.
+		// If a lost consumer cannot be recreated at once, Fetch fails and is called again. The client would retry for ever without
+		// looking at ctx.
 		MaxResetAttempts: 1,
 	})
 	if err != nil {
@@ -153,12 +152,13 @@ func (s *source) reader(ctx context.Context, from int64) (*reader, error) {
 	return r, nil
 }
 
-// drop forgets a reader. The client leaves its consumer to the server, which would keep it for minutes; and with a domain behind
-// there is a new one for each place that is read again.
+// drop removes a reader and deletes its consumer. The client would leave that to the server, which keeps it for minutes, while a
+// domain that is behind needs a new one for each place that is read again.
 func (s *source) drop(r *reader) {
 	r.messages.Stop()
 	if info := r.consumer.CachedInfo(); info != nil {
-		_ = s.cfg.Conn.Publish("$JS.API.CONSUMER.DELETE."+s.cfg.Stream+"."+info.Name, nil) // goes by itself later if this is lost
+		// if this is lost, the server deletes it later
+		_ = s.cfg.Conn.Publish("$JS.API.CONSUMER.DELETE."+s.cfg.Stream+"."+info.Name, nil)
 	}
 	for i := range s.readers {
 		if s.readers[i] == r {
@@ -192,7 +192,7 @@ func (s *source) End(ctx context.Context) (int64, error) {
 	return end, nil
 }
 
-// Close stops reading. The position stays.
+// Close stops reading. The position stays in the bucket.
 func (s *source) Close() {
 	for len(s.readers) > 0 {
 		s.drop(s.readers[0])

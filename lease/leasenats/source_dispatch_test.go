@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file puts a Source under a dispatcher, with the ledger on the same server: failures, a drain, a restart, two owners.
+// A dispatcher runs on a source with its ledger on the same server, through failures, a drain, a restart and a second owner.
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// pipeline works ORDERS off on a durable ledger in the same server.
+// pipeline processes ORDERS with a durable ledger on the same server.
 type pipeline struct {
 	source *leasenats.Source
 	d      *dispatch.Dispatcher
@@ -53,7 +53,7 @@ func runPipeline(t *testing.T, nc *nats.Conn, handler dispatch.Handler, change f
 	return p
 }
 
-// written is a register downstream: what each domain has done, in one compare-and-swap with the token.
+// written is a downstream store: it keeps what each domain has done, and compares and swaps it together with the token.
 type written struct {
 	mu      sync.Mutex
 	tokens  map[string]lease.Token
@@ -113,7 +113,7 @@ func TestSourceUnderDispatcher(t *testing.T) {
 		t.Errorf("committed: %d", floor)
 	}
 
-	// It begins where the first one ended, on a server that was away meanwhile and goes away once more.
+	// It begins where the first one ended, on a restarted server that is restarted once more.
 	p = runPipeline(t, nc, handler, nil)
 	eventually(t, "the second run", func() bool { return p.d.Stats().Floor > 0 })
 	if first := p.d.Stats().Committed; first < floor {
@@ -133,7 +133,7 @@ func TestSourceUnderDispatcher(t *testing.T) {
 	check(t, w, n, keys)
 }
 
-// The old owner goes on after the partition was claimed: its commits are refused, its handlers fenced, and everything is done
+// The old owner goes on after the partition was claimed: its commits are rejected, its handlers fenced, and every order is done
 // once.
 func TestSourceTwoOwners(t *testing.T) {
 	const n, keys = 300, 10

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is the position of a source: one key, written by compare-and-swap, so that of two owners only the later one commits.
+// The position of a source is one key, written by compare-and-swap, so that of two owners only the later one can commit.
 
 import (
 	"context"
@@ -13,18 +13,18 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// position is what the source last knew of its key.
+// position is the key as this source last read or wrote it.
 type position struct {
-	owner string // drawn at random by each source: tells its writes from another's
+	owner string // random, to distinguish this source's writes from another's
 
-	mu       sync.Mutex // guards all below; held while the key is written, because each write names the revision of the one before
+	mu       sync.Mutex // guards the rest; held during a write, because each names the revision of the one before
 	revision uint64     // 0: not claimed
 	floor    int64
 }
 
-// Committed implements dispatch.Source: the floor that was committed last, or the stream's first sequence. It claims the
-// partition by writing the key anew: whoever claimed it before gets dispatch.ErrLost from its next Commit. Which of two owners is
-// right is for the one who called later to know. A position beyond the end of the stream is not claimed but rejected.
+// Committed implements dispatch.Source: it returns the last committed floor, or the stream's first sequence. It claims the
+// partition by writing the key: the owner that claimed it before gets dispatch.ErrLost from its next Commit. Of two owners the
+// one that called Committed later wins. A position beyond the end of the stream is an error.
 func (s *source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
 	p.mu.Lock()
@@ -43,7 +43,7 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 			floor, revision = int64(max(1, state.FirstSeq)), 0
 		case err != nil:
 			return 0, err
-		case floor > int64(state.LastSeq)+1: // and somebody may have committed since, up to what a stream has that was not made anew
+		case floor > int64(state.LastSeq)+1: // new messages may have been committed since the stream's state was read
 			if again, err := s.js.Stream(ctx, s.cfg.Stream); err != nil {
 				return 0, s.failed(err)
 			} else if state = again.CachedInfo().State; floor > int64(state.LastSeq)+1 {
@@ -51,7 +51,7 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 					"it was made anew or put back, and what it has now would be taken for done", floor, state.LastSeq))
 			}
 		}
-		err = s.write(ctx, floor, revision)
+		err = s.writeLocked(ctx, floor, revision)
 		if err == nil {
 			return floor, nil
 		}
@@ -61,8 +61,8 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 	}
 }
 
-// Commit implements dispatch.Source. A floor that goes down is ignored; the last one said again is written again, which tells
-// whose the partition is. Error: dispatch.ErrLost, or one that passes.
+// Commit implements dispatch.Source. A lower floor than the last is ignored; the same floor is written again, which shows whether
+// this source still owns the partition. Error: dispatch.ErrLost, or a temporary one.
 func (s *source) Commit(ctx context.Context, floor int64) error {
 	p := &s.position
 	p.mu.Lock()
@@ -76,14 +76,14 @@ func (s *source) Commit(ctx context.Context, floor int64) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	for {
-		err := s.write(ctx, floor, p.revision)
+		err := s.writeLocked(ctx, floor, p.revision)
 		if err == nil {
 			return nil
 		}
 		if !conflict(err) {
 			return s.failed(err)
 		}
-		// Either the partition was claimed, or a write of ours was carried out though its reply was lost.
+		// Either another owner has claimed the partition, or the reply to an earlier write of this source was lost.
 		_, revision, owner, err := s.read(ctx)
 		if err != nil {
 			return err
@@ -107,8 +107,8 @@ func (s *source) read(ctx context.Context) (floor int64, revision uint64, owner 
 	return floor, entry.Revision(), owner, nil
 }
 
-// write puts floor in the place of what revision names. The lock is held.
-func (s *source) write(ctx context.Context, floor int64, revision uint64) error {
+// writeLocked writes floor if the key still has that revision.
+func (s *source) writeLocked(ctx context.Context, floor int64, revision uint64) error {
 	value := fmt.Appendf(nil, "%d %s", floor, s.position.owner)
 	var err error
 	if revision == 0 {
@@ -122,7 +122,7 @@ func (s *source) write(ctx context.Context, floor int64, revision uint64) error 
 	return err
 }
 
-// conflict: the key has another revision.
+// conflict reports whether a write failed because the key has another revision.
 func conflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, jetstream.ErrKeyExists) || errors.As(err, &api) &&

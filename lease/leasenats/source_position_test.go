@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file holds the position of a source: one key, which of two owners the later one has.
+// Of two owners of a position, the later one can commit.
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ func TestSourcePosition(t *testing.T) {
 	other := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Partition = "other" })
 	wantFloor(t, other, 1)
 
-	// Who claims later wins, at once and for good.
+	// The later claim wins, at once and for good.
 	second := source(t, nc, nil)
 	wantFloor(t, second, 20)
 	err := first.Commit(ctx, 30)
@@ -48,7 +48,7 @@ func TestSourcePosition(t *testing.T) {
 		t.Errorf("the former owner: %v", err)
 	}
 
-	// A write whose reply was lost is known again: the key moves on under the owner's own name.
+	// A write whose reply was lost is recognised by the owner's name in the key.
 	js, _ := jetstream.New(nc)
 	kv := must(js.KeyValue(ctx, "positions"))(t)
 	entry, err := kv.Get(ctx, "source-ORDERS.all")

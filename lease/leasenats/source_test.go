@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file holds how a source reads, against a real server: order, partitions, reading again, and what it leaves behind.
+// A source reads from a real server: in order, one partition, again from earlier offsets, and without leaving consumers behind.
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// orders makes a stream and publishes n messages to orders.0 … orders.keys-1 in turn.
+// orders creates a stream and publishes n messages to orders.0 … orders.keys-1 in turn.
 func orders(t testing.TB, nc *nats.Conn, n, keys int) jetstream.JetStream {
 	t.Helper()
 	js := must(jetstream.New(nc))(t)
@@ -67,7 +67,7 @@ func TestSourceReads(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 300, 7)
 	s := source(t, nc, nil)
-	for _, from := range []int64{-5, 0, 1, 2, 250, 1, 300, 40, 1} { // forth and back
+	for _, from := range []int64{-5, 0, 1, 2, 250, 1, 300, 40, 1} { // back and forth
 		want := 300 - max(0, int(from)-1)
 		records := fetch(t, s, from, want)
 		for i, r := range records {
@@ -78,7 +78,7 @@ func TestSourceReads(t *testing.T) {
 		}
 	}
 
-	// At the end it waits, until there is one, or the context ends; nothing is lost by that.
+	// At the end it waits for a message or the end of ctx, and loses no message by that.
 	for range 3 {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		if records, err := s.Fetch(short, 301, 10); !errors.Is(err, context.DeadlineExceeded) {
@@ -100,7 +100,7 @@ func TestSourcePartitionAndDomain(t *testing.T) {
 	js := orders(t, nc, 100, 10)
 	if stream, err := js.Stream(ctx, "ORDERS"); err != nil {
 		t.Fatal(err)
-	} else if err := stream.Purge(ctx, jetstream.WithPurgeSequence(11)); err != nil { // retention takes the first ten away
+	} else if err := stream.Purge(ctx, jetstream.WithPurgeSequence(11)); err != nil { // retention removes the first ten
 		t.Fatal(err)
 	}
 	s := source(t, nc, func(cfg *leasenats.SourceConfig) {
@@ -121,7 +121,7 @@ func TestSourcePartitionAndDomain(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if end, err := s.End(ctx); end != 96 || err != nil { // those of others after it are not its lag
+	if end, err := s.End(ctx); end != 96 || err != nil { // later messages of other partitions do not count
 		t.Errorf("end: %d, %v", end, err)
 	}
 	empty := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Subjects = []string{"orders.nobody"} })
@@ -130,7 +130,7 @@ func TestSourcePartitionAndDomain(t *testing.T) {
 	}
 }
 
-// What a message carries beside its payload comes along.
+// Fetch returns a message's headers and time.
 func TestSourceHeadersAndTime(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 1, 1)
@@ -147,8 +147,7 @@ func TestSourceHeadersAndTime(t *testing.T) {
 	}
 }
 
-// A reader that is not needed any more leaves nothing on the server: whatever is behind is read again and again, from ever new
-// places.
+// A dropped reader leaves no consumer on the server, although a domain that is behind is read again from many places.
 func TestSourceLeavesNoConsumers(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 100, 5)
@@ -166,7 +165,7 @@ func TestSourceLeavesNoConsumers(t *testing.T) {
 	eventually(t, "none", func() bool { return consumers() == 0 })
 }
 
-// A stream that goes away ends the Fetch that waits at its end; the client by itself would ask for it for ever.
+// If the stream is deleted, a Fetch that waits at its end fails; the client by itself would retry for ever.
 func TestSourceStreamGone(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 3, 1)
@@ -185,7 +184,7 @@ func TestSourceStreamGone(t *testing.T) {
 	}
 }
 
-// A position beyond the end of the stream is another stream's: what this one has below it would be passed over in silence.
+// A position beyond the end of the stream is from an earlier stream: the messages below it would be skipped silently.
 func TestSourcePositionBeyondTheEnd(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := orders(t, nc, 7, 1)

@@ -1,6 +1,6 @@
 package leasenats
 
-// This file is the Store: configuration, Load and Swap.
+// A store keeps each record of a ledger under a key, whose revision is the record's version.
 
 import (
 	"context"
@@ -40,29 +40,29 @@ const requestTimeout = 5 * time.Second
 
 // store is a durable.Store in a key-value bucket. It has no goroutine of its own.
 type store struct {
-	conn      *nats.Conn
-	js        jetstream.JetStream
-	stream    jetstream.Stream
-	bucket    string
-	ledger    string    // the beginning of its keys
-	prefix    string    // of the ledger's subjects
-	listing   string    // the subject of what List wrote down
-	created   time.Time // the stream
-	listAgain int       // how many changes a List reads again before it writes down what it found
-	timeout   time.Duration
-	most      int // bytes that the bucket takes in a message, if above 0
+	conn       *nats.Conn
+	js         jetstream.JetStream
+	stream     jetstream.Stream
+	bucket     string
+	ledger     string        // prefix of the ledger's keys
+	prefix     string        // prefix of the ledger's subjects
+	listing    string        // subject of the saved listing
+	created    time.Time     // when the stream was created
+	listAgain  int           // a List that reads more changes than this saves its listing
+	timeout    time.Duration // of each request
+	maxMessage int           // the bucket's limit of a message in bytes, if above 0
 }
 
 var _ durable.Store = (*store)(nil)
 
 const (
-	// indexHeader of a message is the shelf of its record, so that List reads headers alone. It marks a message as a ledger's.
+	// indexHeader is the header with the record's index, so that List reads only headers. Every record of a ledger has it.
 	indexHeader = "Lease"
 
-	// retryWait is between two publishes that no server took, as while a stream elects its leader.
+	// retryWait is the pause before a retry when no server responded, as while a stream elects its leader.
 	retryWait = 50 * time.Millisecond
 
-	// maxHeaders is more than the headers of a message take, which count like its data.
+	// maxHeaders bounds the size of a message's headers in bytes, which count towards the limit like its data.
 	maxHeaders = 128
 
 	codeConflict         = 10071 // wrong last sequence: {seq}
@@ -70,11 +70,11 @@ const (
 	codeTooLarge         = 10054 // message size exceeds maximum allowed
 	codeNoResources      = 10023 // insufficient resources
 	codeNoStorage        = 10047 // insufficient storage resources available
-	codeNotStored        = 10077 // with the reason in words
+	codeNotStored        = 10077 // the description has the reason
 	codeNotFound         = 10037 // no message found
 )
 
-// named is the store of a ledger in the bucket of s.
+// named returns the store of another ledger in the bucket of s.
 func (s *store) named(ledger string) *store {
 	own := *s
 	own.ledger, own.prefix, own.listing = ledger+".", "$KV."+s.bucket+"."+ledger+".", "$KV."+s.bucket+"."+ledger+"/listed"
@@ -94,14 +94,14 @@ func (s *store) Load(ctx context.Context, name string) ([]byte, uint64, error) {
 	if long {
 		of, state, ok := cutName(m.data)
 		if !ok || of != name {
-			return nil, 0, s.foreign(key, "the name of another domain")
+			return nil, 0, s.unexpected(key, "the name of another domain")
 		}
 		return state, m.sequence, nil
 	}
 	return m.data, m.sequence, nil
 }
 
-// indexOf is the shelf of the record in a message with that header.
+// indexOf returns the index of a record, from the header of its message.
 func (s *store) indexOf(key string, header nats.Header) (durable.Index, error) {
 	for _, index := range []durable.Index{durable.Neither, durable.Ready, durable.Held} {
 		if header.Get(indexHeader) == index.String() {
@@ -112,7 +112,7 @@ func (s *store) indexOf(key string, header nats.Header) (durable.Index, error) {
 	if op := header.Get("KV-Operation"); op != "" {
 		reason = "deleted (" + op + ")"
 	}
-	return 0, s.foreign(key, reason)
+	return 0, s.unexpected(key, reason)
 }
 
 type message struct {
@@ -121,8 +121,8 @@ type message struct {
 	sequence uint64
 }
 
-// last is the last message under a subject of the bucket, nil if there is none. The request is the one that only a leader
-// answers: what jetstream sends for a bucket is served by followers too, who may be behind.
+// last returns the last message under a subject of the bucket, nil if there is none. Only a leader answers this request; the one
+// that jetstream sends for a bucket is also answered by followers, which may be behind.
 func (s *store) last(ctx context.Context, subject string) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -162,14 +162,13 @@ func (s *store) last(ctx context.Context, subject string) (*message, error) {
 	m := &message{data: answer.Message.Data, sequence: answer.Message.Sequence}
 	if len(answer.Message.Header) > 0 {
 		if m.header, err = nats.DecodeHeadersMsg(answer.Message.Header); err != nil {
-			return nil, s.foreign(strings.TrimPrefix(subject, s.prefix), err.Error())
+			return nil, s.unexpected(strings.TrimPrefix(subject, s.prefix), err.Error())
 		}
 	}
 	return m, nil
 }
 
-// connected waits until there is a connection: what is published without one lies in the client's buffer until there is, and
-// nobody would know.
+// connected waits for a connection. Without one the client would only buffer what is published.
 func (s *store) connected(ctx context.Context) error {
 	for !s.conn.IsConnected() {
 		if s.conn.IsClosed() {
@@ -182,7 +181,7 @@ func (s *store) connected(ctx context.Context) error {
 	return nil
 }
 
-// pause waits a little and reports whether there is time left.
+// pause waits for retryWait, and reports false if ctx is done first.
 func pause(ctx context.Context) bool {
 	timer := time.NewTimer(retryWait)
 	defer timer.Stop()
@@ -194,8 +193,8 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-func (s *store) foreign(key, reason string) error {
-	return foreignKey(s.bucket, s.ledger+key, reason)
+func (s *store) unexpected(key, reason string) error {
+	return unexpectedValue(s.bucket, s.ledger+key, reason)
 }
 
 func (s *store) unreachable(err error) error { return &unreachableError{bucket: s.bucket, err: err} }
@@ -203,14 +202,14 @@ func (s *store) unreachable(err error) error { return &unreachableError{bucket: 
 // Limit implements durable.Store: the server's max_payload, or the bucket's limit if that is less.
 func (s *store) Limit(name string) int {
 	limit := int(s.conn.MaxPayload())
-	if s.most > 0 {
-		limit = min(limit, s.most)
+	if s.maxMessage > 0 {
+		limit = min(limit, s.maxMessage)
 	}
 	limit -= maxHeaders
 	if _, long := keyOf(name); long {
 		limit -= len(name) + binary.MaxVarintLen64
 	}
-	return max(1, limit) // 0 would be no limit at all
+	return max(1, limit) // 0 would mean no limit
 }
 
 // Swap implements durable.Store.
@@ -241,7 +240,7 @@ func (s *store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	var apiErr *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, s.unreachable(err)) // no server took it, each time that it was sent
+		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, s.unreachable(err)) // no server accepted any of the attempts
 	case errors.Is(err, nats.ErrMaxPayload):
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 	case !errors.As(err, &apiErr):
@@ -253,7 +252,7 @@ func (s *store) Swap(ctx context.Context, name string, old uint64, state []byte,
 	case codeTooLarge, codeNoResources, codeNoStorage:
 		return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 	case codeNotStored:
-		if strings.Contains(apiErr.Description, "maximum") { // bytes or messages: the limits of the bucket
+		if strings.Contains(apiErr.Description, "maximum") { // the bucket's limit of bytes or messages
 			return 0, fmt.Errorf("%w: %w", durable.ErrNotApplied, err)
 		}
 	}

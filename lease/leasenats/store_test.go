@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file holds the bucket: what is refused, what is left alone, and what the caller is told.
+// A store rejects unsuitable buckets, leaves other programs' keys alone, and returns errors that say whether a write was applied.
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func TestConfig(t *testing.T) {
 	for want, cfg := range map[string]leasenats.StoreConfig{
 		"lease: leasenats.StoreConfig.Conn is nil; allowed: a connection":                      {Bucket: "b"},
 		`lease: leasenats.StoreConfig.Bucket is ""; allowed: 1 to 64 letters, digits, - and _`: {Conn: nc},
-		// a Source's position is there
+		// The prefix of the sources' positions.
 		`lease: leasenats.StoreConfig.Name is "source-S"; ` +
 			`allowed: 1 to 64 letters, digits, - and _, not beginning with source-`: {Conn: nc, Bucket: "b", Name: "source-S"},
 	} {
@@ -53,11 +53,11 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A bucket that would drop, age or hide records is refused, by the name of what is wrong with it.
+// A bucket that would drop, expire or hide records is rejected, with the name of the wrong setting.
 func TestBucketsThatAreRefused(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := must(jetstream.New(nc))(t)
-	bucket := "" // one for each: a server may still be removing the files of one that was deleted
+	bucket := "" // one for each case: a server may still be removing the files of a deleted one
 	kv := func(cfg jetstream.KeyValueConfig) error {
 		cfg.Bucket = bucket
 		_, err := js.CreateKeyValue(ctx, cfg)
@@ -111,8 +111,8 @@ func TestBucketsThatAreRefused(t *testing.T) {
 	openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "own"}) // its own
 }
 
-// A key-value client sees the records; keys of others are not looked at; what it writes or deletes among the ledger's is not
-// taken for a record, nor for none.
+// A key-value client can read the records. Keys outside the ledger's prefix are ignored; a key within it that another program
+// wrote or deleted is an error.
 func TestForeignKeys(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	store := openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "b"})
@@ -166,7 +166,7 @@ func TestForeignKeys(t *testing.T) {
 	refuses("deleted", "ledger.d.order/17", true)
 	noError(t, kv.Purge(ctx, "ledger.d.order/17"))
 	refuses("purged", "ledger.d.order/17", true)
-	// Another name under the hash of a long one.
+	// The key of a long name holds another name.
 	b, version, err := store.Load(ctx, long)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// What the server refuses for a reason of its own is said to be not applied; a version that is not the latest is a conflict.
+// A write that the server rejects is ErrNotApplied; a version that is not the latest is ErrConflict.
 func TestRefusals(t *testing.T) {
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	js := must(jetstream.New(nc))(t)
@@ -226,7 +226,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A server that is away is an error with a type, soon, and the ledger is as it was.
+// While the server is away, calls soon return an UnreachableError, and the ledger is unchanged.
 func TestUnreachable(t *testing.T) {
 	dir := t.TempDir()
 	server := single(t, dir, 0)

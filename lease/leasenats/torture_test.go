@@ -1,6 +1,6 @@
 package leasenats_test
 
-// This file lets the faults loose on JetStream: what worker processes open, and the register downstream, which is a bucket too.
+// The torture of ledgers runs worker processes on JetStream, with a downstream register in another bucket.
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// register keeps what was applied in a domain under one key, and swaps it.
+// register keeps what was applied in each domain under one key, by compare-and-swap.
 type register struct {
 	kv     jetstream.KeyValue
 	ledger string
@@ -72,7 +72,7 @@ func (r register) Apply(ctx context.Context, domain string, offset int64, token 
 	} else {
 		_, err = r.kv.Update(ctx, r.key(domain), value, revision)
 	}
-	return err == nil, err // whatever it was: the caller asks again
+	return err == nil, err // after any error the caller tries again
 }
 
 func (r register) Entries(ctx context.Context) (all []faults.Entry, err error) {
