@@ -86,7 +86,7 @@ func TestOnlyWhoWaitsNeedsAChannel(t *testing.T) {
 		ctx := &asked{Context: later}
 		p := must(l.Acquire(ctx, Task{}))(t)
 		waits := &asked{Context: later, panics: true}
-		done := make(chan Permit)
+		done := make(chan Permit, 1) // the goroutine ends though the test has failed
 		go func() {
 			p, err := l.Acquire(waits, Task{})
 			if err != nil {
