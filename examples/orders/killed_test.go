@@ -106,7 +106,7 @@ func killedChild(path string) error {
 	for i := range killedRecords {
 		log.Append(string(rune('A'+i)), nil)
 	}
-	j := new(journal)
+	j := &journal{Store: durable.NewMemStore()}
 	lines, err := j.open(path)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func TestProcessesKilled(t *testing.T) {
 			t.Fatalf("D6: after %d deaths: %v", deaths, err)
 		}
 	}
-	lines, err := new(journal).open(path)
+	lines, err := (&journal{Store: durable.NewMemStore()}).open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
