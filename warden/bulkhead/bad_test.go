@@ -79,6 +79,27 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
+// TestBadObservers are rejected with the element's index: a nil one would panic at each event.
+func TestBadObservers(t *testing.T) {
+	good := new(recording)
+	cfg := Config{Total: 1, Compartments: []CompartmentConfig{{Name: "a", Max: 1}}}
+	for want, o := range map[string]Observers{
+		"Config.Observer[0]":    {nil},
+		"Config.Observer[1]":    {good, (*recording)(nil)},
+		"Config.Observer[1][0]": {good, Observers{nil}},
+	} {
+		cfg.Observer = o
+		_, err := New(cfg)
+		wantInvalid(t, err, want)
+	}
+	for _, o := range []Observers{nil, {}, {good, Observers{good}}} {
+		cfg.Observer = o
+		if _, err := New(cfg); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestUnknownCompartmentListsTheKnown(t *testing.T) {
 	cfg, want := Config{Total: 12}, []string{}
 	for i := range 12 {

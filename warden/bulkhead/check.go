@@ -25,8 +25,8 @@ func (cfg *Config) check() (Plan, error) {
 	if len(cfg.Compartments) == 0 {
 		return plan, invalidField("Config.Compartments", "empty", "one compartment or more")
 	}
-	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
-		return plan, invalidField("Config.Observer", typed, "nil (no observer) or an observer")
+	if err := checkObserver("Config.Observer", cfg.Observer); err != nil {
+		return plan, err
 	}
 	for i, c := range cfg.Compartments {
 		if err := c.check(fieldOf("Config", i, c.Name)); err != nil {

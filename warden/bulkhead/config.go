@@ -47,7 +47,7 @@ type CompartmentConfig struct {
 	// value is valid. A compartment at decision.Critical that rejects more than 5 % of its calls is reported unhealthy.
 	Criticality decision.Priority
 	// Fallback, if not nil, answers calls of [Do] that fail, as if each were a [DoOr] with it: see [FallbackOf]. Calls of
-	// [Compartment.Acquire], and so the requests of adapters, do not use it.
+	// [Compartment.Acquire], and so the requests of adapters, do not use it: for HTTP requests set wardenhttp.Config.Fallback.
 	Fallback Fallback
 	// MaxFallback is the maximum number of fallbacks running at once, 0 or more; 0: as Max.
 	MaxFallback int

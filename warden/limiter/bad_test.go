@@ -41,6 +41,27 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
+// TestBadObservers are rejected with the element's index: a nil one would panic at each event.
+func TestBadObservers(t *testing.T) {
+	good := new(recording)
+	for want, o := range map[string]Observers{
+		"limiter.Config.Observer[0]":    {nil},
+		"limiter.Config.Observer[1]":    {good, (*recording)(nil)},
+		"limiter.Config.Observer[1][0]": {good, Observers{nil}},
+	} {
+		_, err := New(Config{Observer: o})
+		var invalid *decision.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != want || invalid.Allowed == "" {
+			t.Errorf("%v, want an InvalidError of %s", err, want)
+		}
+	}
+	for _, o := range []Observers{nil, {}, {good, Observers{good}}} {
+		if _, err := New(Config{Observer: o}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestBadArguments are typed errors, or nothing at all.
 func TestBadArguments(t *testing.T) {
 	l := mustNew(t, Config{})

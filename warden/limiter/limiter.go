@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
@@ -128,8 +127,8 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 	case cfg.RecentStarts < 0:
 		return cfg.Initial, invalidField("Config.RecentStarts", cfg.RecentStarts, orMore)
 	}
-	if typed := nilcheck.Optional(cfg.Observer); typed != "" {
-		return cfg.Initial, invalidField("Config.Observer", typed, "nil (no observer) or an observer")
+	if err := checkObserver("Config.Observer", cfg.Observer); err != nil {
+		return cfg.Initial, err
 	}
 	var invalid *decision.InvalidError
 	if errors.As(cfg.Initial.Validate(), &invalid) {

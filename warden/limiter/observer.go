@@ -4,9 +4,11 @@ package limiter
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 )
 
 // Observer receives every outcome. The task's goroutine (or the one that released its permit) calls Observe synchronously
@@ -92,7 +94,7 @@ func (l *Limiter) contain() {
 }
 
 // Observers combines several observers: each receives every event, in order, even if one before it panics. They allocate
-// nothing themselves. No element may be nil.
+// nothing themselves. No element may be nil: [New] returns an error.
 type Observers []Observer
 
 // Observe calls every observer. If several panic, the last panic propagates.
@@ -102,4 +104,23 @@ func (o Observers) Observe(e Event) {
 	}
 	defer o[1:].Observe(e)
 	o[0].Observe(e)
+}
+
+// checkObserver returns an error that names field, and the index of an element of Observers, if o is a nil pointer or function,
+// or has an element that is nil.
+func checkObserver(field string, o Observer) *decision.InvalidError {
+	if typed := nilcheck.Optional(o); typed != "" {
+		return invalidField(field, typed, "nil (no observer) or an observer")
+	}
+	all, _ := o.(Observers)
+	for i, one := range all {
+		element := fmt.Sprintf("%s[%d]", field, i)
+		if one == nil {
+			return invalidField(element, "nil", "an observer")
+		}
+		if err := checkObserver(element, one); err != nil {
+			return err
+		}
+	}
+	return nil
 }

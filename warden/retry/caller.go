@@ -62,7 +62,8 @@ type Stats struct {
 	NoBudget, NoTime uint64
 }
 
-// Outcome classifies an attempt by what it says about the dependency.
+// Outcome classifies an attempt by what it says about the dependency. wardenhttp.NewRetry and wardengrpc.NewRetry
+// decide it from the answer: the text of wardenhttp.NewRetry lists which HTTP answers have which outcome.
 type Outcome uint8
 
 // The outcomes.

@@ -44,8 +44,10 @@ type Config struct {
 	// Bulkhead configures the set, which receives the warden's decisions; without Compartments there is none. Its Observer is
 	// called before those of the metrics and the log.
 	Bulkhead bulkhead.Config
-	// Compartment returns the compartment of a request, as wardenhttp.Config.Compartment does. nil: requests take slots of the
-	// warden's limiter, and handlers may take some of the set's.
+	// Compartment returns the compartment of a request, as wardenhttp.Config.Compartment does: requests then take a slot of
+	// their compartment, and none of the warden's limiter. nil: requests take slots of the limiter, and handlers may take some of
+	// the set's. A handler that does so holds both slots, and keeps the limiter's while it waits in the compartment's queue: one
+	// slow compartment with a long queue can then fill the limiter and stop the other routes.
 	Compartment func(*bulkhead.Set, *http.Request) *bulkhead.Compartment
 	// HTTP configures the middleware.
 	HTTP wardenhttp.Config
@@ -53,7 +55,8 @@ type Config struct {
 	Console console.Config
 
 	// OperatorsAddr is the host:port on which Run serves [Service].Operators: on loopback, or on a network that only operators
-	// and scrapers reach. "": Run does not serve it.
+	// and scrapers reach. "": Run does not serve it. New does not try the address: if Run cannot listen on it, Run returns an
+	// error that begins with "service: Config.OperatorsAddr", and serves nothing.
 	OperatorsAddr string
 	// Spread is how long Run goes on serving after readiness has failed, until every load balancer has noticed, more than 0;
 	// 0: 5 s.

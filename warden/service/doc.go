@@ -24,11 +24,14 @@
 //		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
 //	})
 //
-// Requests beyond the limit wait in a queue, and are answered 503, with Retry-After and a reason, if they cannot be served in time.
-// A handler that hangs holds its slot until it returns: set HTTP.Timeout, after which its context ends, and heed the context. Exempt
-// streams, or give them a compartment of their own. [Service.Run] blocks until the server has shut down.
+// Requests beyond the limit wait in a queue. One that cannot be served is answered with a reason: 503, with Retry-After, if it
+// was rejected; 429, also with Retry-After, if its tenant has used up its share of a compartment; 504 if its deadline, or the
+// longest wait in its compartment, has passed or cannot be met. See [wardenhttp.WriteError]. A handler that hangs holds its slot
+// until it returns: set HTTP.Timeout, after which its context ends, and heed the context. Exempt streams, or give them a
+// compartment of their own. [Service.Run] blocks until the server has shut down.
 //
 // It has no behavior of its own: [New] calls the constructors of packages warden, bulkhead, wardenhttp, wardenslog and console
-// with one name, and [Service.Run] does in order what docs/guides/shutdown.md says. A program that needs another order makes the
-// same parts itself. docs/quickstart/service.md shows a complete program.
+// with one name, and [Service.Run] starts and stops them in the order that its text lists. A program that needs another order
+// makes the same parts itself. docs/quickstart/service.md shows a complete program, and docs/guides/shutdown.md gives the reasons
+// for the order.
 package service

@@ -5,6 +5,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -87,7 +88,7 @@ func (s *Service) Run(ctx context.Context, server *http.Server) error {
 	if s.operatorsAddr != "" {
 		l, err := net.Listen("tcp", s.operatorsAddr)
 		if err != nil {
-			return errors.Join(err, listener.Close())
+			return errors.Join(fmt.Errorf("service: Config.OperatorsAddr: %w", err), listener.Close())
 		}
 		lines = append(lines, "operators", l.Addr().String())
 		go func() { ended <- operators.Serve(l) }()

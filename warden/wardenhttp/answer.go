@@ -30,8 +30,14 @@ import (
 //
 // The answer has a status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with the
 // members title, status, reason and, if a limiter rejected under a numbered decision, decision: its number. If err has a
-// request ID (see [warden.WithRequestID]), it is in the member request_id and in the header X-Request-Id. docs/wardenhttp.md
-// has the table. [Middleware.WriteError] answers as its Config says.
+// request ID (see [warden.WithRequestID]), it is in the member request_id and in the header X-Request-Id. With Config.Instance,
+// the member server_instance has it. docs/wardenhttp.md has the table of statuses. [Middleware.WriteError] answers as its Config
+// says.
+//
+// The header Warden-Scope is "tenant" if c rejected because one tenant has used up its share, and "compartment" if c itself has,
+// or its breaker is open: the throttle of a client then goes on sending the requests of others. A [Middleware] that rejects a
+// request answers the same, and adds the header Warden-Rejected with the reason: no handler has seen the request, so a client
+// may send it again whatever its method. WriteError never adds that header, because a handler has begun.
 func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool {
 	e := exchangeOf(w)
 	if e == nil {

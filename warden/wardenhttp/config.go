@@ -21,7 +21,9 @@ import (
 // and are called before the request acquires its slot; a panic of one is the panic of the request, which then holds nothing.
 type Config struct {
 	// Task returns the request's task. nil: a task named after the pattern of the [http.ServeMux] in front of the middleware,
-	// or after the request's path if there is none. Priority Normal means that of the context ([warden.WithPriority]).
+	// or after the request's path if there is none. Priority Normal means that of the context ([warden.WithPriority]). A Task
+	// without a Name stays without one, so a function that sets something else has to set the Name as well. To set only a
+	// priority, leave Task nil and use warden.WithPriority outside of [Middleware.Handler].
 	//
 	// Explanations of rejected requests keep its Name, which is truncated to 256 bytes.
 	//
@@ -63,7 +65,8 @@ type Config struct {
 	// Trusted reports requests that may raise their priority above the Task's. A shorter deadline or a lower priority is
 	// accepted from every client, because it only gives up capacity. The deadline of an untrusted client ends its request
 	// like a disconnect; that of a trusted client counts as the service's timeout. nil: no request is trusted.
-	// docs/wardenhttp.md lists the headers; a repeated or malformed header is ignored, also from a trusted client.
+	// The headers are Warden-Priority and Warden-Timeout, and those for timeouts and priorities of other systems that
+	// docs/wardenhttp.md lists; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
 
 	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s.
@@ -77,7 +80,8 @@ type Config struct {
 	// another way, such as with a cached page, and reports whether it did; if not, it must have written nothing. cause is the
 	// error that WriteError would be given. Fallbacks run outside the compartment's slots, at most MaxFallback at a time (B9),
 	// and are counted as degraded or failed. The request has no body, and its context ends after Grace. Beyond MaxFallback, or
-	// if the client has left, the answer is that without a Fallback. A panic is that of the request.
+	// if the client has left, the answer is that without a Fallback. A panic is that of the request. Without a Compartment, New
+	// returns an error.
 	Fallback func(w http.ResponseWriter, r *http.Request, cause error) bool
 	// Instance is the name of this process, such as its pod's, sent to rejected clients as server_instance: up to 128 bytes
 	// of UTF-8; "": not sent.

@@ -39,6 +39,10 @@
 //   - A client may lower its priority or shorten its deadline in headers. Only a trusted client may raise its priority. Both
 //     are passed on with the requests that the handler sends.
 //
+// A route gets its priority from the context of its requests: wrap its handler in one that uses [warden.WithPriority], outside of
+// [Middleware.Handler], as the example of that method does. Config.Task can set it too. In a compartment the priority is the
+// compartment's Criticality, and that of the context only if the Criticality is Normal.
+//
 // A stream holds its slot for as long as it lives, and without a Config.Timeout so does a handler whose dependency hangs. Where
 // such requests hold every slot, the limit rises by 512 at most; more of them stop everything else. So set a Timeout, and let
 // Config.Exempt list the streams, or give them a warden of their own.

@@ -231,6 +231,38 @@ func ExampleNewTransport_onward() {
 	// Output: priority background, deadline true <nil>
 }
 
+// Each route has its priority: the context of its requests carries it into the middleware, and tasks keep their usual names.
+func ExampleMiddleware_Handler() {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		panic(err)
+	}
+	mw, err := wardenhttp.New(w, wardenhttp.Config{})
+	if err != nil {
+		panic(err)
+	}
+	prioritized := func(p decision.Priority, next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(warden.WithPriority(r.Context(), p)))
+		})
+	}
+	handler := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "priority ", warden.PriorityFrom(r.Context()))
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /search", handler)
+	mux.Handle("POST /pay", prioritized(decision.Critical, handler))
+	mux.Handle("POST /report", prioritized(decision.Background, handler))
+
+	fetch(mux, httptest.NewRequest(http.MethodGet, "/search", nil))
+	fetch(mux, httptest.NewRequest(http.MethodPost, "/pay", nil))
+	fetch(mux, httptest.NewRequest(http.MethodPost, "/report", nil))
+	// Output:
+	// 200 priority normal
+	// 200 priority critical
+	// 200 priority background
+}
+
 // A handler that asks for a compartment itself, around the part of it that needs one.
 func ExampleWriteError() {
 	set, err := bulkhead.New(

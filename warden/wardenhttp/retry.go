@@ -26,8 +26,8 @@ type RetryConfig struct {
 	// Repeatable reports whether a request may be processed twice. nil: if its method is idempotent (RFC 9110, 9.2.2) or it
 	// has an Idempotency-Key. Other requests are sent again only if they were certainly not processed.
 	Repeatable func(*http.Request) bool
-	// Outcome returns what a response says about the host; usual is what docs/retries.md says, for the responses that it does
-	// not decide otherwise. It must not use the body. nil: usual. It decides what the throttle counts, not what is retried.
+	// Outcome returns what a response says about the host; usual is what [NewRetry] says, for the responses that it does not
+	// decide otherwise. It must not use the body. nil: usual. It decides what the throttle counts, not what is retried.
 	Outcome func(resp *http.Response, usual retry.Outcome) retry.Outcome
 	// AttemptTimeout bounds an attempt until the header of its response has arrived, 1 ms or more; 0: only the request's context
 	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
@@ -49,9 +49,23 @@ type retrier struct {
 // [*warden.InvalidError], names the invalid argument.
 //
 // It sends a request with its context's remaining time and priority in headers, as the transport of [NewTransport] does, and
-// retries it as docs/retries.md says. A request that the throttle rejects is not sent: its body is closed and the error is
+// retries it as below. A request that the throttle rejects is not sent: its body is closed and the error is
 // [retry.ErrThrottled]. Otherwise RoundTrip returns the result of the last attempt, a rejection as the server wrote it; only if
 // the request's context ends during the wait for the next attempt, it returns the context's error.
+//
+// An attempt has this outcome for the throttle; of several that fit, a Warden-Scope decides:
+//
+//   - [retry.Rejected]: the status is 503, or it is 429, 502 or 504 and the answer has the header Warden-Rejected; or no
+//     connection could be made.
+//   - [retry.Failed]: the status is 502 or 504 without that header, or it is one of these four and the answer has the header
+//     Warden-Scope: compartment; or the connection broke, the stream was reset, or AttemptTimeout or the deadline has passed.
+//   - [retry.Unknown]: the status is 429 without Warden-Rejected, most likely a quota, or it is one of these four and the answer
+//     has Warden-Scope: tenant; or the request was canceled or not sent.
+//   - [retry.Accepted]: any other status, 500 too.
+//
+// The four statuses, failed connections, broken ones and AttemptTimeout are retried; other results are not. An attempt was
+// certainly not processed if its answer has one of the four statuses and the header Warden-Rejected, which [Middleware] sets, or
+// if no connection could be made: then a request with any method is sent again, and otherwise only a Repeatable one.
 //
 // Each attempt's body is closed once. Before a retry, the previous response is read, up to 64 KiB and for 100 ms, and closed, so
 // that its connection can be reused. A body can be sent again if the request has GetBody, which [http.NewRequest] sets for the

@@ -35,6 +35,13 @@
 // Messages are constant and values are attributes, so that lines can be grouped by message, and by limiter or compartment,
 // reason and priority. The end of an episode is logged when the next task runs, because no timer runs for it.
 //
+// # Attributes
+//
+// A line about a rejection by a limiter has limiter, reason, priority and why: the explanation, as a group. One about a rejection
+// by a set has compartment, tenant if there is one, reason, priority, waited, took and err: the explanation, as a group too.
+// The lines about other calls of a set have the same attributes, in a dry run with would_reject for reason; err is then the text
+// of the call's error, if there is one.
+//
 // A line about one request has its ID as request_id, if it has one (limiter.Task.ID, warden.WithRequestID). The client got the
 // same ID, and the console finds it. Add the process's name to the logger: New(logger.With("instance", name)).
 //
