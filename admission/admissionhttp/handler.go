@@ -52,9 +52,11 @@ func NewHandler(next http.Handler, cfg HandlerConfig) (http.Handler, error) {
 	case cfg.Gate == nil:
 		return nil, &admission.InvalidError{Field: "HandlerConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}
 	case cfg.RetryAfter < 0 || cfg.RetryAfter > time.Hour:
-		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter, Allowed: "0 (the default, 1s) to 1h"}
+		return nil, &admission.InvalidError{Field: "HandlerConfig.RetryAfter", Value: cfg.RetryAfter,
+			Allowed: "0 (the default, 1s) to 1h"}
 	case nilIn(cfg.Rejected) != "":
-		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: nilIn(cfg.Rejected), Allowed: "nil (answers 503) or a handler"}
+		return nil, &admission.InvalidError{Field: "HandlerConfig.Rejected", Value: nilIn(cfg.Rejected),
+			Allowed: "nil (answers 503) or a handler"}
 	}
 	h := &handler{gate: cfg.Gate, next: next, rejected: cfg.Rejected}
 	if h.rejected == nil {

@@ -99,16 +99,19 @@ func TestReport(t *testing.T) {
 	answered := func(paid int) trace {
 		return trace{
 			arrival: arrival{route: checkout}, outcomes: []outcome{{status: 200}}, paid: paid,
-			arrivals: map[string]int{"gateway": 1, "orders": 1, "payments": 1}, spans: []span{{service: "gateway"}, {service: "orders"}, {service: "payments"}},
+			arrivals: map[string]int{"gateway": 1, "orders": 1, "payments": 1},
+			spans:    []span{{service: "gateway"}, {service: "orders"}, {service: "payments"}},
 		}
 	}
 	forwarded := trace{
 		arrival: arrival{route: reports}, outcomes: []outcome{rejected}, arrivals: map[string]int{"gateway": 1, "orders": 1},
-		spans:      []span{{"gateway", time.Second, decision.Background}},
-		rejections: []rejection{{"orders", outcome{reason: "pressure_high", decision: 7}, "rejected"}, {"gateway", rejected, "forwards"}},
+		spans: []span{{"gateway", time.Second, decision.Background}},
+		rejections: []rejection{{"orders", outcome{reason: "pressure_high", decision: 7}, "rejected"},
+			{"gateway", rejected, "forwards"}},
 	}
 	good := &journal{traces: append(slices.Repeat([]trace{answered(1)}, 10), forwarded)}
-	bad := &journal{traces: append(slices.Repeat([]trace{answered(2)}, 10), trace{arrival: arrival{route: checkout}, outcomes: []outcome{{}}})}
+	bad := &journal{traces: append(slices.Repeat([]trace{answered(2)}, 10),
+		trace{arrival: arrival{route: checkout}, outcomes: []outcome{{}}})}
 	for _, c := range []struct {
 		name          string
 		before, after *journal
@@ -121,7 +124,8 @@ func TestReport(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		holds := sc.report(&out, c.before, c.after)
-		if holds != c.holds || strings.Count(out.String(), "FAIL ") != c.fails+min(c.fails, 1) || strings.Contains(out.String(), "VERDICT: holds") != c.holds {
+		if holds != c.holds || strings.Count(out.String(), "FAIL ") != c.fails+min(c.fails, 1) ||
+			strings.Contains(out.String(), "VERDICT: holds") != c.holds {
 			t.Errorf("%s: %t\n%s", c.name, holds, &out)
 		}
 	}

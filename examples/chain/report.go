@@ -88,7 +88,8 @@ func (sc scenario) report(out io.Writer, before, after *journal) bool {
 	row := func(name string, value func(figures) float64) {
 		fmt.Fprintf(out, "%-50s %17.3f %17.3f\n", name, value(a), value(b))
 	}
-	fmt.Fprintf(out, "\n%-50s %17s %17s\n%-50s %17s %17s\n", "", "three attempts,", "propagation and", "", "no propagation", "retry budget")
+	fmt.Fprintf(out, "\n%-50s %17s %17s\n%-50s %17s %17s\n", "", "three attempts,", "propagation and", "", "no propagation",
+		"retry budget")
 	for r := range routes {
 		row(fmt.Sprintf("%v (%v): answered in time", r, r.priority()), func(f figures) float64 { return f.share(r) })
 	}
@@ -97,7 +98,8 @@ func (sc scenario) report(out io.Writer, before, after *journal) bool {
 	row("calls of orders per request of gateway", func(f figures) float64 { return f.attempts("gateway", "orders") })
 	row("calls of payments per request of orders", func(f figures) float64 { return f.attempts("orders", "payments") })
 
-	fmt.Fprintf(out, "%-50s %14d ms %14d ms\n", "delay of the load generator itself (p99)", a.delay().Milliseconds(), b.delay().Milliseconds())
+	fmt.Fprintf(out, "%-50s %14d ms %14d ms\n", "delay of the load generator itself (p99)", a.delay().Milliseconds(),
+		b.delay().Milliseconds())
 
 	explained := printRejected(out, after)
 	fmt.Fprintln(out)
@@ -109,8 +111,10 @@ func (sc scenario) report(out io.Writer, before, after *journal) bool {
 		}
 		fmt.Fprintf(out, "%s %s\n", mark, fmt.Sprintf(format, args...))
 	}
-	claim(a.share(checkout) < leastCritical, "no propagation: less than %.2f of checkouts are answered (%.3f)", leastCritical, a.share(checkout))
-	claim(b.share(checkout) >= leastCritical, "propagation: at least %.2f of checkouts are answered (%.3f)", leastCritical, b.share(checkout))
+	claim(a.share(checkout) < leastCritical, "no propagation: less than %.2f of checkouts are answered (%.3f)", leastCritical,
+		a.share(checkout))
+	claim(b.share(checkout) >= leastCritical, "propagation: at least %.2f of checkouts are answered (%.3f)", leastCritical,
+		b.share(checkout))
 	claim(b.goodput(sc) >= leastGoodput, "propagation: goodput is at least %.2f of the capacity (%.3f)", leastGoodput, b.goodput(sc))
 	claim(b.wasted() <= mostWasted, "propagation: at most %.2f of payments' work is wasted (%.3f)", mostWasted, b.wasted())
 	worst := max(b.attempts("gateway", "orders"), b.attempts("orders", "payments"))

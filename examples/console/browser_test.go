@@ -64,7 +64,8 @@ func (s *service) saturate(t *testing.T, name string) (release func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		_, _ = warden.Do(ctx, s.warden, warden.Task{Name: "waits"}, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, nil })
+		_, _ = warden.Do(ctx, s.warden, warden.Task{Name: "waits"},
+			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, nil })
 	})
 	return func() {
 		cancel()
@@ -87,7 +88,8 @@ func TestBrowser(t *testing.T) {
 		base := serve(t, s)
 		p := open(t, chromium, base, 1280, 900, "light", false)
 		value := func(name string) string {
-			return `[...document.querySelectorAll("#tiles div")].find(d => d.firstChild.textContent === "` + name + `").children[1].textContent`
+			return `[...document.querySelectorAll("#tiles div")].find(d => d.firstChild.textContent === "` + name +
+				`").children[1].textContent`
 		}
 		if title := eval[string](p, `document.title`); !strings.HasSuffix(title, "the title") {
 			t.Errorf("the title is %q", title)
@@ -96,7 +98,8 @@ func TestBrowser(t *testing.T) {
 		p.until(`document.getElementById("bounds").textContent.endsWith("65,536. At most 1,024 queued.")`)
 		p.must(s.warden.Adjust("<b>anna</b>", func(b *warden.Bounds) { b.Timeout = 250 * time.Millisecond }))
 		p.until(`document.getElementById("bounds").textContent.includes("queued. Timeout 250 ms. Changed by <b>anna</b> at ")`)
-		if n := eval[int](p, `document.querySelectorAll("#rejections details").length`); n != 0 || eval[bool](p, `document.getElementById("no-rejections").hidden`) {
+		if n := eval[int](p, `document.querySelectorAll("#rejections details").length`); n != 0 ||
+			eval[bool](p, `document.getElementById("no-rejections").hidden`) {
 			t.Errorf("%d rejections before the first request", n)
 		}
 
@@ -120,7 +123,8 @@ func TestBrowser(t *testing.T) {
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
 		p.until(`document.querySelector("#rejections details").open`)
 		text := eval[string](p, `document.querySelector("#rejections details").innerText`)
-		for _, want := range []string{"no_slot", "the flood", "high (64)", "in flight", "Controller", "Its grounds", "no free slot, and it may not queue", "rejected: no_slot: task"} {
+		for _, want := range []string{"no_slot", "the flood", "high (64)", "in flight", "Controller", "Its grounds",
+			"no free slot, and it may not queue", "rejected: no_slot: task"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the explanation lacks %q:\n%s", want, text)
 			}
@@ -197,7 +201,8 @@ func TestBrowser(t *testing.T) {
 
 	// Names with markup, scripts or control characters are shown as text.
 	t.Run("hostile", func(t *testing.T) {
-		const attack = `<script>window.hit=1</script><img src=x onerror="window.hit=2"><svg onload=window.hit=3>"'` + "`" + `</script>` + "\u202e\x00\xff\r\ndata: {}\n\n"
+		const attack = `<script>window.hit=1</script><img src=x onerror="window.hit=2"><svg onload=window.hit=3>"'` + "`" +
+			`</script>` + "\u202e\x00\xff\r\ndata: {}\n\n"
 		s := mustNew(t, console.Config{Title: attack, Interval: 100 * time.Millisecond}, attack)
 		release := s.saturate(t, attack+strings.Repeat("W", 10_000))
 		defer release()
@@ -212,7 +217,8 @@ func TestBrowser(t *testing.T) {
 		if n := eval[int](p, `document.querySelectorAll("body script, img, svg[onload]").length`); n != 0 {
 			t.Errorf("%d elements came from names", n)
 		}
-		for _, where := range []string{`document.querySelector("#rejections .task")`, `document.querySelectorAll("#compartments .name")[3]`, `document.getElementById("title")`} {
+		for _, where := range []string{`document.querySelector("#rejections .task")`,
+			`document.querySelectorAll("#compartments .name")[3]`, `document.getElementById("title")`} {
 			if text := eval[string](p, where+`.textContent`); !strings.HasPrefix(text, `<script>window.hit=1</script><img`) {
 				t.Errorf("%s reads %q", where, text)
 			}

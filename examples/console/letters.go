@@ -14,7 +14,8 @@ import (
 	"github.com/stopbank/stopbank/lease/deadletter"
 )
 
-// memory keeps letters. It has no source to replay them to, and the calls that the service does not make are those of its nil Store.
+// memory keeps letters. It has no source to replay them to, and the calls that the service does not make are those of its nil
+// Store.
 type memory struct {
 	deadletter.Store
 	mu      sync.Mutex // guards letters

@@ -21,7 +21,8 @@ func deadLetters(letters deadletter.Store) func(context.Context) iter.Seq2[conso
 		return func(yield func(console.DeadLetter, error) bool) {
 			for l, err := range letters.List(ctx, deadletter.Filter{}) {
 				if !yield(console.DeadLetter{
-					ID: l.ID().String(), Key: l.Record.Domain, At: l.At, Attempts: l.Attempts, Failure: l.Failure, Parked: l.Parked, Note: l.Note,
+					ID: l.ID().String(), Key: l.Record.Domain, At: l.At, Attempts: l.Attempts, Failure: l.Failure, Parked: l.Parked,
+					Note: l.Note,
 				}, err) {
 					return
 				}

@@ -42,7 +42,8 @@ func TestScreenshots(t *testing.T) {
 	}{{1280, 660, "light"}, {1280, 660, "dark"}, {390, 844, "light"}} {
 		p := open(t, chromium, base, look.width, look.height, look.scheme, look.width < 600)
 		if look.width < 600 { // sharp, and a small file
-			p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(look.width, look.height, chromedp.EmulateScale(1.5), chromedp.EmulateMobile)))
+			p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(look.width, look.height, chromedp.EmulateScale(1.5),
+				chromedp.EmulateMobile)))
 		}
 		_, err := chromedp.Call(p.ctx, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 		p.must(err)

@@ -49,7 +49,8 @@ func compartments(names []string) []bulkhead.CompartmentConfig {
 	all := []bulkhead.CompartmentConfig{
 		{Name: "checkout", Guaranteed: 4, Lendable: 2, Max: 8, MaxQueue: 20, MaxWait: time.Second, Criticality: decision.Critical},
 		{Name: "products", Guaranteed: 4, Lendable: 2, Max: 8, MaxQueue: 20, MaxWait: 300 * time.Millisecond},
-		{Name: "analytics", Guaranteed: 1, Lendable: 1, Max: 3, MaxQueue: 4, MaxWait: 500 * time.Millisecond, Criticality: decision.Background},
+		{Name: "analytics", Guaranteed: 1, Lendable: 1, Max: 3, MaxQueue: 4, MaxWait: 500 * time.Millisecond,
+			Criticality: decision.Background},
 	}
 	for _, name := range names {
 		all = append(all, bulkhead.CompartmentConfig{Name: name, Guaranteed: 1})
@@ -100,18 +101,19 @@ var kinds = []kind{
 func (s *service) answer(ctx context.Context, k kind) error {
 	ctx, cancel := context.WithTimeout(ctx, k.patience)
 	defer cancel()
-	_, err := warden.Do(ctx, s.warden, warden.Task{Name: "GET /" + k.name, Priority: k.priority}, func(ctx context.Context) (int, error) {
-		for began := time.Now(); time.Since(began) < k.compute; {
-			continue
-		}
-		return bulkhead.Do(ctx, s.database.Compartment(k.name), func(ctx context.Context) (int, error) {
-			select {
-			case <-time.After(k.query):
-				return 1, nil
-			case <-ctx.Done():
-				return 0, ctx.Err()
+	_, err := warden.Do(ctx, s.warden, warden.Task{Name: "GET /" + k.name, Priority: k.priority},
+		func(ctx context.Context) (int, error) {
+			for began := time.Now(); time.Since(began) < k.compute; {
+				continue
 			}
+			return bulkhead.Do(ctx, s.database.Compartment(k.name), func(ctx context.Context) (int, error) {
+				select {
+				case <-time.After(k.query):
+					return 1, nil
+				case <-ctx.Done():
+					return 0, ctx.Err()
+				}
+			})
 		})
-	})
 	return err
 }

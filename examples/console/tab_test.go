@@ -38,7 +38,8 @@ func browser(t *testing.T) context.Context {
 	}
 	profile := t.TempDir()
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
-		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Flag("headless", true), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Flag("headless", true), chromedp.NoSandbox,
+		chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.NoFirstRun, chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.WSURLReadTimeout(time.Minute))
 	t.Cleanup(cancel)
@@ -83,7 +84,8 @@ func (p *tab) look(width, height int64, scheme string, mobile bool) {
 	p.must(err)
 	options := []chromedp.EmulateViewportOption{chromedp.EmulateScale(1)}
 	if mobile {
-		options = []chromedp.EmulateViewportOption{chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch, chromedp.EmulatePortrait}
+		options = []chromedp.EmulateViewportOption{chromedp.EmulateScale(2), chromedp.EmulateMobile, chromedp.EmulateTouch,
+			chromedp.EmulatePortrait}
 	}
 	p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(width, height, options...)))
 }

@@ -127,7 +127,8 @@ func TestRoutesGiveNameAndPriority(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		got := slices.Clone(p.tasks)
-		if len(got) != 2 || !strings.HasPrefix(got[0].Name, "POST /checkout/") || strings.Contains(got[0].Name, "12345") || got[0].Priority != decision.Critical ||
+		if len(got) != 2 || !strings.HasPrefix(got[0].Name, "POST /checkout/") || strings.Contains(got[0].Name, "12345") ||
+			got[0].Priority != decision.Critical ||
 			got[1].Name != "GET /reports" || got[1].Priority != decision.Background {
 			t.Errorf("%+v", got)
 		}
@@ -141,7 +142,8 @@ func TestRejectionEndsTheRequest(t *testing.T) {
 		p.warden.Limiter().Close()
 		status, kind, body := send(t, http.MethodPost, p.url+"/checkout/1")
 		var problem struct{ Reason string }
-		if err := json.Unmarshal([]byte(body), &problem); err != nil || status != http.StatusServiceUnavailable || kind != "application/problem+json" || problem.Reason != "closed" {
+		if err := json.Unmarshal([]byte(body), &problem); err != nil || status != http.StatusServiceUnavailable ||
+			kind != "application/problem+json" || problem.Reason != "closed" {
 			t.Errorf("%d %s %s", status, kind, body)
 		}
 		if n := calls.Swap(0); n != 0 {
@@ -216,7 +218,8 @@ func TestTasksOfServeMux(t *testing.T) {
 	} {
 		mux.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	want := []warden.Task{{Name: "POST /checkout/{id}", Priority: decision.Critical}, {Name: "GET /reports", Priority: decision.Background}}
+	want := []warden.Task{{Name: "POST /checkout/{id}", Priority: decision.Critical},
+		{Name: "GET /reports", Priority: decision.Background}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -25,7 +25,8 @@ func Gin(mw *wardenhttp.Middleware, shop Shop) http.Handler {
 	return e
 }
 
-// Wrap turns mw into a gin middleware. The rest of the chain runs while the request holds a slot, and not at all if it was rejected.
+// Wrap turns mw into a gin middleware. The rest of the chain runs while the request holds a slot, and not at all if it was
+// rejected.
 func Wrap(mw *wardenhttp.Middleware) gin.HandlerFunc {
 	type key struct{}
 	next := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +43,8 @@ func Wrap(mw *wardenhttp.Middleware) gin.HandlerFunc {
 	}
 }
 
-// writer is gin's writer over the middleware's writer, which therefore sees a Hijack and keeps the slot until the connection closes.
+// writer is gin's writer over the middleware's writer, which therefore sees a Hijack and keeps the slot until the connection
+// closes.
 type writer struct {
 	gin.ResponseWriter // records status and size
 	w                  http.ResponseWriter

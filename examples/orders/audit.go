@@ -20,7 +20,8 @@ func audit(ctx context.Context, o options, effects register) error {
 		}
 	}
 	orders, back, findings := examine(o, accounts)
-	fmt.Printf("audit: %d customers, %d orders; each applied once, in order, under rising fencing tokens: %v\n", len(accounts), orders, len(findings) == 0)
+	fmt.Printf("audit: %d customers, %d orders; each applied once, in order, under rising fencing tokens: %v\n", len(accounts),
+		orders, len(findings) == 0)
 	fmt.Printf("audit: replica %d, which was frozen, did %d orders after its return\n", frozen, back)
 	for _, f := range findings[:min(len(findings), 20)] {
 		fmt.Println("  ", f)

@@ -71,7 +71,8 @@ func startFake() (brokers string, stop func() error, err error) {
 
 // fakeBroker prints its address and runs until standard input ends.
 func fakeBroker() error {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.AllowAutoTopicCreation(), kfake.GroupMinSessionTimeout(100*time.Millisecond))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.AllowAutoTopicCreation(),
+		kfake.GroupMinSessionTimeout(100*time.Millisecond))
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,8 @@ func (k *onKafka) publish(ctx context.Context, o options, first, end int) error 
 
 func (k *onKafka) group(ctx context.Context, o options) (dispatch.Ownership, error) {
 	return leasekafka.OpenGroup(ctx, leasekafka.GroupConfig{
-		Brokers: k.brokers, Group: k.name, Topics: []string{k.name}, Session: o.session, DrainTimeout: drain, RebalanceTimeout: 3 * drain,
+		Brokers: k.brokers, Group: k.name, Topics: []string{k.name}, Session: o.session, DrainTimeout: drain,
+		RebalanceTimeout: 3 * drain,
 		OpenLedger: func(ctx context.Context, partition string) (lease.Ledger, error) {
 			name := strings.ReplaceAll(partition, "/", "-")
 			store, err := leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: k.nc, Bucket: k.members, Name: name})

@@ -123,8 +123,8 @@ const frozen = 2
 
 // injectFaults starts the replicas and injects the next fault whenever another sixth of the orders is done, never by the clock.
 // When all published orders are done, other replicas have taken over the partitions of a dead or frozen one. The replicas that
-// are frozen, told to crash or thawed find new orders. All replicas have partitions before the first fault, and the thawed one has
-// one again before the last orders come.
+// are frozen, told to crash or thawed find new orders. All replicas have partitions before the first fault, and the thawed one
+// has one again before the last orders come.
 func injectFaults(ctx context.Context, o options, e engine, effects register) error {
 	f := &fleet{o: o}
 	defer f.end()
@@ -141,7 +141,8 @@ func injectFaults(ctx context.Context, o options, e engine, effects register) er
 	if err := e.publish(ctx, o, 0, sixths(3)); err != nil {
 		return err
 	}
-	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(3), o.customers, time.Since(began).Round(time.Millisecond), o.partitions)
+	fmt.Printf("%d orders of %d customers published in %v, in %d partitions\n", sixths(3), o.customers,
+		time.Since(began).Round(time.Millisecond), o.partitions)
 	began = time.Now()
 	report := func(text string, replica int) {
 		fmt.Printf("%6v  replica %d %s\n", time.Since(began).Round(100*time.Millisecond), replica, text)

@@ -28,7 +28,8 @@ func serveNATS(_ context.Context, o options) (servers, error) {
 		return servers{at: url, about: "JetStream, the server of NATS_URL", stop: func() error { return nil }}, nil
 	}
 	// Lazy fsync loses nothing when a process is killed; SyncAlways would also survive a power failure.
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: o.dir, NoLog: true, NoSigs: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: o.dir,
+		NoLog: true, NoSigs: true})
 	if err != nil {
 		return servers{}, err
 	}
@@ -67,7 +68,8 @@ func dialNATS(o options, url string) (*onNATS, error) {
 		return nil, err
 	}
 	return &onNATS{
-		nc: nc, js: js, stream: "ORDERS_" + o.run, subjects: "orders." + o.run + ".", members: "group_" + o.run, effects: "effects_" + o.run,
+		nc: nc, js: js, stream: "ORDERS_" + o.run, subjects: "orders." + o.run + ".", members: "group_" + o.run,
+		effects: "effects_" + o.run,
 	}, nil
 }
 

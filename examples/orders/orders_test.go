@@ -44,7 +44,8 @@ func TestMain(m *testing.M) {
 func TestReplicasKilledAndFrozen(t *testing.T) {
 	for engine := range engines {
 		t.Run(engine, func(t *testing.T) {
-			o := options{engine: engine, orders: 1200, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second, dir: t.TempDir(), run: "test"}
+			o := options{engine: engine, orders: 1200, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second,
+				dir: t.TempDir(), run: "test"}
 			err := parent(o)
 			if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
 				t.Skip(err)
@@ -57,7 +58,8 @@ func TestReplicasKilledAndFrozen(t *testing.T) {
 
 // A replica that exits before it has a partition is an error.
 func TestReplicaDiesAtStart(t *testing.T) {
-	f := &fleet{o: options{engine: "nats", replicas: 3, partitions: 4, workers: 1, orders: 1, customers: 1, session: time.Second, servers: "nats://127.0.0.1:1"}}
+	f := &fleet{o: options{engine: "nats", replicas: 3, partitions: 4, workers: 1, orders: 1, customers: 1, session: time.Second,
+		servers: "nats://127.0.0.1:1"}}
 	defer f.end()
 	if err := f.start(); err != nil {
 		t.Fatal(err)
@@ -135,7 +137,8 @@ func TestAdapters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]func(context.Context, func() error) error{"gate": gated(gate), "limiter": limited(two, limiter.Task{})} {
+	for name, c := range map[string]func(context.Context, func() error) error{"gate": gated(gate),
+		"limiter": limited(two, limiter.Task{})} {
 		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
 		if err != nil {
 			t.Fatal(err)

@@ -52,7 +52,8 @@ func work(o options) error {
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated(gate), Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
 		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-			return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err) // must not happen: the order would be missing
+			// must not happen: the order would be missing
+			return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err)
 		},
 	})
 	if err != nil {
@@ -62,7 +63,8 @@ func work(o options) error {
 		return err
 	}
 	fmt.Printf("        replica %d: %d effects, %d repeats skipped, %d stale writes rejected; %d retries, %d leases reclaimed, %d fenced; %d partitions lost\n",
-		o.replica, h.written.Load(), h.repeated.Load(), h.stale.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load(), h.lost.Load())
+		o.replica, h.written.Load(), h.repeated.Load(), h.stale.Load(), h.retried.Load(), h.reclaimed.Load(), h.fenced.Load(),
+		h.lost.Load())
 	return nil
 }
 

@@ -1,11 +1,12 @@
-// Pool overloads a real database through a pool of connections and shows what a warden makes of it that knows the pool, beside one that
-// has only execution times to go by.
+// Pool overloads a real database through a pool of connections and shows what a warden makes of it that knows the pool, beside
+// one that has only execution times to go by.
 //
 //	go run ./examples/pool             # a private PostgreSQL, through pgxpool; it needs PostgreSQL's server programs
 //	go run ./examples/pool -sqlite     # SQLite, through database/sql
 //
-// Each row is a fresh server, cold, under a load of real HTTP requests for ten seconds, beside which it is measured what the pool can do.
-// Users leave after a second; one in five is a critical one. They are in this process, so queries wait and do not compute.
+// Each row is a fresh server, cold, under a load of real HTTP requests for ten seconds, beside which it is measured what the pool
+// can do. Users leave after a second; one in five is a critical one. They are in this process, so queries wait and do not
+// compute.
 package main
 
 import (
@@ -74,7 +75,8 @@ func show(ctx context.Context, open func(context.Context) (*database, error)) er
 			if pools != nil {
 				who = "is told"
 			}
-			fmt.Printf("%9.0f  %3gx  %-12s  %8.3f  %8.3f  %5d  %s\n", capacity, load, who, float64(r.answered)/(capacity*r.seconds), float64(r.critical)/float64(r.criticals), r.limit, r.why)
+			fmt.Printf("%9.0f  %3gx  %-12s  %8.3f  %8.3f  %5d  %s\n", capacity, load, who, float64(r.answered)/(capacity*r.seconds),
+				float64(r.critical)/float64(r.criticals), r.limit, r.why)
 		}
 	}
 	return ctx.Err()

@@ -42,8 +42,8 @@ func query(ctx context.Context, on interface {
 	return err
 }
 
-// Twice and four times as many requests as the pools can serve, from cold: the limit follows the tightest pool, the reasons name it and
-// no other, and nearly all critical users are answered.
+// Twice and four times as many requests as the pools can serve, from cold: the limit follows the tightest pool, the reasons name
+// it and no other, and nearly all critical users are answered.
 func TestPoolsOfAllSorts(t *testing.T) {
 	type request func(ctx context.Context, i int, db []*sql.DB) error // of the user i
 	whole := func(ctx context.Context, _ int, db []*sql.DB) error { return query(ctx, db[0]) }
@@ -58,16 +58,18 @@ func TestPoolsOfAllSorts(t *testing.T) {
 		part        float64 // of the capacity, and of the critical users, who are answered
 	}{
 		{"one", []int{10}, 0, whole, 500, "pool-0", 9, 12, 1},
-		{"two in turn, of which the second is full with 6 requests", []int{8, 3}, 0, func(ctx context.Context, _ int, db []*sql.DB) error {
-			return errors.Join(query(ctx, db[0]), query(ctx, db[1]))
-		}, 150, "pool-1", 4, 8, 1},
-		{"one that half of the requests use, which is full with 20", []int{10}, 0, func(ctx context.Context, i int, db []*sql.DB) error {
-			if i%2 == 0 {
-				return query(ctx, db[0])
-			}
-			time.Sleep(20 * time.Millisecond)
-			return nil
-		}, 1000, "pool-0", 12, 32, 1},
+		{"two in turn, of which the second is full with 6 requests", []int{8, 3}, 0,
+			func(ctx context.Context, _ int, db []*sql.DB) error {
+				return errors.Join(query(ctx, db[0]), query(ctx, db[1]))
+			}, 150, "pool-1", 4, 8, 1},
+		{"one that half of the requests use, which is full with 20", []int{10}, 0,
+			func(ctx context.Context, i int, db []*sql.DB) error {
+				if i%2 == 0 {
+					return query(ctx, db[0])
+				}
+				time.Sleep(20 * time.Millisecond)
+				return nil
+			}, 1000, "pool-0", 12, 32, 1},
 		// The limit does not learn that 7 are enough: the pool is never seen with room, and does not say how many wait.
 		{"one of which others hold 3", []int{10}, 3, whole, 350, "pool-0", 6, 12, 1},
 		// Nor that a request needs two: ten that hold one each wait for another until their users leave. Untold, 2 % are answered.
@@ -101,7 +103,8 @@ func TestPoolsOfAllSorts(t *testing.T) {
 					if o.least < c.least || o.most > c.most {
 						t.Errorf("limit %d to %d, not %d to %d", o.least, o.most, c.least, c.most)
 					}
-					if share := float64(o.answered) / (c.capacity * counted.Seconds()); share < 0.8*c.part || float64(o.critical) < 0.98*c.part*float64(o.criticals) {
+					if share := float64(o.answered) / (c.capacity * counted.Seconds()); share < 0.8*c.part ||
+						float64(o.critical) < 0.98*c.part*float64(o.criticals) {
 						t.Errorf("%.3f of the capacity and %d of %d critical users answered, not %g", share, o.critical, o.criticals, c.part)
 					}
 					if full := o.full[c.tightest]; full == 0 || len(o.full) > 1 {

@@ -1,5 +1,5 @@
-// Package quickstart_test runs the programs of docs/quickstart as processes, sends them the requests that the pages send with curl,
-// and checks that the output is as the pages describe it.
+// Package quickstart_test runs the programs of docs/quickstart as processes, sends them the requests that the pages send with
+// curl, and checks that the output is as the pages describe it.
 package quickstart_test
 
 import (
@@ -129,12 +129,15 @@ func page(t *testing.T, url string) string {
 func TestHandler(t *testing.T) {
 	url := serve(t, "handler")
 	counts := ask(t, url+"/report", 200, 50)
-	if counts[http.StatusOK] < 4 || counts[http.StatusServiceUnavailable] == 0 || counts[http.StatusOK]+counts[http.StatusServiceUnavailable] != 200 {
+	if counts[http.StatusOK] < 4 || counts[http.StatusServiceUnavailable] == 0 ||
+		counts[http.StatusOK]+counts[http.StatusServiceUnavailable] != 200 {
 		t.Errorf("statuses %v", counts)
 	}
-	want := fmt.Sprintf("limit 4, in flight 0, admitted %d, rejected %d\n", counts[http.StatusOK], counts[http.StatusServiceUnavailable])
+	want := fmt.Sprintf("limit 4, in flight 0, admitted %d, rejected %d\n", counts[http.StatusOK],
+		counts[http.StatusServiceUnavailable])
 	// The handler returns, and releases its slot, a moment after its client has read the response.
-	for deadline := time.Now().Add(time.Minute); page(t, url+"/stats") != want; time.Sleep(10 * time.Millisecond) { // another process: no event to wait for
+	// another process: no event to wait for
+	for deadline := time.Now().Add(time.Minute); page(t, url+"/stats") != want; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("stats %q, want %q", page(t, url+"/stats"), want)
 		}
@@ -170,7 +173,8 @@ func TestDependency(t *testing.T) {
 	both.Go(func() { slow = ask(t, url+"/recommend", 200, 50) })
 	both.Go(func() { paid = ask(t, url+"/checkout", 200, 5) })
 	both.Wait()
-	if slow[http.StatusGatewayTimeout] < 5 || slow[http.StatusServiceUnavailable] == 0 || slow[http.StatusGatewayTimeout]+slow[http.StatusServiceUnavailable] != 200 {
+	if slow[http.StatusGatewayTimeout] < 5 || slow[http.StatusServiceUnavailable] == 0 ||
+		slow[http.StatusGatewayTimeout]+slow[http.StatusServiceUnavailable] != 200 {
 		t.Errorf("recommendations %v", slow)
 	}
 	if paid[http.StatusOK] < 180 { // nearly all: the test machine may be busy
@@ -252,7 +256,8 @@ func TestKafka(t *testing.T) {
 
 func TestJetstream(t *testing.T) {
 	t.Parallel()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		NoLog: true, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
 	}

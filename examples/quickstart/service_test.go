@@ -30,7 +30,8 @@ type program struct {
 
 func startService(t *testing.T) *program {
 	t.Helper()
-	p := &program{t: t, cmd: build(t, "service", "-addr", "127.0.0.1:0", "-operators", "127.0.0.1:0", "-spread", "4s"), log: make(chan string, 1)}
+	p := &program{t: t, cmd: build(t, "service", "-addr", "127.0.0.1:0", "-operators", "127.0.0.1:0", "-spread", "4s"),
+		log: make(chan string, 1)}
 	logged, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +154,8 @@ func TestService(t *testing.T) {
 			watching = false
 		case <-time.After(50 * time.Millisecond):
 		}
-		if accounts, _ := p.console(); accounts["checkout"].InFlight > 10 || accounts["search"].InFlight > 8 || accounts["search"].Queued > 2*4 {
+		if accounts, _ := p.console(); accounts["checkout"].InFlight > 10 || accounts["search"].InFlight > 8 ||
+			accounts["search"].Queued > 2*4 {
 			t.Errorf("more than the configuration allows: %+v", accounts)
 		}
 	}
@@ -169,7 +171,8 @@ func TestService(t *testing.T) {
 	// answer.
 	want := map[string]account{"checkout": told(checkouts), "search": told(big, small)}
 	var shown map[string]account
-	for deadline := time.Now().Add(time.Minute); !maps.Equal(shown, want); time.Sleep(10 * time.Millisecond) { // another process: no event to wait for
+	// another process: no event to wait for
+	for deadline := time.Now().Add(time.Minute); !maps.Equal(shown, want); time.Sleep(10 * time.Millisecond) {
 		if shown, _ = p.console(); time.Now().After(deadline) {
 			t.Fatalf("the console has %+v, clients were told %+v", shown, want)
 		}
@@ -194,7 +197,8 @@ func TestService(t *testing.T) {
 	if got := ask(t, p.url+"/checkout", 20, 5); got[http.StatusOK] != 20 {
 		t.Errorf("while it spreads: %v", got)
 	}
-	if log := <-p.log; !strings.Contains(log, "stopbank: draining") || !strings.Contains(log, "rejecting started") || strings.Contains(log, "ERROR") {
+	if log := <-p.log; !strings.Contains(log, "stopbank: draining") || !strings.Contains(log, "rejecting started") ||
+		strings.Contains(log, "ERROR") {
 		t.Errorf("it logged %s", log)
 	}
 	if err := p.cmd.Wait(); err != nil {

@@ -1,5 +1,5 @@
-// Package rates adapts golang.org/x/time/rate to the dispatcher's Rate and RateOf. Its test sends webhooks under both: 50 per second
-// in total and one per second to each address.
+// Package rates adapts golang.org/x/time/rate to the dispatcher's Rate and RateOf. Its test sends webhooks under both: 50 per
+// second in total and one per second to each address.
 package rates
 
 import (

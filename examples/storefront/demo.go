@@ -69,7 +69,8 @@ func runThere(ctx context.Context, sc scenario, kind string, seed uint64) (resul
 	if err != nil {
 		return nil, err
 	}
-	child := exec.Command(self, "-serve", "-until-eof", "-way", kind, "-render", sc.render.String(), "-listen", "127.0.0.1:0", "-ops", "127.0.0.1:0") //nolint:noctx // it exits when its input ends
+	child := exec.Command(self, "-serve", "-until-eof", "-way", kind, "-render", sc.render.String(), "-listen", "127.0.0.1:0",
+		"-ops", "127.0.0.1:0") //nolint:noctx // it exits when its input ends
 	child.Env = append(os.Environ(), "GOMAXPROCS=1", tokenVariable+"=")
 	child.WaitDelay = 15 * time.Second
 	var log bytes.Buffer

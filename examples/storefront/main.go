@@ -42,7 +42,8 @@ func run(ctx context.Context, args []string, database, processor scenario, stdin
 	flags.SetOutput(stderr)
 	flags.Uint64Var(&cfg.seed, "seed", 1, "`seed` of the random traffic")
 	serve := flags.Bool("serve", false, "keep the shop running, with console, metrics, plan and mode")
-	flags.StringVar(&cfg.way, "way", protected, "with -serve: `kind` of overload protection, "+divided+", "+protected+", or "+told+": one pool for all routes, which the warden asks, or "+defaults+": a warden as it comes, without a timeout")
+	flags.StringVar(&cfg.way, "way", protected, "with -serve: `kind` of overload protection, "+divided+", "+protected+", or "+told+
+		": one pool for all routes, which the warden asks, or "+defaults+": a warden as it comes, without a timeout")
 	flags.StringVar(&cfg.listen, "listen", "127.0.0.1:8080", "with -serve: `address` of the shop")
 	flags.StringVar(&cfg.ops, "ops", "127.0.0.1:6060", "with -serve: loopback `address` of console, metrics, plan and mode")
 	flags.BoolVar(&cfg.traffic, "traffic", false, "with -serve: send the traffic of a normal day")

@@ -69,12 +69,14 @@ func TestDemo(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), []string{"-seed", "7"}, database, processor, nil, &stdout, &stderr)
 	text := stdout.String()
-	for line, times := range map[string]int{"\nhealthy    checkout ": 4, "\nrollback   admin ": 2, "\nrush       products ": 2, "\ncompartments alone ": 1, "\nwith a warden ": 1, "  other ": 0, "\nok   ": strings.Count(text, "\nok   ")} {
+	for line, times := range map[string]int{"\nhealthy    checkout ": 4, "\nrollback   admin ": 2, "\nrush       products ": 2,
+		"\ncompartments alone ": 1, "\nwith a warden ": 1, "  other ": 0, "\nok   ": strings.Count(text, "\nok   ")} {
 		if n := strings.Count(text, line); n != times {
 			t.Errorf("%d times %q, want %d", n, line, times)
 		}
 	}
-	if claims := strings.Count(text, "\nok   ") + strings.Count(text, "\nFAIL "); claims != 12 || strings.Contains(text, "VERDICT: holds") != (code == 0) {
+	if claims := strings.Count(text, "\nok   ") + strings.Count(text, "\nFAIL "); claims != 12 ||
+		strings.Contains(text, "VERDICT: holds") != (code == 0) {
 		t.Errorf("exit code %d, %d claims, %s\n%s", code, claims, stderr.String(), text)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
@@ -91,7 +93,8 @@ func TestInterruptLeavesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var stderr bytes.Buffer
 		stdout := &output{mark: act, at: cancel}
-		if code := run(ctx, nil, database, processor, nil, stdout, &stderr); code != 130 || strings.Contains(stdout.String(), "VERDICT") {
+		if code := run(ctx, nil, database, processor, nil, stdout, &stderr); code != 130 ||
+			strings.Contains(stdout.String(), "VERDICT") {
 			t.Errorf("exit code %d, want 130: %s%s", code, stdout, stderr.String())
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -111,7 +114,8 @@ func TestServe(t *testing.T) {
 	stdout := &output{mark: "plan and mode: ", at: func() { close(ready) }}
 	database, processor := short()
 	go func() {
-		code <- run(t.Context(), []string{"-serve", "-traffic", "-until-eof", "-listen", "127.0.0.1:0", "-ops", "127.0.0.1:0"}, database, processor, stdin, stdout, &stderr)
+		code <- run(t.Context(), []string{"-serve", "-traffic", "-until-eof", "-listen", "127.0.0.1:0", "-ops", "127.0.0.1:0"},
+			database, processor, stdin, stdout, &stderr)
 	}()
 	select {
 	case <-ready:

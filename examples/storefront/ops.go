@@ -121,7 +121,8 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 	if err := errors.Join(errTasks, errCalls); err != nil {
 		return nil, nil, nil, err
 	}
-	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks.Limiter(), log.Limiter()}, bulkhead.Observers{calls.Bulkhead(), log.Bulkhead()})
+	s, err = cfg.scenario.open(cfg.way, cfg.listen, limiter.Observers{tasks.Limiter(), log.Limiter()},
+		bulkhead.Observers{calls.Bulkhead(), log.Bulkhead()})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -154,7 +155,8 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 		mux.Handle("/mode", page.Guard(withToken(cfg.token, s.showMode, s.setMode)))
 	}
 	operators = &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
+		IdleTimeout: time.Minute,
 	}
 	operators.RegisterOnShutdown(page.Close) // event streams do not end by themselves
 	return s, operators, log, nil
@@ -197,7 +199,9 @@ func withToken(token string, show func() any, change func(body io.Reader) (statu
 	})
 }
 
-func (s *shop) showMode() any { return map[string]decision.Mode{"mode": s.warden.Limiter().Stats().Mode} }
+func (s *shop) showMode() any {
+	return map[string]decision.Mode{"mode": s.warden.Limiter().Stats().Mode}
+}
 
 func (s *shop) setMode(body io.Reader) (status int, reason string, err error) {
 	var given struct{ Mode *decision.Mode }
@@ -232,7 +236,8 @@ func (s *shop) setPlan(body io.Reader) (status int, reason string, err error) {
 	}
 	plan := bulkhead.Plan{By: "admin API"}
 	for i, c := range given.Compartments {
-		if err == nil && (c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil || c.MaxQueue == nil || c.MaxWait == nil || c.Timeout == nil) {
+		if err == nil && (c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil ||
+			c.MaxQueue == nil || c.MaxWait == nil || c.Timeout == nil) {
 			err = fmt.Errorf("compartments[%d]: name, guaranteed, lendable, max, mode, max_queue, max_wait and timeout are required", i)
 		}
 		if err == nil {

@@ -82,7 +82,8 @@ func cut(x float64) string { return fmt.Sprintf("%.3f", math.Floor(x*1000+1e-9)/
 
 // print writes a line for each phase and route.
 func (res result) print(w io.Writer, phases []phase) {
-	fmt.Fprintf(w, "%-10s %-9s %5s %7s %7s %7s  %s\n", "phase", "route", "sent", "success", "p50 ms", "p99 ms", "all others, by reason")
+	fmt.Fprintf(w, "%-10s %-9s %5s %7s %7s %7s  %s\n", "phase", "route", "sent", "success", "p50 ms", "p99 ms",
+		"all others, by reason")
 	for p, of := range res {
 		for r, f := range of {
 			line := fmt.Sprintf("%-10s %-9s %5d %7s %7.1f %7.1f%s", phases[p].name, route(r), f.sent, cut(f.success()),
@@ -95,7 +96,8 @@ func (res result) print(w io.Writer, phases []phase) {
 // compared tells what became of the clients of all routes in the rush of the sale, without a warden and with it.
 func compared(patience time.Duration, alone, under [routes]figures) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWhat became of the clients in the rush, who stay for %v:\n%-19s %5s %7s %7s %7s %8s %7s %7s  %s\n", patience, "", "sent",
+	fmt.Fprintf(&b, "\nWhat became of the clients in the rush, who stay for %v:\n%-19s %5s %7s %7s %7s %8s %7s %7s  %s\n", patience,
+		"", "sent",
 		"served", "p50 ms", "p99 ms", "told no", "p50 ms", "p99 ms", "left without a word")
 	for _, row := range []struct {
 		name string
@@ -179,7 +181,8 @@ func (v *verdict) keeps(of [routes]figures, when string, these ...route) {
 // isDown claims that a route fails, mostly for this reason.
 func (v *verdict) isDown(f figures, when string, why outcome) {
 	failed := 1 - f.success()
-	v.claim(f.sent > 0 && f.success() < lost && 2*f.share(why) > failed, "%s: less than %.2f of checkout succeeds (%s; %s: %s of all)",
+	v.claim(f.sent > 0 && f.success() < lost && 2*f.share(why) > failed,
+		"%s: less than %.2f of checkout succeeds (%s; %s: %s of all)",
 		when, lost, cut(f.success()), why, cut(f.share(why)))
 }
 
@@ -194,7 +197,8 @@ func judge(pool, apart, alone, under result) *verdict {
 	v.keeps(apart[0], "compartments, healthy", bystanders...)
 	v.keeps(apart[1], "compartments, slow report", bystanders...)
 	full, open := apart[1][analytics].share("queue_overflow", "timeout_queued"), apart[1][analytics].share("breaker_open")
-	v.claim(full+open >= 0.5 && full >= 0.1*(full+open), "compartments, slow report: at least 0.50 of analytics are rejected, a tenth of them for want of a slot (%s; breaker %s)",
+	v.claim(full+open >= 0.5 && full >= 0.1*(full+open),
+		"compartments, slow report: at least 0.50 of analytics are rejected, a tenth of them for want of a slot (%s; breaker %s)",
 		cut(full), cut(open))
 	v.keeps(apart[2], "compartments, slow products too", bystanders...)
 	instead := apart[2][products].share(cached)
@@ -206,6 +210,7 @@ func judge(pool, apart, alone, under result) *verdict {
 	page := under[1][products].success()
 	v.claim(page > 0 && page < 1, "sale with a warden, rush: some of products succeed, but not all (%s)", cut(page))
 	all, sent := ends(under[1])
-	v.claim(float64(len(all[left])) <= silent*float64(sent), "sale with a warden, rush: at most %.2f of all leave without a word (%d of %d)", silent, len(all[left]), sent)
+	v.claim(float64(len(all[left])) <= silent*float64(sent),
+		"sale with a warden, rush: at most %.2f of all leave without a word (%d of %d)", silent, len(all[left]), sent)
 	return v
 }

@@ -27,7 +27,8 @@ func TestTrafficIsOpenLoop(t *testing.T) {
 	const n = 50
 	var together sync.WaitGroup
 	together.Add(n)
-	got := send(t, func(http.ResponseWriter, *http.Request) { together.Done(); together.Wait() }, time.Now(), time.Minute, make([]arrival, n))
+	got := send(t, func(http.ResponseWriter, *http.Request) { together.Done(); together.Wait() }, time.Now(), time.Minute,
+		make([]arrival, n))
 	if got.success() != 1 || got.sent != n {
 		t.Errorf("%+v, want %d successes", got, n)
 	}
@@ -121,7 +122,8 @@ func TestVerdict(t *testing.T) {
 		{0, 1, checkout, nil, "one pool, slow report"},
 		{1, 0, products, map[outcome]int{"": 989, other: 11}, "compartments, healthy"},
 		{1, 1, checkout, map[outcome]int{"": 989, "queue_overflow": 11}, "compartments, slow report: at least 0.99"},
-		{1, 1, analytics, map[outcome]int{"": 501, "queue_overflow": 50, "breaker_open": 449}, "compartments, slow report: at least 0.50"},
+		{1, 1, analytics, map[outcome]int{"": 501, "queue_overflow": 50, "breaker_open": 449},
+			"compartments, slow report: at least 0.50"},
 		{1, 1, analytics, map[outcome]int{"queue_overflow": 50, "breaker_open": 460}, "compartments, slow report: at least 0.50"},
 		{1, 1, analytics, nil, "compartments, slow report: at least 0.50"},
 		{1, 2, products, map[outcome]int{"": 889, cached: 100, late: 11}, "compartments, slow products too: at least"},

@@ -100,7 +100,8 @@ func sale() scenario {
 	flood[products] = 3 * capacity
 	sc := incident()
 	sc.patience, sc.render = 2*time.Second, render
-	sc.phases = []phase{{name: healthy, lasts: 2 * time.Second, perSecond: calm}, {name: rush, lasts: 6 * time.Second, perSecond: flood}}
+	sc.phases = []phase{{name: healthy, lasts: 2 * time.Second, perSecond: calm},
+		{name: rush, lasts: 6 * time.Second, perSecond: flood}}
 	return sc
 }
 

@@ -89,7 +89,8 @@ func (sc scenario) open(kind, address string, tasks limiter.Observer, calls bulk
 	}
 	s.url = "http://" + l.Addr().String()
 	s.http = &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
+		IdleTimeout: time.Minute,
 	}
 	go func() { s.served <- s.http.Serve(l) }()
 	return s, nil
@@ -99,7 +100,8 @@ func (sc scenario) open(kind, address string, tasks limiter.Observer, calls bulk
 // with a slot never waits for a connection; the set limits the connections in use by all pools together.
 func (s *shop) connect(kind string, observer bulkhead.Observer) (err error) {
 	// In WAL mode readers and one writer run concurrently; a second writer waits. Nothing is synced: the file is temporary.
-	source := "file:" + filepath.Join(s.dir, "shop.db") + "?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+	source := "file:" + filepath.Join(s.dir, "shop.db") +
+		"?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 	connections := func(limit, idle int) (*sql.DB, error) {
 		db, err := sql.Open("sqlite", source)
 		if err == nil {
@@ -117,7 +119,8 @@ func (s *shop) connect(kind string, observer bulkhead.Observer) (err error) {
 			return err
 		}
 	} else {
-		if s.set, err = bulkhead.New(bulkhead.Config{Total: s.total(), Observer: observer, Compartments: s.compartments(reportsBreaker(s.scenario))}); err != nil {
+		if s.set, err = bulkhead.New(bulkhead.Config{Total: s.total(), Observer: observer,
+			Compartments: s.compartments(reportsBreaker(s.scenario))}); err != nil {
 			return err
 		}
 		for r, share := range s.set.Plan().Compartments {
@@ -284,7 +287,8 @@ func answer(w http.ResponseWriter, v any, err error) {
 func problem(w http.ResponseWriter, status int, reason string, detail ...any) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "reason": reason, "detail": fmt.Sprint(detail...)})
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "reason": reason,
+		"detail": fmt.Sprint(detail...)})
 }
 
 // apply applies a new plan to the set and the pools. A pool is never smaller than its compartment: calls with a slot would

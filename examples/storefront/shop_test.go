@@ -221,7 +221,8 @@ func TestPlan(t *testing.T) {
 		{"POST", right, strings.Replace(same, `"enforce"`, `"off"`, 1), http.StatusBadRequest, "dry_run"},
 		{"POST", right, same + "]", http.StatusBadRequest, "more than one"},
 		{"POST", right, `{"revision":` + strings.Repeat(" ", 70<<10) + `1}`, http.StatusBadRequest, "too large"},
-		{"POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 1 }), http.StatusBadRequest, `Plan.Compartments[\"checkout\"].Max`},
+		{"POST", right, encoded(func(p *bulkhead.Plan) { p.Compartments[0].Max = 1 }), http.StatusBadRequest,
+			`Plan.Compartments[\"checkout\"].Max`},
 		{"POST", right, encoded(func(p *bulkhead.Plan) { p.Revision = 7 }), http.StatusConflict, "stale_revision"},
 	} {
 		if status, text := call(t, c.method, ops+"/plan", c.token, c.body); status != c.status || !strings.Contains(text, c.says) {
@@ -256,12 +257,14 @@ func TestMode(t *testing.T) {
 			t.Errorf("%s: %d %s, mode %s; want %d %s, %s", c.body, status, text, now, c.status, c.says, c.then)
 		}
 	}
-	if _, metrics := call(t, "GET", ops+"/metrics", "", ""); !strings.Contains(metrics, `stopbank_limiter_mode{limiter="storefront",mode="bypass"} 1`) {
+	if _, metrics := call(t, "GET", ops+"/metrics", "", ""); !strings.Contains(metrics,
+		`stopbank_limiter_mode{limiter="storefront",mode="bypass"} 1`) {
 		t.Errorf("no bypass in\n%s", metrics)
 	}
 	s, ops = open(t, protected, "") // without a token nobody may change anything, nor read it
 	for _, path := range []string{"/plan", "/mode"} {
-		if status, text := call(t, "GET", ops+path, "Bearer ", ""); status != http.StatusForbidden || !strings.Contains(text, tokenVariable) {
+		if status, text := call(t, "GET", ops+path, "Bearer ", ""); status != http.StatusForbidden ||
+			!strings.Contains(text, tokenVariable) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
 		if status, _ := call(t, "GET", s.url+path, "", ""); status != http.StatusNotFound {

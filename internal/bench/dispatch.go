@@ -1,4 +1,5 @@
-// Benchmark rows of the dispatcher, in memory and on a fake Kafka: its time beside the least in which the same handlers could run.
+// Benchmark rows of the dispatcher, in memory and on a fake Kafka: its time beside the least in which the same handlers could
+// run.
 
 package main
 
@@ -30,7 +31,8 @@ func dispatchRows() []row {
 		hot   float64 // share of the records that one key has beside its own
 	}{{"10 keys", 10, 0}, {"100 keys", 100, 0}, {"1000 keys", 1000, 0}, {"1000 keys, a tenth of the records of one", 1000, 0.1}} {
 		for _, workers := range []int{8, 64} {
-			rows = append(rows, boundedRow("lease/dispatch", fmt.Sprintf("dispatch: %d records of 0 to 5 ms, %s", records, c.title), "dispatch.Dispatcher over lease.Memory", workers,
+			rows = append(rows, boundedRow("lease/dispatch", fmt.Sprintf("dispatch: %d records of 0 to 5 ms, %s", records, c.title),
+				"dispatch.Dispatcher over lease.Memory", workers,
 				func(handle func(key string, pause time.Duration)) {
 					rnd := rand.New(rand.NewPCG(uint64(c.keys), uint64(workers)))
 					log, pauses := new(dispatch.Log), make([]time.Duration, records)
@@ -58,24 +60,28 @@ func dispatchRows() []row {
 
 func kafkaRow(workers int) row {
 	title := fmt.Sprintf("Kafka, a fake broker: %d records of %d keys, handler of 1 to 5 ms", records, teamKeys)
-	return boundedRow("throughput on Kafka", title, "dispatch over leasekafka, ledgers in memory, in order per key", workers, func(handle func(string, time.Duration)) {
-		cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(teamParts, "team")))
-		defer cluster.Close()
-		client := must(kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("team")))
-		defer client.Close()
-		ctx, cancel := context.WithCancel(context.Background())
-		var all []*kgo.Record
-		for i := range records {
-			all = append(all, &kgo.Record{Key: []byte(teamKey(i)), Partition: int32(teamPart(i))})
-		}
-		must(0, client.ProduceSync(ctx, all...).FirstErr())
-		consumer := must(dispatch.NewConsumer(
-			must(leasekafka.OpenGroup(ctx, leasekafka.GroupConfig{Brokers: cluster.ListenAddrs(), Group: "team", Topics: []string{"team"}, Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})),
-			dispatch.Config{MaxInFlight: workers, MaxBuffered: 8 * 1024, DeadLetter: dispatch.Discard, Handler: untilAll(cancel, func(job dispatch.Job) {
-				handle(job.Record.Domain, pause(job.Record.Offset))
-			})}))
-		must(0, consumer.Run(ctx))
-	})
+	return boundedRow("throughput on Kafka", title, "dispatch over leasekafka, ledgers in memory, in order per key", workers,
+		func(handle func(string, time.Duration)) {
+			cluster := must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(teamParts, "team")))
+			defer cluster.Close()
+			client := must(kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+				kgo.DefaultProduceTopic("team")))
+			defer client.Close()
+			ctx, cancel := context.WithCancel(context.Background())
+			var all []*kgo.Record
+			for i := range records {
+				all = append(all, &kgo.Record{Key: []byte(teamKey(i)), Partition: int32(teamPart(i))})
+			}
+			must(0, client.ProduceSync(ctx, all...).FirstErr())
+			consumer := must(dispatch.NewConsumer(
+				must(leasekafka.OpenGroup(ctx, leasekafka.GroupConfig{Brokers: cluster.ListenAddrs(), Group: "team", Topics: []string{"team"},
+					Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})),
+				dispatch.Config{MaxInFlight: workers, MaxBuffered: 8 * 1024, DeadLetter: dispatch.Discard,
+					Handler: untilAll(cancel, func(job dispatch.Job) {
+						handle(job.Record.Domain, pause(job.Record.Offset))
+					})}))
+			must(0, consumer.Run(ctx))
+		})
 }
 
 // untilAll is a handler that calls end after the last record.

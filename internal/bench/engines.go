@@ -46,13 +46,15 @@ func engineRows() []row {
 		}
 		add := func(layer, engine, bare string, store func() durable.Store, update func() func(worker, key int) func()) row {
 			return row{layer: layer, title: "acquire + succeed in " + engine + ", " + how, goroutines: goroutines, variants: []variant{
-				{"durable.Ledger over " + layer[len("lease/"):] + ", TryAcquire + Succeed", 0, sync.OnceValue(func() instance { return cycleLedger(store(), goroutines) })},
+				{"durable.Ledger over " + layer[len("lease/"):] + ", TryAcquire + Succeed", 0,
+					sync.OnceValue(func() instance { return cycleLedger(store(), goroutines) })},
 				{bare, asBare, sync.OnceValue(func() instance { return cycleBare(update(), goroutines) })},
 			}}
 		}
 		ledger := fmt.Sprint("by-", goroutines)
 		onNATS = append(onNATS, add("lease/leasenats", "JetStream", "two KeyValue.Update of a key", func() durable.Store {
-			return must(leasenats.OpenStore(context.Background(), leasenats.StoreConfig{Conn: jetStream(), Bucket: "ledger", Name: ledger}))
+			return must(leasenats.OpenStore(context.Background(),
+				leasenats.StoreConfig{Conn: jetStream(), Bucket: "ledger", Name: ledger}))
 		}, func() func(worker, key int) func() { return natsUpdate(ledger) }))
 		onPG = append(onPG, add("lease/leasepg", "PostgreSQL", "two UPDATEs of a row by its key", func() durable.Store {
 			return must(leasepg.OpenStore(context.Background(), leasepg.StoreConfig{Pool: postgres(), Name: ledger}))
@@ -124,15 +126,16 @@ func pgUpdate(table string) func(worker, key int) func() {
 		key := []byte(engineName(worker, i))
 		must(postgres().Exec(ctx, "INSERT INTO "+table+" VALUES ($1, 1, $2)", key, smallState))
 		return func() {
-			if done := must(postgres().Exec(ctx, "UPDATE "+table+" SET version = version + 1, state = $2 WHERE key = $1", key, smallState)); done.RowsAffected() != 1 {
+			if done := must(postgres().Exec(ctx, "UPDATE "+table+" SET version = version + 1, state = $2 WHERE key = $1", key,
+				smallState)); done.RowsAffected() != 1 {
 				exit("%v", done)
 			}
 		}
 	}
 }
 
-// The servers: NATS in a process of its own, and PostgreSQL, that of STOPBANK_POSTGRES_URL or a private one with fsync on. The first
-// row starts them.
+// The servers: NATS in a process of its own, and PostgreSQL, that of STOPBANK_POSTGRES_URL or a private one with fsync on. The
+// first row starts them.
 var (
 	jetStream = sync.OnceValue(func() *nats.Conn {
 		cmd := exec.Command(os.Args[0])
@@ -173,7 +176,8 @@ const natsVariable = "STOPBANK_BENCH_NATS"
 func serveNATS() {
 	dir := must(os.MkdirTemp("", "bench-nats"))
 	atEnd(func() { _ = os.RemoveAll(dir) })
-	s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true}))
+	s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir,
+		NoLog: true, NoSigs: true}))
 	s.Start()
 	if !s.ReadyForConnections(20 * time.Second) {
 		exit("the NATS server does not start")

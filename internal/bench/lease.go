@@ -36,8 +36,10 @@ func leaseRows() []row {
 			{"acquire + succeed, 1,000,000 domains that stay", million, never, 0},
 		} {
 			rows = append(rows, row{layer: "lease", title: c.title, goroutines: goroutines, variants: []variant{
-				{"lease.Memory TryAcquire + Succeed", 0, onceAMillion(c.domains, func() instance { return newLedgerRun(c.domains, c.lag, goroutines).start })},
-				{"two lookups-and-writes in a map, one mutex", c.most, onceAMillion(c.domains, func() instance { return newBareMap(c.domains).start })},
+				{"lease.Memory TryAcquire + Succeed", 0, onceAMillion(c.domains,
+					func() instance { return newLedgerRun(c.domains, c.lag, goroutines).start })},
+				{"two lookups-and-writes in a map, one mutex", c.most,
+					onceAMillion(c.domains, func() instance { return newBareMap(c.domains).start })},
 			}})
 		}
 	}
@@ -49,7 +51,8 @@ func leaseRows() []row {
 		by := func(goroutines int) func() instance {
 			return onceAMillion(domains, func() instance { return newLedgerRun(domains, lag, goroutines).start })
 		}
-		rows = append(rows, row{layer: "lease", title: fmt.Sprintf("acquire + succeed, %d goroutines against one, %d domains", cores, domains), goroutines: cores, alone: 1, variants: []variant{
+		rows = append(rows, row{layer: "lease", title: fmt.Sprintf("acquire + succeed, %d goroutines against one, %d domains", cores,
+			domains), goroutines: cores, alone: 1, variants: []variant{
 			{fmt.Sprintf("%d goroutines", cores), 0, by(cores)},
 			{"one goroutine", most, by(1)},
 		}})
@@ -88,7 +91,8 @@ type ledgerRun struct {
 }
 
 func newLedgerRun(domains, lag, goroutines int) *ledgerRun {
-	r := &ledgerRun{ledger: must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})), names: domainNames(domains), lag: int64(lag), goroutines: goroutines}
+	r := &ledgerRun{ledger: must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})), names: domainNames(domains),
+		lag: int64(lag), goroutines: goroutines}
 	for range goroutines {
 		operation := r.start()
 		for range (3*domains + 32<<10) / goroutines {

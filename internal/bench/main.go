@@ -1,9 +1,9 @@
 // Command bench measures each layer beside its peers in one process, and prints ratios beside their targets.
 //
-// Absolute times of a small, noisy machine mean little; the ratio of two measurements taken in turn, many times, means more. Every
-// row therefore interleaves its variants: in each round each variant is a testing benchmark of a few milliseconds, and the order
-// rotates by one from round to round. The report has the median over the rounds, and for a ratio the median of the rounds' ratios
-// with its 95 % interval. Rows in which Stopbank is slower stay in the table.
+// Absolute times of a small, noisy machine mean little; the ratio of two measurements taken in turn, many times, means more.
+// Every row therefore interleaves its variants: in each round each variant is a testing benchmark of a few milliseconds, and the
+// order rotates by one from round to round. The report has the median over the rounds, and for a ratio the median of the rounds'
+// ratios with its 95 % interval. Rows in which Stopbank is slower stay in the table.
 package main
 
 import (
@@ -42,7 +42,8 @@ func main() {
 	must(0, flag.Set("test.benchtime", slice.String()))
 
 	defer stopServers()
-	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), engineRows(), dispatchRows(), throughputRows(), wardenRows()),
+	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), engineRows(), dispatchRows(), throughputRows(),
+		wardenRows()),
 		func(r row) bool { return !filter.MatchString(r.title) })
 	if len(rows) == 0 {
 		exit("-rows %q matches no row", *only)

@@ -84,7 +84,8 @@ func (r row) measure(rounds int) result {
 		if rounds < 6 { // which have no interval of 95 %
 			ratio.Lo, ratio.Hi = slices.Min(ratios), slices.Max(ratios)
 		}
-		res.cells = append(res.cells, cell{v.name, summary(times[i]).Center, summary(allocs[i]).Center, ratio.Center, ratio.Lo, ratio.Hi, v.most})
+		res.cells = append(res.cells, cell{v.name, summary(times[i]).Center, summary(allocs[i]).Center, ratio.Center, ratio.Lo,
+			ratio.Hi, v.most})
 	}
 	return res
 }

@@ -21,7 +21,8 @@ func document(results []result, rounds int, slice time.Duration) string {
 	b.WriteString("Rows of throughput are whole consumers, each member with its own connection to the server on the same machine: 10,000 records that were there\n")
 	b.WriteString("before, from the first handler to the last record that is done for good; three rounds, whose range is the interval. PostgreSQL runs with fsync\n")
 	b.WriteString("on, for both.\n\n")
-	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), rounds, slice)
+	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH,
+		runtime.GOMAXPROCS(0), rounds, slice)
 	b.WriteString("Peers: " + strings.Join(versions(), ", ") + ".\n")
 
 	if !havePostgres() {
@@ -93,7 +94,8 @@ func versions() []string {
 	for _, m := range info.Deps {
 		switch m.Path {
 		case "github.com/failsafe-go/failsafe-go", "golang.org/x/sync",
-			"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2", "github.com/riverqueue/river", "github.com/twmb/franz-go/pkg/kfake":
+			"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2", "github.com/riverqueue/river",
+			"github.com/twmb/franz-go/pkg/kfake":
 			all = append(all, m.Path+" "+m.Version)
 		}
 	}

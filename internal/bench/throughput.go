@@ -69,7 +69,8 @@ func throughputRows() []row {
 			contender{variant{name: fmt.Sprintf("River, %d workers a member, in no order", pgWorkers), most: 1}, loadRiver})
 	}
 	add("JetStream",
-		contender{variant{name: fmt.Sprintf("dispatch over leasenats, %d workers a member, in order per key", natsWorkers)}, loadJetstream},
+		contender{variant{name: fmt.Sprintf("dispatch over leasenats, %d workers a member, in order per key", natsWorkers)},
+			loadJetstream},
 		contender{variant{name: fmt.Sprintf("a pull consumer, acks awaited, %d workers a member, in no order", natsWorkers)}, loadPull})
 	return append(rows, kafkaRow(16), kafkaRow(64))
 }
@@ -82,7 +83,8 @@ func teamRow(engine string, members int, waits bool, contenders []contender) row
 	if members > 1 {
 		plural = "s"
 	}
-	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s: %d records of %d keys, %s, workers of %d member%s", engine, records, teamKeys, handler, members, plural)}
+	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s: %d records of %d keys, %s, workers of %d member%s", engine,
+		records, teamKeys, handler, members, plural)}
 	for _, c := range contenders {
 		r.variants = append(r.variants, c.variant)
 	}
@@ -206,9 +208,10 @@ func loadPostgres() func(context.Context, *team) {
 		CREATE TABLE IF NOT EXISTS bench_records (part integer, id bigint, key text NOT NULL, PRIMARY KEY (part, id));
 		CREATE TABLE IF NOT EXISTS bench_positions (part integer PRIMARY KEY, floor bigint NOT NULL);
 		TRUNCATE bench_records, bench_positions, stopbank.lease_domains`))
-	must(postgres().CopyFrom(ctx, pgx.Identifier{"bench_records"}, []string{"part", "id", "key"}, pgx.CopyFromSlice(records, func(i int) ([]any, error) {
-		return []any{teamPart(i), i + 1, teamKey(i)}, nil
-	})))
+	must(postgres().CopyFrom(ctx, pgx.Identifier{"bench_records"}, []string{"part", "id", "key"},
+		pgx.CopyFromSlice(records, func(i int) ([]any, error) {
+			return []any{teamPart(i), i + 1, teamKey(i)}, nil
+		})))
 	must(postgres().Exec(ctx, `INSERT INTO bench_positions SELECT generate_series(0, $1 - 1), 0`, teamParts))
 	settlePostgres()
 	name := "bench " + runName()
@@ -216,14 +219,15 @@ func loadPostgres() func(context.Context, *team) {
 		pool := connect(ctx)
 		defer pool.Close()
 		parts := map[string]int{}
-		cfg := leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: name, Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-			store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: partition})
-			if err != nil {
-				return dispatch.Partition{}, err
-			}
-			ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
-			return dispatch.Partition{Name: partition, Source: recordTable{pool, parts[partition]}, Ledger: ledger}, err
-		}}
+		cfg := leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: name,
+			Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
+				store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: partition})
+				if err != nil {
+					return dispatch.Partition{}, err
+				}
+				ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
+				return dispatch.Partition{Name: partition, Source: recordTable{pool, parts[partition]}, Ledger: ledger}, err
+			}}
 		for i := range teamParts {
 			partition := "bench/" + strconv.Itoa(i)
 			parts[partition] = i
@@ -256,7 +260,8 @@ func (s recordTable) Commit(ctx context.Context, floor int64) error {
 }
 
 func (s recordTable) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
-	rows, err := s.pool.Query(ctx, `SELECT key, id FROM bench_records WHERE part = $1 AND id >= $2 ORDER BY id LIMIT $3`, s.part, from, limit)
+	rows, err := s.pool.Query(ctx, `SELECT key, id FROM bench_records WHERE part = $1 AND id >= $2 ORDER BY id LIMIT $3`, s.part,
+		from, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +319,8 @@ func loadRiver() func(context.Context, *team) {
 			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: pgWorkers}}, Workers: workers, Logger: quiet,
 			FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, JobTimeout: -1,
 		}))
-		completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{Kinds: []river.EventKind{river.EventKindJobCompleted}, ChanSize: 2 * records})
+		completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{Kinds: []river.EventKind{river.EventKindJobCompleted},
+			ChanSize: 2 * records})
 		defer unsubscribe()
 		must(0, pool.Ping(ctx))
 		t.begins(ctx)
@@ -348,7 +354,8 @@ func loadJetstream() func(context.Context, *team) {
 // server confirms its ack.
 func loadPull() func(context.Context, *team) {
 	run, stream := loadStream()
-	must(stream.CreateConsumer(context.Background(), jetstream.ConsumerConfig{Durable: "bare", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1 << 16}))
+	must(stream.CreateConsumer(context.Background(), jetstream.ConsumerConfig{Durable: "bare",
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1 << 16}))
 	return func(ctx context.Context, t *team) {
 		conn := must(nats.Connect(jetStream().ConnectedUrl()))
 		defer conn.Close()
@@ -387,7 +394,8 @@ func loadStream() (run string, stream jetstream.Stream) {
 	run = runName()
 	stream = must(js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: "TEAM" + run, Subjects: []string{"team.*"},
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "team.*", Destination: fmt.Sprintf("team.{{partition(%d,1)}}.{{wildcard(1)}}", teamParts)},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "team.*",
+			Destination: fmt.Sprintf("team.{{partition(%d,1)}}.{{wildcard(1)}}", teamParts)},
 	}))
 	for i := range records {
 		must(js.PublishAsync("team."+teamKey(i), nil, jetstream.WithStallWait(time.Minute)))

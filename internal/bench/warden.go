@@ -68,20 +68,22 @@ func wardenRows() []row {
 				{"time.Now", 0, func() instance { return shared(func() { _ = time.Now() }) }},
 			}},
 		)
-		inCompartment = append(inCompartment, row{layer: "bulkhead", title: "Do in a healthy compartment", goroutines: goroutines, variants: []variant{
-			compartment("bulkhead.Do", bulkhead.CompartmentConfig{Guaranteed: places}),
-			{"limiter.Do", 2, func() instance {
-				l := target(places)
-				return shared(func() { _, _ = limiter.Do(ctx, l, limiter.Task{}, answer) })
-			}},
-			compartment("bulkhead.Do with a MaxWait", bulkhead.CompartmentConfig{Guaranteed: places, MaxQueue: 1, MaxWait: time.Second}),
-			{"failsafe-go With(bulkhead).Get", 0, func() instance {
-				e := failsafe.With[int](failsafebulkhead.New[int](places))
-				return shared(func() { _, _ = e.Get(func() (int, error) { return 0, nil }) })
-			}},
-		}})
+		inCompartment = append(inCompartment, row{layer: "bulkhead", title: "Do in a healthy compartment", goroutines: goroutines,
+			variants: []variant{
+				compartment("bulkhead.Do", bulkhead.CompartmentConfig{Guaranteed: places}),
+				{"limiter.Do", 2, func() instance {
+					l := target(places)
+					return shared(func() { _, _ = limiter.Do(ctx, l, limiter.Task{}, answer) })
+				}},
+				compartment("bulkhead.Do with a MaxWait", bulkhead.CompartmentConfig{Guaranteed: places, MaxQueue: 1, MaxWait: time.Second}),
+				{"failsafe-go With(bulkhead).Get", 0, func() instance {
+					e := failsafe.With[int](failsafebulkhead.New[int](places))
+					return shared(func() { _, _ = e.Get(func() (int, error) { return 0, nil }) })
+				}},
+			}})
 	}
-	onLimiter = append(onLimiter, row{layer: "warden", title: "monitor.Sample", goroutines: 1, variants: []variant{ // target 5 µs: a time, in the docs
+	// target 5 µs: a time, in the docs
+	onLimiter = append(onLimiter, row{layer: "warden", title: "monitor.Sample", goroutines: 1, variants: []variant{
 		{"monitor.Sample", 0, func() instance {
 			s := must(monitor.New())
 			return shared(func() { _ = s.Sample() })

@@ -95,7 +95,8 @@ func (c *cluster) make(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	initdb := c.command(ctx, "initdb", "-D", c.data(), "-U", "stopbank", "-A", "password", "--pwfile", secret, "-E", "UTF8", "--no-locale", "--no-sync", "--no-instructions")
+	initdb := c.command(ctx, "initdb", "-D", c.data(), "-U", "stopbank", "-A", "password", "--pwfile", secret, "-E", "UTF8",
+		"--no-locale", "--no-sync", "--no-instructions")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("pgtest: initdb: %w: %s", err, out)
 	}
@@ -181,7 +182,8 @@ func (c *cluster) remove() error {
 }
 
 func (c *cluster) url() string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword("stopbank", c.password), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)),
+	u := url.URL{Scheme: "postgres", User: url.UserPassword("stopbank", c.password),
+		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)),
 		Path: "/postgres", RawQuery: "sslmode=disable"}
 	return u.String()
 }

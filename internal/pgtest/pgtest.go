@@ -24,8 +24,8 @@ const (
 // ErrNone means that there is no PostgreSQL to be had: no URL is set and none is installed, or this is no Linux.
 var ErrNone = errors.New("pgtest: no PostgreSQL: set " + urlVariable + " or install initdb")
 
-// Required reports whether the environment variable STOPBANK_POSTGRES is "required": tests must then fail, and not skip, without a
-// PostgreSQL.
+// Required reports whether the environment variable STOPBANK_POSTGRES is "required": tests must then fail, and not skip, without
+// a PostgreSQL.
 func Required() bool { return os.Getenv(requiredVariable) == "required" }
 
 // Available returns nil where Open has a server to use or to start, ErrNone otherwise.

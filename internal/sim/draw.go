@@ -77,7 +77,8 @@ func Draw(seed uint64) *World {
 	}
 }
 
-// lengthen lets the load go on for as long as patience lasts, so that those are as many who count, as long as the run is affordable.
+// lengthen lets the load go on for as long as patience lasts, so that those are as many who count, as long as the run is
+// affordable.
 func (w *World) lengthen() {
 	short, k := w.Length, &w.Kinds[0]
 	for more := float64(w.Retry.Attempts) * k.Patience * (1 + k.Vary); more > 0.1*short; more /= 2 {
@@ -128,7 +129,8 @@ func (w *World) String() string {
 	if w.Retry.Attempts > 1 {
 		again += fmt.Sprintf("; asks %d times", w.Retry.Attempts)
 	}
-	return fmt.Sprintf("%s; %d cores, %s; %s %.2fx (%.4g/s, %.3g at once) %s for %.3gs%s", strings.Join(kinds, " + "), w.Cores, places,
+	return fmt.Sprintf("%s; %d cores, %s; %s %.2fx (%.4g/s, %.3g at once) %s for %.3gs%s", strings.Join(kinds, " + "), w.Cores,
+		places,
 		w.Shape, w.Load(), w.Peak, w.Peak*w.service(), start, w.Length, again)
 }
 

@@ -69,7 +69,8 @@ const (
 // run runs a world whose servers have this guard. With trace the result keeps users and samples. Of another run's
 // rejection the attempt is started at that instant; or, if it had waited for too long, it waits on.
 func run(w *World, g Guard, trace bool, other no) (*Result, error) {
-	e := &engine{w: w, other: other, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)), result: &Result{World: w, Guard: g.Name, trace: trace}}
+	e := &engine{w: w, other: other, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)),
+		result: &Result{World: w, Guard: g.Name, trace: trace}}
 	e.bubble.start, e.open = time.Now(), len(e.users)
 	for i := range 1 + len(w.More) {
 		e.deps = append(e.deps, dependency{places: append([]int{w.Places}, w.More...)[i]})

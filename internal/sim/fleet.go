@@ -12,7 +12,8 @@ import (
 // guards are the compared guards for a fleet whose servers should run this many requests at a time.
 func guards(static int) []Guard {
 	return []Guard{
-		Open, Pool("bound", static, 0), Pool("bound ten times as high", 10*static, 0), Pool("bound, queue of 1024", static, 1024), wardens(),
+		Open, Pool("bound", static, 0), Pool("bound ten times as high", 10*static, 0), Pool("bound, queue of 1024", static, 1024),
+		wardens(),
 	}
 }
 
@@ -150,8 +151,8 @@ func (r *Result) FinalLoad() float64 {
 	return float64(r.after().attempts) / (last * r.World.capacity(0))
 }
 
-// Metastable reports whether the fleet stays down long after the trigger and cannot recover by itself: in the final part less than
-// half of the requests are answered, and attempts exceed the capacity.
+// Metastable reports whether the fleet stays down long after the trigger and cannot recover by itself: in the final part less
+// than half of the requests are answered, and attempts exceed the capacity.
 func (r *Result) Metastable() bool {
 	return r.after().Share() < 0.5*r.before().Share() && r.FinalLoad() > 1
 }
@@ -217,7 +218,8 @@ func ClientTable(rows [][]*Result) string {
 			fmt.Fprintf(&b, " %s (%.2f) |", r.back(), r.amid().amplification())
 		}
 		refused := row[last].refused()
-		fmt.Fprintf(&b, " %s | %.2f | %.2f |\n", row[last].back(), refused.amplification(), float64(refused.attempts)/float64(refused.Offered-refused.throttled))
+		fmt.Fprintf(&b, " %s | %.2f | %.2f |\n", row[last].back(), refused.amplification(),
+			float64(refused.attempts)/float64(refused.Offered-refused.throttled))
 	}
 	return b.String()
 }

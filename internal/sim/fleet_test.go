@@ -50,7 +50,8 @@ func TestFleetIsMetastable(t *testing.T) {
 func TestFleetComesBackUnderWarden(t *testing.T) {
 	for _, retry := range []Retry{immediate(), backoff()} {
 		r := try(t, like(small(0.7), func(w *World) { w.Retry = retry }), wardens(), true)
-		if d, ok := r.Recovery(); !ok || d > 2 || r.before().Share() < 0.999 || r.after().Share() < 0.999 || r.amid().Share() < 0.45 || r.amid().CriticalShare() < 0.95 {
+		if d, ok := r.Recovery(); !ok || d > 2 || r.before().Share() < 0.999 || r.after().Share() < 0.999 || r.amid().Share() < 0.45 ||
+			r.amid().CriticalShare() < 0.95 {
 			t.Errorf("%s", FleetTable(r))
 		}
 	}
@@ -195,7 +196,9 @@ func TestFleet(t *testing.T) {
 		chains = append(chains, run(hops(patience, false), wardens()), run(hops(patience, true), wardens()))
 	}
 	rewrite(t, "fleet.md", "Twenty servers, users who make 3 attempts at once.\n\n"+FleetTable(all...)+
-		"\nFive servers, the same users, a step to 2 for 3 s at different loads: back after, and answered in the end.\n\n"+LoadTable(rows)+
+		"\nFive servers, the same users, a step to 2 for 3 s at different loads: back after, and answered in the end.\n\n"+
+		LoadTable(rows)+
 		"\nTwenty servers, by client: back after (attempts per request while the trigger is there); and the attempts of the last 10 s in which all is refused.\n\n"+ClientTable(byClient)+
-		"\nThree hops of four servers under wardens, of which the last can do half of what is asked for; no retries.\n\n"+HopTable(chains...))
+		"\nThree hops of four servers under wardens, of which the last can do half of what is asked for; no retries.\n\n"+
+		HopTable(chains...))
 }

@@ -184,7 +184,8 @@ func (g *limited) answer(s settlement) {
 func (g *limited) ask(a *attempt) {
 	e := g.s.e
 	e.bubble.meet(e.now)
-	task := limiter.Task{Name: g.s.sensor.of(a.kind).name, Priority: a.priority, Patient: a.number == e.other.number && e.other.waited()}
+	task := limiter.Task{Name: g.s.sensor.of(a.kind).name, Priority: a.priority, Patient: a.number == e.other.number &&
+		e.other.waited()}
 	ctx := context.Background()
 	if g.hears == nothing {
 		task = limiter.Task{}

@@ -153,11 +153,12 @@ func (t *Trial) Counts() bool {
 
 // Verdict is the result of a control law in a world.
 type Verdict struct {
-	Goodput  float64 // relative to the oracle's
-	Critical float64 // difference to the oracle's, beyond what is allowed: 0.01, or two standard deviations if chance alone makes more
+	Goodput float64 // relative to the oracle's
+	// difference to the oracle's, beyond what is allowed: 0.01, or two standard deviations if chance alone makes more
+	Critical float64
 	Behind   float64 // failsafe-go's goodput minus the law's, relative to the oracle's
-	// Latch: the limit stayed too low without need. Harm: requests failed that an unlimited server would have answered, from the fifth
-	// execution time on; Cold: before it.
+	// Latch: the limit stayed too low without need. Harm: requests failed that an unlimited server would have answered, from the
+	// fifth execution time on; Cold: before it.
 	Latch, Harm, Cold bool
 }
 
@@ -165,7 +166,8 @@ type Verdict struct {
 func (t *Trial) Judge(r *Result) Verdict {
 	mine, best := t.World.counted(r), t.World.counted(t.Oracle)
 	good := max(float64(best.Good), 1)
-	v := Verdict{Goodput: float64(mine.Good) / good, Critical: best.CriticalShare() - mine.CriticalShare() - max(0.01, 2*math.Hypot(best.deviation(), mine.deviation())), Latch: r.Latched()}
+	v := Verdict{Goodput: float64(mine.Good) / good, Critical: best.CriticalShare() - mine.CriticalShare() - max(0.01,
+		2*math.Hypot(best.deviation(), mine.deviation())), Latch: r.Latched()}
 	if t.Open == nil {
 		return v
 	}

@@ -30,7 +30,8 @@ func TestIdenticalKindsAreOneKind(t *testing.T) {
 			if few.Offered+many.Offered != a.Kinds[0].Offered || few.Good+many.Good != a.Kinds[0].Good {
 				t.Errorf("seed %d, %s: %+v and %+v are not %+v", seed, g.Name, few, many, a.Kinds[0])
 			}
-			near(t, "share of the first kind, seed "+strconv.FormatUint(seed, 10), float64(few.Offered)/float64(a.Kinds[0].Offered), 0.25, 0.25)
+			near(t, "share of the first kind, seed "+strconv.FormatUint(seed, 10), float64(few.Offered)/float64(a.Kinds[0].Offered), 0.25,
+				0.25)
 		}
 	}
 }
@@ -38,7 +39,8 @@ func TestIdenticalKindsAreOneKind(t *testing.T) {
 // quickAndSlow is a server that two kinds share: one in three users asks for 10 ms of a dependency and the others for 100 ms.
 func quickAndSlow(load, quickly, slowly float64) *World {
 	kind := func(of, service, patience float64, knows string) Kind {
-		return Kind{Of: of, Service: service, Share: 0.001, Spread: "exact", Patience: patience, Knows: knows, Critical: 0.2, Normal: 0.8}
+		return Kind{Of: of, Service: service, Share: 0.001, Spread: "exact", Patience: patience, Knows: knows, Critical: 0.2,
+			Normal: 0.8}
 	}
 	w := &World{
 		Kinds: []Kind{kind(1, 0.01, quickly, "told"), kind(2, 0.1, slowly, "cancel")},
@@ -48,8 +50,8 @@ func quickAndSlow(load, quickly, slowly float64) *World {
 	return w
 }
 
-// Two kinds with two deadlines: each is judged by its own. Behind one place, who cannot wait for a slow execution is turned away, and
-// who can is answered.
+// Two kinds with two deadlines: each is judged by its own. Behind one place, who cannot wait for a slow execution is turned away,
+// and who can is answered.
 func TestTwoKindsTwoDeadlines(t *testing.T) {
 	for _, c := range []struct {
 		name        string

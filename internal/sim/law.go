@@ -114,8 +114,8 @@ func Static(target int) Guard {
 	})
 }
 
-// Pool returns a limiter with a constant concurrency limit and a queue, first come, first served, that knows neither deadlines nor
-// priorities, as thread pools have it.
+// Pool returns a limiter with a constant concurrency limit and a queue, first come, first served, that knows neither deadlines
+// nor priorities, as thread pools have it.
 func Pool(name string, target, queue int) Guard {
 	return Guard{name, func(s *server) (gate, error) {
 		return newLimited(s, func(*World) (Law, limiter.Config, error) {

@@ -1,4 +1,5 @@
-// Random worlds of a real service: several kinds of work, some that never end or outlive their slot, pools, and a service that changes.
+// Random worlds of a real service: several kinds of work, some that never end or outlive their slot, pools, and a service that
+// changes.
 
 package sim
 
@@ -27,7 +28,8 @@ func Mixed(seed uint64) *World {
 		}
 		slowest, longest := 0.0, 0.0
 		for range 2 + r.IntN(4) {
-			k := Kind{Of: logUniform(r, 0.05, 1), Service: logUniform(r, 0.001, 10), Share: r.Float64(), Critical: 0.2, Normal: []float64{0.8, 0.5}[r.IntN(2)]}
+			k := Kind{Of: logUniform(r, 0.05, 1), Service: logUniform(r, 0.001, 10), Share: r.Float64(), Critical: 0.2,
+				Normal: []float64{0.8, 0.5}[r.IntN(2)]}
 			k.Spread = pick(r, "exact", "20%", "exponential", "1:40")
 			if chance(0.6) {
 				k.Share = logUniform(r, 0.0005, 0.1)
@@ -41,7 +43,8 @@ func Mixed(seed uint64) *World {
 			w.Kinds = append(w.Kinds, k)
 		}
 		if chance(0.15) { // jobs, whose users wait as long as it takes
-			k := Kind{Of: 0.01, Service: logUniform(r, 20, 120), Share: logUniform(r, 0.001, 1), Spread: "20%", Patience: 1e9, Knows: "hidden", Normal: 0, Pool: -1}
+			k := Kind{Of: 0.01, Service: logUniform(r, 20, 120), Share: logUniform(r, 0.001, 1), Spread: "20%", Patience: 1e9,
+				Knows: "hidden", Normal: 0, Pool: -1}
 			w.Kinds = append(w.Kinds, k)
 		}
 		if chance(0.1) {

@@ -76,8 +76,8 @@ func reason(err error) string {
 	return string(rejection.Outcome)
 }
 
-// Replay asks up to most of the rejections of a run whether they were true: the world is run again up to the instant of each, where
-// the attempt is started or waits on instead. It forgets the others.
+// Replay asks up to most of the rejections of a run whether they were true: the world is run again up to the instant of each,
+// where the attempt is started or waits on instead. It forgets the others.
 func (r *Result) Replay(in Runner, g Guard, most int) error {
 	n := &r.Noes
 	n.False, n.Tried = map[string]int{}, map[string]int{}
@@ -114,7 +114,8 @@ func printNoes(out io.Writer, counted []*Trial, names []string) {
 				rejected := float64(r.Noes.Users) / max(float64(all.Offered), 1)
 				values[0], values[1] = append(values[0], all.LeftShare()), append(values[1], rejected)
 				if r.Noes.Users > 0 {
-					values[2], values[3], values[4] = append(values[2], r.Noes.Median), append(values[3], r.Noes.Part), append(values[4], r.Noes.P99)
+					values[2], values[3], values[4] = append(values[2], r.Noes.Median), append(values[3], r.Noes.Part),
+						append(values[4], r.Noes.P99)
 				}
 				tried, lies = tried+total(r.Noes.Tried), lies+total(r.Noes.False)
 			}
@@ -132,8 +133,8 @@ func printNoes(out io.Writer, counted []*Trial, names []string) {
 	printReasons(out, counted, names)
 }
 
-// falsely returns the share of the requests of a run that were rejected for a reason falsely: of all that were, as many as of those that
-// were tried again.
+// falsely returns the share of the requests of a run that were rejected for a reason falsely: of all that were, as many as of
+// those that were tried again.
 func (t *Trial) falsely(r *Result, reason string) float64 {
 	n, all := r.Noes, t.World.counted(r)
 	return float64(n.False[reason]) / max(float64(total(n.Tried)), 1) * float64(n.Users) / max(float64(all.Offered), 1)
@@ -165,7 +166,8 @@ func printReasons(out io.Writer, counted []*Trial, names []string) {
 			all, _ := spread(rejected)
 			of, half := spread(falsely)
 			in, halfIn := spread(over)
-			fmt.Fprintf(out, "| %s | %s | %.4f | %d | %d | %.4f ± %.4f | %.4f ± %.4f |\n", name, reason, all, tried, lies, of, half, in, halfIn)
+			fmt.Fprintf(out, "| %s | %s | %.4f | %d | %d | %.4f ± %.4f | %.4f ± %.4f |\n", name, reason, all, tried, lies, of, half, in,
+				halfIn)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Pools that are not all that work waits for: two of them, one that only some requests use or that others use as well, calls that take
-// two connections, and a database that is smaller than its pool.
+// Pools that are not all that work waits for: two of them, one that only some requests use or that others use as well, calls that
+// take two connections, and a database that is smaller than its pool.
 
 package sim
 
@@ -16,9 +16,9 @@ func query(of float64, pool int) Kind {
 	return k
 }
 
-// Under more than the pools can do, the warden that is told answers nearly all of what they can do and of the critical users. Its limit
-// is near what the tightest pool has enough for, and its reasons name that pool. One limit serves all kinds alike: also those who do not
-// use the pool get no more than it leaves.
+// Under more than the pools can do, the warden that is told answers nearly all of what they can do and of the critical users. Its
+// limit is near what the tightest pool has enough for, and its reasons name that pool. One limit serves all kinds alike: also
+// those who do not use the pool get no more than it leaves.
 func TestPoolsOfAllSorts(t *testing.T) {
 	twice, beside := query(1, 0), query(0.15, 0)
 	twice.Twice, beside.Outside = true, true
@@ -31,8 +31,10 @@ func TestPoolsOfAllSorts(t *testing.T) {
 		limit             float64 // on average at most
 	}{
 		{"one", []float64{2, 4}, World{Kinds: []Kind{query(1, 0)}, Places: 10}, "0", 0.95, 0.98, 12},
-		{"two, of which the second is full at 8", []float64{2, 4}, World{Kinds: []Kind{query(1, 0), query(1, 1)}, Places: 10, More: []int{4}}, "1", 0.9, 0.96, 10},
-		{"one that half use, so it is full at 20", []float64{2, 4}, World{Kinds: []Kind{query(1, 0), query(1, -1)}, Places: 10}, "0", 0.93, 0.98, 23},
+		{"two, of which the second is full at 8", []float64{2, 4},
+			World{Kinds: []Kind{query(1, 0), query(1, 1)}, Places: 10, More: []int{4}}, "1", 0.9, 0.96, 10},
+		{"one that half use, so it is full at 20", []float64{2, 4}, World{Kinds: []Kind{query(1, 0), query(1, -1)}, Places: 10}, "0",
+			0.93, 0.98, 23},
 		{"two connections a call", []float64{2, 4}, World{Kinds: []Kind{twice}, Places: 10}, "0", 0.98, 0.98, 12},
 		{"others take 0.3 of it", []float64{2}, World{Kinds: []Kind{query(0.85, 0), beside}, Places: 10}, "0", 0.63, 0.95, 12},
 		{"half of it is served", []float64{2, 4}, World{Kinds: []Kind{query(1, 0)}, Places: 10, Behind: 5}, "", 0.98, 0.98, 12},
@@ -45,7 +47,8 @@ func TestPoolsOfAllSorts(t *testing.T) {
 				r := try(t, &w, g, true)
 				what, critical, names := fmt.Sprintf("%s, %g×, %s", c.name, load, g.Name), r.Warm.CriticalShare(), r.names(c.tightest)
 				if r.Goodput() < c.goodput || critical < c.critical || r.Mean > c.limit {
-					t.Errorf("%s: goodput %.3f, critical %.3f, mean limit %.1f, not %g, %g, %g", what, r.Goodput(), critical, r.Mean, c.goodput, c.critical, c.limit)
+					t.Errorf("%s: goodput %.3f, critical %.3f, mean limit %.1f, not %g, %g, %g", what, r.Goodput(), critical, r.Mean, c.goodput,
+						c.critical, c.limit)
 				}
 				if c.tightest != "" && names < 0.6 {
 					t.Errorf("%s: only %.2f of the decisions say that pool %s is full", what, names, c.tightest)

@@ -52,9 +52,9 @@ func (t *Tally) deviation() float64 {
 type Result struct {
 	World *World
 	Guard string
-	// All counts every user. Everything else counts only those whose patience ends before the load does: Early those of the first five
-	// mean execution times, Later those after them, Warm those who arrived after World.Warm, Kinds the same by kind, Settled those of
-	// Warm after the twentieth mean execution time.
+	// All counts every user. Everything else counts only those whose patience ends before the load does: Early those of the first
+	// five mean execution times, Later those after them, Warm those who arrived after World.Warm, Kinds the same by kind, Settled
+	// those of Warm after the twentieth mean execution time.
 	All, Warm, Early, Later, Settled Tally
 	Kinds                            []Tally
 	// Noes are what those of Warm, in overload those of Settled, were told who were not served.
@@ -70,8 +70,8 @@ type Result struct {
 	// Why is the last decision's reasons while users arrived.
 	Why string
 
-	// Sent are all messages to servers, Asked those that reached a gate, Started and Refused its answers and those of servers that are
-	// down, Executed those started that ended, Unheard the replies whose sender had left. Stranded were still inside at the end.
+	// Sent are all messages to servers, Asked those that reached a gate, Started and Refused its answers and those of servers that
+	// are down, Executed those started that ended, Unheard the replies whose sender had left. Stranded were still inside at the end.
 	Sent, Asked, Started, Refused, Executed, Unheard, Stranded int
 	// Attempts of users and their ends: an answer in time, a rejection, or silence until the end of patience.
 	Attempts, Answers, Refusals, Timeouts int
@@ -198,8 +198,8 @@ func (r *Result) finish(e *engine) {
 	}
 }
 
-// check returns the counts that do not add up: each attempt has one end for its sender and one on its server, each user one outcome,
-// limiters and engine agree, and processor time is possible.
+// check returns the counts that do not add up: each attempt has one end for its sender and one on its server, each user one
+// outcome, limiters and engine agree, and processor time is possible.
 func (r *Result) check() error {
 	s := r.stats
 	servers := max(1, r.World.Servers) * len(r.hops)

@@ -1,4 +1,5 @@
-// The scenarios: one server that computes, or waits for a dependency, beside the best constant limit, through what may disturb it.
+// The scenarios: one server that computes, or waits for a dependency, beside the best constant limit, through what may disturb
+// it.
 
 package sim
 
@@ -24,7 +25,8 @@ func work(cpu, io time.Duration) Kind {
 
 // serving is a service under a constant load, relative to its capacity.
 func serving(name string, cores, places int, k Kind, load float64, warm, length float64, static ...int) *World {
-	w := &World{Seed: 7, Name: name, Kinds: []Kind{k}, Cores: cores, Places: places, Shape: "steady", Warm: warm, Length: length, Static: static}
+	w := &World{Seed: 7, Name: name, Kinds: []Kind{k}, Cores: cores, Places: places, Shape: "steady", Warm: warm, Length: length,
+		Static: static}
 	w.Peak = load * w.capacity(0)
 	return w
 }
@@ -36,13 +38,15 @@ func bound(cores int, cost time.Duration, load float64) *World {
 
 // downstream is a service that waits for a dependency with this many places, 40 ms per call.
 func downstream(cores, places int, load float64) *World {
-	return serving(fmt.Sprintf("%d servers of 40ms, %g×", places, load), cores, places, work(200*time.Microsecond, 40*ms), load, 5, 40,
+	return serving(fmt.Sprintf("%d servers of 40ms, %g×", places, load), cores, places, work(200*time.Microsecond, 40*ms), load, 5,
+		40,
 		places, places+(places+9)/10, places+(places+3)/4)
 }
 
 // mixed is a service that computes for 4 ms and waits 20 ms for a dependency without a limit.
 func mixed(cores int, load float64) *World {
-	return serving(fmt.Sprintf("CPU 4ms and I/O 20ms, %g×", load), cores, 0, work(4*ms, 20*ms), load, 3, 13, 7*cores, 8*cores, 10*cores)
+	return serving(fmt.Sprintf("CPU 4ms and I/O 20ms, %g×", load), cores, 0, work(4*ms, 20*ms), load, 3, 13, 7*cores, 8*cores,
+		10*cores)
 }
 
 func named(name string, w *World, change func(w *World)) *World {
@@ -66,7 +70,8 @@ func Scenarios() []*World {
 		all = append(all, bound(2, 4*ms, load))
 	}
 	for _, load := range []float64{0.7, 4} {
-		all = append(all, bound(2, 1*ms, load), bound(2, 16*ms, load), bound(8, 4*ms, load), bound(64, 16*ms, load), bound(128, 16*ms, load))
+		all = append(all, bound(2, 1*ms, load), bound(2, 16*ms, load), bound(8, 4*ms, load), bound(64, 16*ms, load),
+			bound(128, 16*ms, load))
 	}
 	for _, load := range []float64{0.7, 2, 4} {
 		all = append(all, mixed(2, load), mixed(8, load))
@@ -81,10 +86,11 @@ func Scenarios() []*World {
 	all = append(all, large)
 
 	slow := func(load float64, deadline time.Duration) *World {
-		return named(fmt.Sprintf("10 servers, 5 times slower 20-40s, %g×, %v", load, deadline), downstream(2, 10, load), func(w *World) {
-			w.Length, w.Kinds[0].Patience = 60, deadline.Seconds()
-			w.Spells = []Spell{{From: 20, Until: 40, Slow: 5}} // users do not react: the offered load stays the same
-		})
+		return named(fmt.Sprintf("10 servers, 5 times slower 20-40s, %g×, %v", load, deadline), downstream(2, 10, load),
+			func(w *World) {
+				w.Length, w.Kinds[0].Patience = 60, deadline.Seconds()
+				w.Spells = []Spell{{From: 20, Until: 40, Slow: 5}} // users do not react: the offered load stays the same
+			})
 	}
 	turn := serving("CPU 4ms / I/O 100ms in turn, 2×", 2, 0, work(4*ms, 0), 2, 3, 43, 8, 16, 32, 64, 128, 256)
 	turn.Kinds = nil
@@ -168,8 +174,8 @@ func (t *Trial) Misses() (misses []string) {
 	if v.Goodput < 0.95 {
 		misses = append(misses, "goodput")
 	}
-	// A concurrency limit that does not bind may move without effect. A binding one is tested at times, at 0.75 of its value, and may
-	// recover slowly.
+	// A concurrency limit that does not bind may move without effect. A binding one is tested at times, at 0.75 of its value, and
+	// may recover slowly.
 	if _, variation := r.Target(); t.World.steady() && t.World.Load() > 1 && variation > 0.3 {
 		misses = append(misses, "target moves")
 	}

@@ -17,7 +17,8 @@ import (
 var only = flag.String("only", "", "print the runs of the scenarios or fleets that this regular expression matches, and their time lines")
 
 func TestSlice(t *testing.T) {
-	for _, sc := range []*World{bound(2, 4*ms, 0.7), bound(2, 4*ms, 4), bound(8, 4*ms, 2), mixed(2, 2), downstream(2, 10, 0.7), downstream(2, 10, 2)} {
+	for _, sc := range []*World{bound(2, 4*ms, 0.7), bound(2, 4*ms, 4), bound(8, 4*ms, 2), mixed(2, 2), downstream(2, 10, 0.7),
+		downstream(2, 10, 2)} {
 		tried, err := Compare(sc, inBubble(t))
 		must(t, err)
 		must(t, tried.Try(inBubble(t), true, "ours"))

@@ -132,7 +132,8 @@ func (s *server) sample() monitor.Sample {
 	for i, d := range s.e.deps {
 		if d.places > 0 {
 			out.Pools = append(out.Pools, monitor.PoolReading{
-				Name: strconv.Itoa(i), PoolStats: monitor.PoolStats{InUse: d.taken, Max: d.places, Waiting: monitor.Reading{Value: float64(len(d.queue)), OK: true}},
+				Name: strconv.Itoa(i), PoolStats: monitor.PoolStats{InUse: d.taken, Max: d.places,
+					Waiting: monitor.Reading{Value: float64(len(d.queue)), OK: true}},
 			})
 		}
 	}

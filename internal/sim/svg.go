@@ -35,7 +35,8 @@ polyline{fill:none;stroke-width:1.6}.s0{stroke:#8c959f}.s1{stroke:#0969da;stroke
 
 // begin writes everything before the panels.
 func begin(b *strings.Builder, title string) {
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" role="img"><title>%s</title>`+"\n%s", width, first+3*(high+gap), title, style)
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" role="img"><title>%s</title>`+"\n%s", width,
+		first+3*(high+gap), title, style)
 	fmt.Fprintf(b, `<rect class="paper" width="100%%" height="100%%"/><text class="b" x="%g" y="15">%s</text>`+"\n", left, title)
 }
 
@@ -97,7 +98,8 @@ func FleetSVG(runs []*Result) string {
 	begin(&b, w.Name)
 	from, until := place(w.Spells[0].From, w.Length), place(w.Spells[0].Until, w.Length)
 	for i := range 3 {
-		fmt.Fprintf(&b, `<rect class="shade" x="%.1f" y="%g" width="%.1f" height="%g"/>`+"\n", from, first+float64(i)*(high+gap), until-from, high)
+		fmt.Fprintf(&b, `<rect class="shade" x="%.1f" y="%g" width="%.1f" height="%g"/>`+"\n", from, first+float64(i)*(high+gap),
+			until-from, high)
 	}
 	panel(&b, first, w.Length, "answered, %", answered...)
 	panel(&b, first+high+gap, w.Length, "attempts per second", attempts...)

@@ -27,9 +27,11 @@ var rows = []row{
 	{"no latch", Below, func(v Verdict) bool { return !v.Latch }, 1, 0.98},
 	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
 	{"no harm before it", Below, func(v Verdict) bool { return !v.Cold }, 0.98, 0.97},
-	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.85, 0.5},
+	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload,
+		func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.85, 0.5},
 	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.97, 0.8},
-	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.95, 0.65},
+	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.95,
+		0.65},
 	{"failsafe-go gets no more done by over 0.02", classes, func(v Verdict) bool { return v.Behind <= 0.02 }, 0.99, 0.87},
 	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.97},
 	{"no harm from the fifth execution time on", classes, func(v Verdict) bool { return !v.Harm }, 1, 0.965},
@@ -39,9 +41,11 @@ var mixedRows = []row{
 	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.65},
 	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.8},
 	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.85},
-	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.6, 0.15},
+	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload,
+		func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.6, 0.15},
 	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.9, 0.4},
-	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.9, 0.4},
+	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.9,
+		0.4},
 	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.92},
 }
 
@@ -161,7 +165,8 @@ func Print(out io.Writer, rows []row, trials []*Trial, names []string) {
 	printDry(out, counted, names)
 	printPairs(out, counted, names)
 	for i, name := range names {
-		fmt.Fprintf(out, "\nLatches of %s:%s; harm:%s; cold harm:%s\n", name, seeds(counted, i, func(v Verdict) bool { return v.Latch }),
+		fmt.Fprintf(out, "\nLatches of %s:%s; harm:%s; cold harm:%s\n", name,
+			seeds(counted, i, func(v Verdict) bool { return v.Latch }),
 			seeds(counted, i, func(v Verdict) bool { return v.Harm }), seeds(counted, i, func(v Verdict) bool { return v.Cold }))
 		fmt.Fprintf(out, "\nThe worst worlds of %s:\n", name)
 		for _, t := range worst(counted, i, 10) {
@@ -198,12 +203,16 @@ func summary(of []*Trial, pick func(*Trial) *Result) string {
 		mean += v.Goodput
 	}
 	n := max(float64(len(of)), 1)
-	return fmt.Sprintf("%.2f / %.2f / %.3f, %d, %d / %d, %.2f", float64(fine)/n, float64(fair)/n, mean/n, latch, harm, cold, float64(critical)/n)
+	return fmt.Sprintf("%.2f / %.2f / %.3f, %d, %d / %d, %.2f", float64(fine)/n, float64(fair)/n, mean/n, latch, harm, cold,
+		float64(critical)/n)
 }
 
 func worst(trials []*Trial, law, n int) []*Trial {
 	of := slices.Clone(trials)
-	slices.SortStableFunc(of, func(a, b *Trial) int { return cmp.Compare(a.Judge(a.Laws[law]).Goodput, b.Judge(b.Laws[law]).Goodput) })
+	slices.SortStableFunc(of, func(a, b *Trial) int {
+		return cmp.Compare(a.Judge(a.Laws[law]).Goodput,
+			b.Judge(b.Laws[law]).Goodput)
+	})
 	return of[:min(n, len(of))]
 }
 
@@ -226,13 +235,15 @@ func (t *Trial) Line(r *Result) string {
 	}
 	mine, oracle := w.counted(r), w.counted(t.Oracle)
 	return fmt.Sprintf("seed %d goodput %.3f (failsafe-go %+.3f): %d of %d, oracle %d (%s), critical %.2f/%.2f, %d started, target %d to %d (mean %.0f) %s | %v | %s",
-		w.Seed, v.Goodput, v.Behind, mine.Good, mine.Offered, oracle.Good, best, mine.CriticalShare(), oracle.CriticalShare(), r.Started,
+		w.Seed, v.Goodput, v.Behind, mine.Good, mine.Offered, oracle.Good, best, mine.CriticalShare(), oracle.CriticalShare(),
+		r.Started,
 		r.Least, r.Most, r.Mean, strings.Join(what, ", "), w, r.Why)
 }
 
 // Timeline writes the run tick by tick, in at most this many lines.
 func (r *Result) Timeline(out io.Writer, lines int) {
-	fmt.Fprintf(out, "%10s %7s %7s %7s %6s %6s | %8s %5s %9s %9s %5s %9s | %9s %5s | %s\n", "seconds", "target", "running", "waiting", "ready", "calls",
+	fmt.Fprintf(out, "%10s %7s %7s %7s %6s %6s | %8s %5s %9s %9s %5s %9s | %9s %5s | %s\n", "seconds", "target", "running",
+		"waiting", "ready", "calls",
 		"X/s", "N", "p50", "p90", "util", "lag p90", "expected", "shed", "decision")
 	every := max(1, (len(r.points)+lines-1)/lines)
 	for i, p := range r.points {
@@ -240,8 +251,10 @@ func (r *Result) Timeline(out io.Writer, lines int) {
 			continue
 		}
 		s := p.sample
-		fmt.Fprintf(out, "%10.1f %7d %7d %7d %6d %6d | %8.1f %5.0f %9.3g %9.3g %5.2f %9.3g | %9.3g %5.2f | %s\n", p.at.Seconds(), p.target, p.running, p.waiting, p.ready, p.calls,
-			s.Service.Throughput, s.Service.Concurrency, s.Service.P50.Seconds(), s.Service.P90.Seconds(), s.Utilization.Value, s.Lag.P90.Seconds(),
+		fmt.Fprintf(out, "%10.1f %7d %7d %7d %6d %6d | %8.1f %5.0f %9.3g %9.3g %5.2f %9.3g | %9.3g %5.2f | %s\n", p.at.Seconds(),
+			p.target, p.running, p.waiting, p.ready, p.calls,
+			s.Service.Throughput, s.Service.Concurrency, s.Service.P50.Seconds(), s.Service.P90.Seconds(), s.Utilization.Value,
+			s.Lag.P90.Seconds(),
 			p.rules.Expected.Seconds(), p.rules.ShedProbability, reasons(p.rules))
 	}
 }

@@ -28,8 +28,8 @@ type user struct {
 	ended    time.Duration // when the outcome was known
 }
 
-// users draws all users in order of arrival. Which kind each asks for has a random source of its own, so that kinds that are alike are
-// one kind to the last draw.
+// users draws all users in order of arrival. Which kind each asks for has a random source of its own, so that kinds that are
+// alike are one kind to the last draw.
 func (w *World) users() []user {
 	r, kinds := rand.New(rand.NewPCG(w.Seed, 11)), rand.New(rand.NewPCG(w.Seed, 13))
 	most := max(w.Peak, w.Low)
@@ -62,7 +62,8 @@ var endless = Kind{Service: 1, Spread: "exact", Patience: 1e9, Knows: "hidden", 
 // hold adds the holders.
 func (w *World) hold(all []user) []user {
 	for i := range w.Holders {
-		all = append(all, user{at: seconds(w.From + float64(i)/100), kind: &endless, priority: decision.Normal, patience: seconds(endless.Patience)})
+		all = append(all, user{at: seconds(w.From + float64(i)/100), kind: &endless, priority: decision.Normal,
+			patience: seconds(endless.Patience)})
 	}
 	if w.Holders > 0 {
 		slices.SortStableFunc(all, func(a, b user) int { return cmp.Compare(a.at, b.at) })

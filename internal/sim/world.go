@@ -36,7 +36,8 @@ type World struct {
 	Static       []int // the constant concurrency limits among which the oracle is the best; nil: seven around the right one
 
 	// Servers is the number of servers in each hop; 0: one. Each hop but the last computes for its time in Front before it calls the
-	// next one. With Propagate that call carries the user's deadline and priority; without, it has normal priority and the timeout Inner.
+	// next one. With Propagate that call carries the user's deadline and priority; without, it has normal priority and the timeout
+	// Inner.
 	Servers   int
 	Front     []float64
 	Propagate bool
@@ -58,7 +59,8 @@ type Kind struct { //nolint:recvcheck // it is printed by value
 	// Critical and Normal are the fractions of users with these priorities; the others have background priority.
 	Critical, Normal float64
 	From, Until      float64 // users ask for it only then; both 0: always
-	// Pool is the dependency that it calls: 0 the first, 1 the first of More; -1: one without a bound. A call takes Twice the places.
+	// Pool is the dependency that it calls: 0 the first, 1 the first of More; -1: one without a bound. A call takes Twice the
+	// places.
 	Pool  int
 	Twice bool
 	// Outlives: if the server knows that a user has left, it ends the execution while the dependency goes on with the call.
@@ -144,7 +146,8 @@ func (w *World) possible(from, until float64, parts int) float64 {
 // asked reports whether users ask for this kind at a time.
 func (k *Kind) asked(at float64) bool { return k.Until == 0 || at >= k.From && at < k.Until }
 
-// mean returns the mean execution time of the kinds of a time, and its parts: computing, and at each dependency, times the places.
+// mean returns the mean execution time of the kinds of a time, and its parts: computing, and at each dependency, times the
+// places.
 func (w *World) mean(at float64) (service, computes float64, calls []float64) {
 	var all float64
 	calls = make([]float64, 1+len(w.More))
@@ -243,7 +246,8 @@ func (w *World) needs() map[string]time.Duration {
 }
 
 func (k *Kind) median() float64 {
-	return k.Service * map[string]float64{"exact": 1, "20%": 0.98, "exponential": math.Ln2, "1:40": 1 / 4.9, "pareto": 0.567}[k.Spread]
+	return k.Service * map[string]float64{"exact": 1, "20%": 0.98, "exponential": math.Ln2, "1:40": 1 / 4.9,
+		"pareto": 0.567}[k.Spread]
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -117,7 +117,8 @@ func tryWorlds(t *testing.T, draw func(uint64) *World, page string, rows []row) 
 		t.Logf("fresh worlds from -from %d", first)
 		all = append(all, trials(t, draw, first, *fresh, names)...)
 	}
-	took := fmt.Sprintf("\n%d worlds took %v on %d processors.\n", len(all), time.Since(began).Round(time.Second), runtime.GOMAXPROCS(0))
+	took := fmt.Sprintf("\n%d worlds took %v on %d processors.\n", len(all), time.Since(began).Round(time.Second),
+		runtime.GOMAXPROCS(0))
 	var table strings.Builder
 	Print(&table, rows, all, names)
 	fmt.Println(table.String() + took)
@@ -148,7 +149,8 @@ func TestWorld(t *testing.T) {
 		fmt.Printf("\n%s: %s\n", r.Guard, tried.Line(r))
 		r.Timeline(os.Stdout, *lines)
 	}
-	fmt.Printf("\noracle: %s\n\nno limit: %s\n\nfailsafe-go: %s\n", tried.Line(tried.Oracle), tried.Line(tried.Open), tried.Line(tried.Failsafe))
+	fmt.Printf("\noracle: %s\n\nno limit: %s\n\nfailsafe-go: %s\n", tried.Line(tried.Oracle), tried.Line(tried.Open),
+		tried.Line(tried.Failsafe))
 }
 
 // rewrite puts tables into a page, if asked to.

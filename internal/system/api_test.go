@@ -123,7 +123,8 @@ func snapshot(t *testing.T, dir string) string {
 	t.Helper()
 	var text strings.Builder
 	fmt.Fprintf(&text, "# What %s/%s exports. Written by: make api\n", project, dir)
-	list := mustGo(t, filepath.Join(root(t), dir), []string{inWorkspace(t)}, "list", "-export", "-deps", "-json=ImportPath,Name,Export,Module", "./...")
+	list := mustGo(t, filepath.Join(root(t), dir), []string{inWorkspace(t)}, "list", "-export", "-deps",
+		"-json=ImportPath,Name,Export,Module", "./...")
 	archives, own := map[string]string{}, []string{}
 	type listed struct {
 		ImportPath, Name, Export string
@@ -135,7 +136,8 @@ func snapshot(t *testing.T, dir string) string {
 			own = append(own, p.ImportPath)
 		}
 	}
-	compiled := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(archives[path]) })
+	compiled := importer.ForCompiler(token.NewFileSet(), "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(archives[path]) })
 	slices.Sort(own)
 	for _, path := range own {
 		p, err := compiled.Import(path)

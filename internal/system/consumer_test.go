@@ -1,7 +1,7 @@
 package system
 
-// The ways of use: a program of somebody else compiles the modules that it requires and nothing more, and a layer that is copied into
-// another tree passes its own tests there, with nothing changed but import paths.
+// The ways of use: a program of somebody else compiles the modules that it requires and nothing more, and a layer that is copied
+// into another tree passes its own tests there, with nothing changed but import paths.
 
 import (
 	"errors"
@@ -96,8 +96,11 @@ func main() {
 	client()
 }
 `,
-		prints:   "200 text/plain; charset=utf-8\n503 application/problem+json\n",
-		compiles: []string{"warden", "warden/bulkhead", "warden/control", "warden/decision", "warden/internal/histogram", "warden/internal/inflight", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid", "warden/internal/rpcstatus", "warden/internal/slot", "warden/internal/unit", "warden/internal/wire", "warden/limiter", "warden/monitor", "warden/retry", "warden/wardenhttp"},
+		prints: "200 text/plain; charset=utf-8\n503 application/problem+json\n",
+		compiles: []string{"warden", "warden/bulkhead", "warden/control", "warden/decision", "warden/internal/histogram",
+			"warden/internal/inflight", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid",
+			"warden/internal/rpcstatus", "warden/internal/slot", "warden/internal/unit", "warden/internal/wire", "warden/limiter",
+			"warden/monitor", "warden/retry", "warden/wardenhttp"},
 	},
 }
 

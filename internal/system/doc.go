@@ -14,8 +14,8 @@
 //
 //   - production_test.go, workspace_command_test.go: the numbers of docs/production.md, and README's command for a workspace.
 //
-// Next to it mutants breaks each invariant on purpose and shows which tests notice, growth checks what is promised about costs, and
-// alertslive records what the storefront exports in each fault and plays it to the alert rules.
+// Next to it mutants breaks each invariant on purpose and shows which tests notice, growth checks what is promised about costs,
+// and alertslive records what the storefront exports in each fault and plays it to the alert rules.
 //
 // The tests read files of other modules, which the go command's test cache does not track. Run them with -count=1, as make does.
 package system

@@ -27,10 +27,12 @@ var anything = []string{"..."}
 var xsync = []string{"golang.org/x/sync"}
 
 // testOnly are the third-party modules that tests of every layer may use.
-var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/anishathalye/porcupine"}
+var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak",
+	"github.com/anishathalye/porcupine"}
 
 // flow are the four layers of the pipeline and what crosses it; an adapter imports warden or what it adapts.
-var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decision", "warden/limiter", "warden/bulkhead", "warden/internal/histogram", "warden/internal/nilcheck", "warden/internal/requestid", "warden/internal/unit"}
+var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decision", "warden/limiter", "warden/bulkhead",
+	"warden/internal/histogram", "warden/internal/nilcheck", "warden/internal/requestid", "warden/internal/unit"}
 
 // rules is the whole table. A package that it does not name is a finding: a new layer states its arrows here.
 var rules = []rule{
@@ -44,15 +46,24 @@ var rules = []rule{
 	{layer: "lease/internal/group", arrows: []string{"lease", "lease/dispatch"}},
 	{layer: "lease/internal/dlq", arrows: []string{"lease", "lease/deadletter", "lease/dispatch"}},
 	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable", "lease/internal/testkit/witness"}, others: anything},
-	{layer: "lease/internal/testkit/lettertest", arrows: []string{"lease", "lease/deadletter", "lease/dispatch", "lease/internal/dlq", "lease/internal/testkit/witness"}, others: []string{"pgregory.net/rapid"}},
-	{layer: "lease/leasenats", arrows: []string{"lease", "lease/internal/group", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"}, others: anything},
-	{layer: "lease/internal/testkit/ownertest", arrows: []string{"lease", "lease/dispatch", "lease/durable", "lease/internal/testkit/faults", "lease/internal/testkit/witness"}},
-	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"}, others: anything},
+	{layer: "lease/internal/testkit/lettertest", arrows: []string{"lease", "lease/deadletter", "lease/dispatch",
+		"lease/internal/dlq", "lease/internal/testkit/witness"}, others: []string{"pgregory.net/rapid"}},
+	{layer: "lease/leasenats", arrows: []string{"lease", "lease/internal/group", "lease/durable", "lease/dispatch",
+		"lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/faults",
+		"lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"}, others: anything},
+	{layer: "lease/internal/testkit/ownertest", arrows: []string{"lease", "lease/dispatch", "lease/durable",
+		"lease/internal/testkit/faults", "lease/internal/testkit/witness"}},
+	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/durable", "lease/dispatch", "lease/deadletter",
+		"lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"},
+		others: anything},
 	{layer: "lease/internal/testkit/witness"},
 	{layer: "lease/internal/testkit/faults", arrows: []string{"lease", "lease/durable"}},
-	{layer: "lease/leasepg", arrows: []string{"lease", "lease/internal/group", "lease/durable", "lease/dispatch", "lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest", "internal/pgtest"}, others: anything},
+	{layer: "lease/leasepg", arrows: []string{"lease", "lease/internal/group", "lease/durable", "lease/dispatch", "lease/deadletter",
+		"lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest",
+		"lease/internal/testkit/lettertest", "internal/pgtest"}, others: anything},
 	{layer: "internal/pgtest", others: anything},
-	{layer: "lease/leasectl", arrows: []string{"lease", "lease/durable", "lease/deadletter", "lease/internal/dlq", "lease/dispatch", "lease/leasenats", "lease/leasekafka", "lease/leasepg", "internal/pgtest"}, others: anything},
+	{layer: "lease/leasectl", arrows: []string{"lease", "lease/durable", "lease/deadletter", "lease/internal/dlq", "lease/dispatch",
+		"lease/leasenats", "lease/leasekafka", "lease/leasepg", "internal/pgtest"}, others: anything},
 
 	{layer: "warden/monitor", arrows: []string{"warden/decision", "warden/internal/histogram"}}, // decision for its InvalidError
 	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden", "warden/decision"}},
@@ -65,18 +76,23 @@ var rules = []rule{
 	{layer: "warden/internal/requestid"},
 	{layer: "warden/internal/unit"},
 	{layer: "warden/limiter", arrows: []string{"warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
-	{layer: "warden/bulkhead", arrows: []string{"warden/decision", "warden/monitor", "warden/internal/histogram", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid", "warden/internal/unit"}, tests: []string{"warden/limiter"}},
+	{layer: "warden/bulkhead", arrows: []string{"warden/decision", "warden/monitor", "warden/internal/histogram",
+		"warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid", "warden/internal/unit"},
+		tests: []string{"warden/limiter"}},
 	{layer: "warden", arrows: flow[1:]},
 	{layer: "warden/internal/rpcstatus", arrows: append([]string{"warden/retry"}, flow...)},
 	{layer: "warden/retry", arrows: []string{"warden/decision"}},
-	{layer: "warden/wardenhttp", arrows: append([]string{"warden/internal/inflight", "warden/internal/rpcstatus", "warden/retry"}, flow...)},
+	{layer: "warden/wardenhttp", arrows: append([]string{"warden/internal/inflight", "warden/internal/rpcstatus", "warden/retry"},
+		flow...)},
 	{layer: "warden/console", arrows: flow},
 	{layer: "warden/wardenslog", arrows: flow},
 	{layer: "warden/service", arrows: append([]string{"warden/wardenhttp", "warden/wardenslog", "warden/console"}, flow...)},
-	{layer: "warden/wardenprom", arrows: append([]string{"admission", "lease", "lease/dispatch"}, flow...), others: anything, tests: []string{"warden/wardenhttp", "warden/service"}},
+	{layer: "warden/wardenprom", arrows: append([]string{"admission", "lease", "lease/dispatch"}, flow...), others: anything,
+		tests: []string{"warden/wardenhttp", "warden/service"}},
 	{layer: "warden/wardenotel", arrows: append([]string{"warden/wardenhttp"}, flow...), others: anything},
 	{layer: "warden/wardengrpc", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry"}, flow...), others: anything},
-	{layer: "warden/wardenconnect", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry", "warden/wardenhttp"}, flow...), others: anything},
+	{layer: "warden/wardenconnect", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry", "warden/wardenhttp"},
+		flow...), others: anything},
 
 	{layer: "examples/...", arrows: anything, others: anything},
 	{layer: "internal/...", arrows: anything, others: anything},
@@ -113,7 +129,8 @@ func checkImports(packages []pkg) []string {
 	return findings
 }
 
-// layerOf is the layer of a package, and "" for a package of others. An internal package that has no rule is of the layer around it.
+// layerOf is the layer of a package, and "" for a package of others. An internal package that has no rule is of the layer around
+// it.
 func layerOf(path string) string {
 	rest, ok := strings.CutPrefix(path, project+"/")
 	switch {
@@ -149,7 +166,8 @@ func allPackages(t *testing.T) []pkg {
 	t.Helper()
 	all := map[string]pkg{}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
-		out := mustGo(t, root(t), []string{inWorkspace(t), "GOOS=" + goos}, "list", "-e", "-json=ImportPath,Imports,TestImports,XTestImports", "work")
+		out := mustGo(t, root(t), []string{inWorkspace(t), "GOOS=" + goos}, "list", "-e",
+			"-json=ImportPath,Imports,TestImports,XTestImports", "work")
 		for _, p := range decode[pkg](t, out) {
 			sum := all[p.ImportPath]
 			sum.ImportPath = p.ImportPath
@@ -166,7 +184,10 @@ func TestImportRules(t *testing.T) {
 	packages := allPackages(t)
 	for _, module := range workModules(t) {
 		path := project + "/" + module
-		if !slices.ContainsFunc(packages, func(p pkg) bool { return p.ImportPath == path || strings.HasPrefix(p.ImportPath, path+"/") }) {
+		if !slices.ContainsFunc(packages, func(p pkg) bool {
+			return p.ImportPath == path ||
+				strings.HasPrefix(p.ImportPath, path+"/")
+		}) {
 			t.Errorf("no package of the module %s was looked at", module)
 		}
 	}

@@ -1,8 +1,8 @@
 package system
 
-// The pages are true and the files say what they are: links and make targets lead somewhere, snippets are code that compiles, quick
-// starts show whole programs, the index has every page, a file opens with its idea, no text knows its author's machine, and what
-// faces strangers is bounded: a server that somebody may copy has timeouts, and CI runs actions by their commit.
+// The pages are true and the files say what they are: links and make targets lead somewhere, snippets are code that compiles,
+// quick starts show whole programs, the index has every page, a file opens with its idea, no text knows its author's machine, and
+// what faces strangers is bounded: a server that somebody may copy has timeouts, and CI runs actions by their commit.
 
 import (
 	"fmt"
@@ -54,7 +54,8 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// linked are the pages of the repository that a page leads to. It reports the links that lead to no file, or to no place in a page.
+// linked are the pages of the repository that a page leads to. It reports the links that lead to no file, or to no place in a
+// page.
 func linked(t *testing.T, page, text string) (pages []string) {
 	t.Helper()
 	for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(fence.ReplaceAllString(text, ""), ""), -1) {
@@ -165,7 +166,8 @@ func TestPages(t *testing.T) {
 			}
 		}
 		for _, s := range snippets(text) {
-			if (page == "README.md" || strings.HasPrefix(page, "docs/")) && !strings.Contains(sources.String(), "\n"+strings.TrimSpace(s)+"\n") {
+			if (page == "README.md" || strings.HasPrefix(page, "docs/")) &&
+				!strings.Contains(sources.String(), "\n"+strings.TrimSpace(s)+"\n") {
 				t.Errorf("%s: no file of Go has this snippet:\n%s", page, s)
 			}
 		}

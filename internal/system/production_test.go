@@ -33,7 +33,8 @@ func TestProductionPageHasTheseNumbers(t *testing.T) {
 			rows = append(rows, "|"+row)
 		}
 	}
-	for layers := 1.; layers <= 3; layers++ { // calls that reach a failing dependency: three tries each, and a budget of a tenth each
+	// calls that reach a failing dependency: three tries each, and a budget of a tenth each
+	for layers := 1.; layers <= 3; layers++ {
 		rows = append(rows, fmt.Sprintf("| %g | %g | %.2f |", layers, math.Pow(3, layers), math.Pow(1.1, layers)))
 	}
 	for _, row := range rows {

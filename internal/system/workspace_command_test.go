@@ -1,7 +1,7 @@
 package system
 
-// A reader who copies a page's `go work init` can build what the page shows: README's names every module that any page uses, and a
-// quick start's names those of its program.
+// A reader who copies a page's `go work init` can build what the page shows: README's names every module that any page uses, and
+// a quick start's names those of its program.
 
 import (
 	"fmt"
@@ -64,9 +64,10 @@ func libraries(t *testing.T) []string {
 // importsIn are the modules that the Go of a text imports.
 func importsIn(text string, libraries []string) []string {
 	return slices.DeleteFunc(slices.Clone(libraries), func(dir string) bool {
-		return !slices.ContainsFunc(regexp.MustCompile(regexp.QuoteMeta(project)+`/([\w/]+)`).FindAllStringSubmatch(text, -1), func(m []string) bool {
-			return moduleOf(m[1], libraries) == dir
-		})
+		return !slices.ContainsFunc(regexp.MustCompile(regexp.QuoteMeta(project)+`/([\w/]+)`).FindAllStringSubmatch(text, -1),
+			func(m []string) bool {
+				return moduleOf(m[1], libraries) == dir
+			})
 	})
 }
 

@@ -25,8 +25,8 @@ const (
 	oldest = "1.25.0"
 )
 
-// outside are the modules that go.work must not use: what linters and peers depend on is no concern of a user of the others, nor is
-// the Go release that a peer needs.
+// outside are the modules that go.work must not use: what linters and peers depend on is no concern of a user of the others, nor
+// is the Go release that a peer needs.
 var outside = []string{"examples/frameworks", "internal/bench", "internal/tools"}
 
 // alone are the modules that need the standard library alone, and no sibling. Their go.mod may ask for testOnly.
@@ -112,11 +112,13 @@ func TestModules(t *testing.T) {
 	if seen < len(used) {
 		t.Errorf("%d modules found, of which go.work uses %d", seen, len(used))
 	}
-	if work := decode[struct{ Go string }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))[0]; work.Go != oldest {
+	if work := decode[struct{ Go string }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit",
+		"-json"))[0]; work.Go != oldest {
 		t.Errorf("go.work: go %s, want %s", work.Go, oldest)
 	}
 	type dependency struct{ Path, GoVersion string }
-	for _, d := range decode[dependency](t, mustGo(t, root(t), []string{inWorkspace(t)}, "list", "-m", "-json=Path,GoVersion", "all")) {
+	for _, d := range decode[dependency](t, mustGo(t, root(t), []string{inWorkspace(t)}, "list", "-m", "-json=Path,GoVersion",
+		"all")) {
 		if version.Compare("go"+d.GoVersion, "go"+oldest) > 0 {
 			t.Errorf("%s would force go %s on the workspace", d.Path, d.GoVersion)
 		}
@@ -171,15 +173,16 @@ func decode[T any](t *testing.T, stream string) (all []T) {
 // workModules are the directories that go.work uses, relative to the root: "admission", "lease/leasepg".
 func workModules(t *testing.T) (dirs []string) {
 	t.Helper()
-	work := decode[struct{ Use []struct{ DiskPath string } }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))
+	work := decode[struct{ Use []struct{ DiskPath string } }](t,
+		mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))
 	for _, use := range work[0].Use {
 		dirs = append(dirs, filepath.ToSlash(filepath.Clean(use.DiskPath)))
 	}
 	return dirs
 }
 
-// walk calls visit with the slash-separated path, relative to the root, of every file that is source: not of git, of a build or of
-// a test's data.
+// walk calls visit with the slash-separated path, relative to the root, of every file that is source: not of git, of a build or
+// of a test's data.
 func walk(t *testing.T, visit func(path string)) {
 	t.Helper()
 	err := filepath.WalkDir(root(t), func(path string, d os.DirEntry, err error) error {

@@ -86,7 +86,8 @@ func TestKeep(t *testing.T) {
 func TestKeepRefuses(t *testing.T) {
 	var desk dlq.Memory
 	var invalid *lease.InvalidError
-	if err := deadletter.Keep(&desk)(t.Context(), dispatch.DeadLetter{Record: dispatch.Record{Domain: "ann"}}); !errors.As(err, &invalid) || invalid.Field != "deadletter.DeadLetter.Partition" {
+	if err := deadletter.Keep(&desk)(t.Context(), dispatch.DeadLetter{Record: dispatch.Record{Domain: "ann"}}); !errors.As(err,
+		&invalid) || invalid.Field != "deadletter.DeadLetter.Partition" {
 		t.Errorf("a letter of no partition: %v", err)
 	}
 	if _, err := deadletter.ReplayAll(t.Context(), nil, deadletter.Filter{}); !errors.As(err, &invalid) ||
@@ -224,7 +225,8 @@ func TestReplayAllEnds(t *testing.T) {
 		return nil
 	}
 	for offset := range int64(6) {
-		if err := m.Put(t.Context(), deadletter.Letter{Partition: "p", Record: dispatch.Record{Domain: "d", Offset: offset}}); err != nil {
+		if err := m.Put(t.Context(), deadletter.Letter{Partition: "p",
+			Record: dispatch.Record{Domain: "d", Offset: offset}}); err != nil {
 			t.Fatal(err)
 		}
 	}

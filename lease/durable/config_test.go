@@ -54,10 +54,11 @@ func TestConfig(t *testing.T) {
 	if _, err := l.SucceedIn(ctx, (*durable.MemStore)(nil), lease.Lease{Domain: "A", Token: 1}); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("SucceedIn a nil *MemStore: %v", err)
 	}
-	_, offer := l.Offer(nil, "A", 1)                                                                         //nolint:staticcheck // refused, not a panic
-	_, inspect := l.Inspect(nil, "A")                                                                        //nolint:staticcheck // the same
-	errs := map[string]error{"Offer": offer, "Inspect": inspect, "Compact": l.Compact(nil, 1), "Ready": nil} //nolint:staticcheck // the same
-	for _, errs["Ready"] = range l.Ready(nil) {                                                              //nolint:staticcheck // the same
+	_, offer := l.Offer(nil, "A", 1)  //nolint:staticcheck // refused, not a panic
+	_, inspect := l.Inspect(nil, "A") //nolint:staticcheck // the same
+	errs := map[string]error{"Offer": offer, "Inspect": inspect, "Ready": nil}
+	errs["Compact"] = l.Compact(nil, 1)         //nolint:staticcheck // the same
+	for _, errs["Ready"] = range l.Ready(nil) { //nolint:staticcheck // the same
 	}
 	for call, err := range errs {
 		var invalid *lease.InvalidError

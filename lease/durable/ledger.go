@@ -69,9 +69,11 @@ func New(cfg Config) (lease.Ledger, error) {
 	case cfg.MaxBacklog < 0:
 		return nil, &lease.InvalidError{Field: "durable.Config.MaxBacklog", Value: cfg.MaxBacklog, Allowed: "0 (unbounded) or more"}
 	case cfg.MaxCached < 0:
-		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached, Allowed: "0 (the default, 10000) or more"}
+		return nil, &lease.InvalidError{Field: "durable.Config.MaxCached", Value: cfg.MaxCached,
+			Allowed: "0 (the default, 10000) or more"}
 	case cfg.MaxRetries < 0 || cfg.MaxRetries > math.MaxInt32:
-		return nil, &lease.InvalidError{Field: "durable.Config.MaxRetries", Value: cfg.MaxRetries, Allowed: "0 (no retries) to 2147483647"}
+		return nil, &lease.InvalidError{Field: "durable.Config.MaxRetries", Value: cfg.MaxRetries,
+			Allowed: "0 (no retries) to 2147483647"}
 	}
 	l := &engine{store: cfg.Store, cache: cache{entries: map[string]*entry{}, max: cfg.MaxCached}}
 	if l.cache.max == 0 {

@@ -121,9 +121,10 @@ func TestSealedNonsense(t *testing.T) {
 		name, hex string
 		want      func(error) bool
 	}{
-		"an empty record":              {"A", "01", corrupt},
-		"no state":                     {"A", "01" + "01" + "02" + "00" + marks, corrupt},
-		"seventeen marks":              {"A", "01" + "01" + "02" + "00" + "11" + "0101010101010101010101010101010101010101010101010101010101010101" + "0101" + "0100", corrupt},
+		"an empty record": {"A", "01", corrupt},
+		"no state":        {"A", "01" + "01" + "02" + "00" + marks, corrupt},
+		"seventeen marks": {"A", "01" + "01" + "02" + "00" + "11" +
+			"0101010101010101010101010101010101010101010101010101010101010101" + "0101" + "0100", corrupt},
 		"a broken state":               {"A", "01" + "01" + "02" + "00" + marks + "0120", corrupt},
 		"a newer state":                {"A", "01" + "01" + "02" + "00" + marks + "0300", newer},
 		"a token above the greatest":   {"A", "01" + "01" + "02" + "00" + marks + "0101" + "0e" + "03" + "00" + "00", corrupt},

@@ -19,9 +19,9 @@ type kept struct {
 // Store returns Config.Store.
 func (k *kept) Store() Store { return k.engine.store }
 
-// SucceedIn ends lease l as Succeed does, inside a transaction of the caller's. view is the ledger's Store as seen by the transaction: its
-// Load must lock the record against other writers until the transaction ends; its Limit and List are not called. This
-// ledger assumes nothing about the commit: its next call on the domain reads the record again. Config.Observer gets no
+// SucceedIn ends lease l as Succeed does, inside a transaction of the caller's. view is the ledger's Store as seen by the
+// transaction: its Load must lock the record against other writers until the transaction ends; its Limit and List are not called.
+// This ledger assumes nothing about the commit: its next call on the domain reads the record again. Config.Observer gets no
 // event. After the commit, Succeed with this token returns a *lease.LeaseNotFoundError whose Status is
 // AlreadyProcessed.
 //

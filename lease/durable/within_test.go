@@ -48,7 +48,8 @@ func TestSucceedIn(t *testing.T) {
 	if _, err := ledger.SucceedIn(t.Context(), tx, stray); !errors.Is(err, lease.ErrTokenMismatch) || tx.commit != nil {
 		t.Errorf("L14: a lease on another offset: %v", err)
 	}
-	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, held.Lease); !errors.Is(err, errInjected) || !errors.Is(err, durable.ErrStore) {
+	if _, err := ledger.SucceedIn(t.Context(), &pending{MemStore: store, fails: errInjected}, held.Lease); !errors.Is(err,
+		errInjected) || !errors.Is(err, durable.ErrStore) {
 		t.Errorf("a transaction that fails: %v", err)
 	}
 	if _, err := ledger.SucceedIn(t.Context(), nil, held.Lease); !errors.Is(err, lease.ErrInvalid) {

@@ -58,7 +58,8 @@ func (o options) openPostgres(ctx context.Context) (deadletter.Store, func(), er
 }
 
 // enqueue carries -outbox out. The outbox must be there already, and it takes letters of its own partitions alone.
-func enqueue(ctx context.Context, pool *pgxpool.Pool, name string) (func(context.Context, pgx.Tx, string, dispatch.Record) error, error) {
+func enqueue(ctx context.Context, pool *pgxpool.Pool, name string) (func(context.Context, pgx.Tx, string, dispatch.Record) error,
+	error) {
 	outbox, err := leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: name, Notify: true})
 	var invalid *lease.InvalidError
 	if errors.As(err, &invalid) {
@@ -89,7 +90,8 @@ func (o options) insert(ctx context.Context, tx pgx.Tx, partition string, r disp
 	if err != nil {
 		return err
 	}
-	done, err := tx.Exec(ctx, o.appendSQL, pgx.NamedArgs{"partition": partition, "key": []byte(r.Domain), "payload": r.Payload, "headers": list})
+	done, err := tx.Exec(ctx, o.appendSQL, pgx.NamedArgs{"partition": partition, "key": []byte(r.Domain), "payload": r.Payload,
+		"headers": list})
 	if err == nil && done.RowsAffected() != 1 {
 		return fmt.Errorf("-append inserted %d rows; allowed: 1", done.RowsAffected())
 	}

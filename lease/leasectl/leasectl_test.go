@@ -132,7 +132,8 @@ func onOutbox(t *testing.T) desk {
 }
 
 func onNATS(t *testing.T) desk {
-	s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}))(t)
+	s := must(server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		NoLog: true, NoSigs: true}))(t)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(20 * time.Second) {
@@ -151,7 +152,8 @@ func onNATS(t *testing.T) desk {
 			info := must(stream.Info(t.Context()))(t)
 			for seq := range info.State.LastSeq {
 				m := must(stream.GetMsg(t.Context(), seq+1))(t)
-				all = append(all, fmt.Sprint(strings.TrimPrefix(m.Subject, "orders."), " ", string(m.Data), " ", m.Header["Trace"][0], " ", m.Header[dlq.ReplayOf][0]))
+				all = append(all, fmt.Sprint(strings.TrimPrefix(m.Subject, "orders."), " ", string(m.Data), " ", m.Header["Trace"][0], " ",
+					m.Header[dlq.ReplayOf][0]))
 			}
 			return all
 		},
@@ -166,7 +168,8 @@ func onKafka(t *testing.T) desk {
 	return desk{
 		letters: letters, flags: []string{"-kafka", strings.Join(brokers, ",")},
 		source: func(t *testing.T) (all []string) {
-			client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchMaxWait(50*time.Millisecond), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+			client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchMaxWait(50*time.Millisecond),
+				kgo.RecordPartitioner(kgo.ManualPartitioner()),
 				kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {1: kgo.NewOffset().AtStart()}}))
 			if err != nil {
 				t.Fatal(err)
@@ -238,8 +241,10 @@ const hostile = "\x1b[2J\x1b]0;owned\x07 \u009b31m \u202e evil \r\n \x00 \xff"
 func (d desk) put(t *testing.T, offset int64, key, payload, failure string) {
 	t.Helper()
 	noError(t, d.letters.Put(t.Context(), deadletter.Letter{
-		Partition: "orders/1", Attempts: 11, Failure: clip.Text(failure), At: time.Date(2026, 11, 22, 3, 0, int(offset), 0, time.UTC), Size: len(payload),
-		Record: dispatch.Record{Domain: key, Offset: offset, Payload: []byte(payload), Headers: []dispatch.Header{{Key: "Trace", Value: []byte("t1")}}},
+		Partition: "orders/1", Attempts: 11, Failure: clip.Text(failure), At: time.Date(2026, 11, 22, 3, 0, int(offset), 0, time.UTC),
+		Size: len(payload),
+		Record: dispatch.Record{Domain: key, Offset: offset, Payload: []byte(payload),
+			Headers: []dispatch.Header{{Key: "Trace", Value: []byte("t1")}}},
 	}))
 }
 
@@ -251,16 +256,20 @@ func TestEveryEngine(t *testing.T) {
 				d.put(t, offset, []string{"ann", "bob"}[offset%2], fmt.Sprint("order-", offset), "no such product")
 			}
 			d.put(t, 12, "eve", hostile, hostile)
-			d.program(t, "", "list").must(t, 0, "ID", "orders/1@8 ", "orders/1@12 ", "ann", "2026-11-22T03:00:08Z", "11", "no such product")
-			if a := d.program(t, "", "list", "-key", "bob", "-limit", "1"); strings.Count(a.out, "\n") != 2 || !strings.Contains(a.out, "orders/1@9 ") {
+			d.program(t, "", "list").must(t, 0, "ID", "orders/1@8 ", "orders/1@12 ", "ann", "2026-11-22T03:00:08Z", "11",
+				"no such product")
+			if a := d.program(t, "", "list", "-key", "bob", "-limit", "1"); strings.Count(a.out, "\n") != 2 ||
+				!strings.Contains(a.out, "orders/1@9 ") {
 				t.Errorf("the first letter of bob: %q", a.out)
 			}
-			d.program(t, "", "show", "orders/1@8").must(t, 0, "key        ann", `header     Trace: "t1"`, `payload    "order-8"`, "failure    no such product")
+			d.program(t, "", "show", "orders/1@8").must(t, 0, "key        ann", `header     Trace: "t1"`, `payload    "order-8"`,
+				"failure    no such product")
 			d.program(t, "", "show", "orders/1@12").must(t, 0, `\x1b[2J`, `\u202e`, `\x00 \xff`)
 			a := d.program(t, "", "show", "-json", "orders/1@12")
 			a.must(t, 0)
 			var whole letterJSON
-			if err := json.Unmarshal([]byte(a.out), &whole); err != nil || string(whole.PayloadBase64) != hostile || whole.ID != "orders/1@12" || whole.Attempts != 11 {
+			if err := json.Unmarshal([]byte(a.out), &whole); err != nil || string(whole.PayloadBase64) != hostile ||
+				whole.ID != "orders/1@12" || whole.Attempts != 11 {
 				t.Errorf("%+v, %v", whole, err)
 			}
 			for line := range strings.Lines(d.program(t, "", "list", "-json").out) {
@@ -331,7 +340,8 @@ func TestThePage(t *testing.T) {
 	}
 }
 
-// A process that is killed while it replays leaves each letter where it was, or its record in the source; the next one goes on, and keys stay in order.
+// A process that is killed while it replays leaves each letter where it was, or its record in the source; the next one goes on,
+// and keys stay in order.
 func TestKilledWhileReplaying(t *testing.T) {
 	const letters, keys = 120, 8
 	for engine, open := range desks {
@@ -405,7 +415,8 @@ func TestUsage(t *testing.T) {
 		{2, "-partition, -key and -limit say nothing there", append(here, "show", "-key", "x", "orders/1@5")},
 		{2, "Filter.Limit is -1", append(here, "list", "-limit", "-1")},
 		{2, "needs one of -outbox", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "orders/1@5"}},
-		{2, "needs one of -outbox", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "-outbox", "x", "-append", "INSERT", "orders/1@5"}},
+		{2, "needs one of -outbox", []string{"replay", "-postgres", "postgres://127.0.0.1:1/x", "-outbox", "x", "-append", "INSERT",
+			"orders/1@5"}},
 		{2, "-outbox is for -postgres", append(here, "list", "-outbox", "orders")},
 		{2, "-bucket is for -nats", []string{"list", "-kafka", "x:1", "-bucket", "letters"}},
 		{2, "-topic is for -kafka", []string{"list", "-topic", "letters"}},
@@ -436,7 +447,8 @@ func TestMissingPlaces(t *testing.T) {
 // A letter whose record is from elsewhere does not get into an outbox, and stays.
 func TestLetterOfAnotherOutbox(t *testing.T) {
 	d := onOutbox(t)
-	noError(t, d.letters.Put(t.Context(), deadletter.Letter{Partition: "bills/1", At: time.Now(), Record: dispatch.Record{Domain: "ann", Offset: 3}}))
+	noError(t, d.letters.Put(t.Context(), deadletter.Letter{Partition: "bills/1", At: time.Now(),
+		Record: dispatch.Record{Domain: "ann", Offset: 3}}))
 	d.program(t, "", "replay", "bills/1@3").must(t, 1, `outbox "orders" has no partition "bills/1"`)
 	d.program(t, "", "show", "bills/1@3").must(t, 0)
 	if got := d.source(t); len(got) > 0 {

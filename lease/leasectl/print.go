@@ -152,8 +152,9 @@ func either(b []byte) (text *string, raw []byte) {
 
 func printJSON(out *bufio.Writer, l deadletter.Letter, whole bool) error {
 	j := letterJSON{
-		ID: l.ID().String(), Partition: l.Partition, Offset: l.Record.Offset, Key: l.Record.Domain, GivenUp: l.At.UTC(), Attempts: l.Attempts,
-		Failure: l.Failure, Route: l.Route, Parked: l.Parked, Note: l.Note, Size: l.Size,
+		ID: l.ID().String(), Partition: l.Partition, Offset: l.Record.Offset, Key: l.Record.Domain, GivenUp: l.At.UTC(),
+		Attempts: l.Attempts,
+		Failure:  l.Failure, Route: l.Route, Parked: l.Parked, Note: l.Note, Size: l.Size,
 	}
 	if !l.Record.Time.IsZero() {
 		written := l.Record.Time.UTC()
@@ -207,8 +208,10 @@ func (o options) done(out *bufio.Writer, what string, err error) error {
 
 func (o options) report(out *bufio.Writer, r deadletter.Report) error {
 	if o.json {
-		return printLine(out, map[string]int{"replayed": r.Replayed, "parked": r.Parked, "gone": r.Gone, "failed": r.Failed, "behind": r.Behind})
+		return printLine(out, map[string]int{"replayed": r.Replayed, "parked": r.Parked, "gone": r.Gone, "failed": r.Failed,
+			"behind": r.Behind})
 	}
-	_, err := fmt.Fprintf(out, "%d replayed, %d parked, %d gone meanwhile, %d failed, %d behind those in their keys\n", r.Replayed, r.Parked, r.Gone, r.Failed, r.Behind)
+	_, err := fmt.Fprintf(out, "%d replayed, %d parked, %d gone meanwhile, %d failed, %d behind those in their keys\n", r.Replayed,
+		r.Parked, r.Gone, r.Failed, r.Behind)
 	return err
 }

@@ -105,7 +105,8 @@ func TestOneVocabularyFinds(t *testing.T) {
 	own := func(context.Context, GroupConfig) (*leasepg.Group, error) { return nil, nil }
 	without := func(GroupConfig) (*leasepg.Group, error) { return nil, nil }
 	found := strings.Join(mismatches(map[string][]any{"Group": {own, without}}), "\n")
-	for _, want := range []string{"GroupConfig has no Session", "has no OnError", "GroupConfig.Ledger is a string, and elsewhere a lease.Config", "opens a Group"} {
+	for _, want := range []string{"GroupConfig has no Session", "has no OnError",
+		"GroupConfig.Ledger is a string, and elsewhere a lease.Config", "opens a Group"} {
 		if !strings.Contains(found, want) {
 			t.Errorf("not found: %s in\n%s", want, found)
 		}

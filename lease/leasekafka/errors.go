@@ -1,3 +1,5 @@
+// The errors of members and letters.
+
 package leasekafka
 
 import (

@@ -13,6 +13,7 @@ import (
 func TestConformance(t *testing.T) {
 	pool := migrated(t, 8)
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
-		return must(durable.New(durable.Config{Store: open(t, pool), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer}))(t)
+		return must(durable.New(durable.Config{Store: open(t, pool), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog,
+			Observer: cfg.Observer}))(t)
 	})
 }

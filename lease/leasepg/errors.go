@@ -15,7 +15,8 @@ import (
 
 // schemaError rejects a database whose schema has another version; found is 0 where there is none.
 func schemaError(found, want int) error {
-	err := &lease.InvalidError{Field: "leasepg.schema", Value: fmt.Sprintf("version %d", found), Allowed: fmt.Sprintf("version %d: run Migrate", want)}
+	err := &lease.InvalidError{Field: "leasepg.schema", Value: fmt.Sprintf("version %d", found),
+		Allowed: fmt.Sprintf("version %d: run Migrate", want)}
 	if found == 0 {
 		err.Value = "absent"
 	} else if found > want {
@@ -40,13 +41,15 @@ func poolerError(announced, found uint32) error {
 
 // otherDatabase rejects a transaction that is not in the database of the ledger or outbox.
 func otherDatabase() error {
-	return &lease.InvalidError{Field: "tx", Value: "of another database", Allowed: "a transaction in the database of the ledger or outbox"}
+	return &lease.InvalidError{Field: "tx", Value: "of another database",
+		Allowed: "a transaction in the database of the ledger or outbox"}
 }
 
 // rewound says that an outbox is in an earlier state than was reached before: it was restored from a backup, or its tables were
 // changed by hand. New records would get offsets that the ledger may take for done. Nothing was skipped.
 func rewound(partition, what string, found, known int64) error {
-	return fmt.Errorf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", partition, what, found, known)
+	return fmt.Errorf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", partition, what, found,
+		known)
 }
 
 // is reports whether err is, or wraps, an E.
@@ -57,8 +60,8 @@ func is[E error](err error) bool {
 
 func noContext() error { return &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"} }
 
-// failed sorts the errors of a statement that has one row to change. Not applied is only said where the server says so, and not with its last
-// breath, or where nothing was sent; everything else is unknown.
+// failed sorts the errors of a statement that has one row to change. Not applied is only said where the server says so, and not
+// with its last breath, or where nothing was sent; everything else is unknown.
 func failed(err error) error {
 	var server *pgconn.PgError
 	switch {

@@ -41,7 +41,8 @@ func TestConfig(t *testing.T) {
 		t.Errorf("no pool: %v", err)
 	}
 	pool := migrated(t, 1)
-	if _, err := leasepg.OpenStore(nil, leasepg.StoreConfig{Pool: pool}); !refusesField(err, "ctx") { //nolint:staticcheck // refused, not a panic
+	if _, err := leasepg.OpenStore(nil, leasepg.StoreConfig{Pool: pool}); !refusesField(err,
+		"ctx") { //nolint:staticcheck // refused, not a panic
 		t.Errorf("New with a nil context: %v", err)
 	}
 	if err := leasepg.Migrate(nil, pool); !refusesField(err, "ctx") { //nolint:staticcheck // the same
@@ -51,7 +52,8 @@ func TestConfig(t *testing.T) {
 		t.Errorf("Migrate of no pool: %v", err)
 	}
 	for _, ledger := range []string{strings.Repeat("x", 256), "a\x00b", "\xff"} {
-		if _, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: ledger}); !refusesField(err, "leasepg.StoreConfig.Name") {
+		if _, err := leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: ledger}); !refusesField(err,
+			"leasepg.StoreConfig.Name") {
 			t.Errorf("ledger %.10q…: %v", ledger, err)
 		}
 	}
@@ -155,8 +157,8 @@ func waiting(t *testing.T, pool *pgxpool.Pool) (pid int32) {
 	}
 }
 
-// A swap that is cut off in the middle returns at once and does not say that it was not applied; the ledger's call says that nobody knows, and
-// made again it is carried out once.
+// A swap that is cut off in the middle returns at once and does not say that it was not applied; the ledger's call says that
+// nobody knows, and made again it is carried out once.
 func TestCutOffInTheMiddle(t *testing.T) {
 	for _, how := range []string{"the context ends", "the server ends the connection"} {
 		t.Run(how, func(t *testing.T) {

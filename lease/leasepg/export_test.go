@@ -35,7 +35,8 @@ type Horizon struct {
 	s seen
 }
 
-// Look tells it of the greatest id drawn and of the writers that there were after that, and returns up to which id all is decided.
+// Look tells it of the greatest id drawn and of the writers that there were after that, and returns up to which id all is
+// decided.
 func (h *Horizon) Look(drawn int64, writers []string) (safe int64, held bool) {
 	is := seen{drawn: drawn, safe: h.s.safe}
 	h.h.advance(&is, writers, time.Unix(1, 0))

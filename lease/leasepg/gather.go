@@ -1,7 +1,7 @@
 package leasepg
 
-// This file gathers calls that are made side by side, so that they go to the database in one statement: a commit, or a round trip, for many costs
-// little more than one for one.
+// This file gathers calls that are made side by side, so that they go to the database in one statement: a commit, or a round
+// trip, for many costs little more than one for one.
 
 import (
 	"context"
@@ -17,8 +17,8 @@ const (
 	maxFlights = 4
 	// maxGathered bounds the calls of one statement.
 	maxGathered = 256
-	// patience is how long a call that was sent alone counts as under way. It may wait for a row lock of somebody else's transaction, which is no
-	// reason for other domains to wait. A statement with many never does.
+	// patience is how long a call that was sent alone counts as under way. It may wait for a row lock of somebody else's
+	// transaction, which is no reason for other domains to wait. A statement with many never does.
 	patience = 2 * time.Millisecond
 )
 
@@ -47,8 +47,8 @@ type gatherer[T any] struct {
 	waiting []*call[T]
 }
 
-// do has c answered: together with others, or by alone, which is called in this goroutine. Its ctx ends the wait, and the statement only when nobody else
-// waits for it. sent says whether c may have been carried out when that was so.
+// do has c answered: together with others, or by alone, which is called in this goroutine. Its ctx ends the wait, and the
+// statement only when nobody else waits for it. sent says whether c may have been carried out when that was so.
 func (g *gatherer[T]) do(ctx context.Context, c *call[T], alone func() error) (sent bool, err error) {
 	g.mu.Lock()
 	g.callers++

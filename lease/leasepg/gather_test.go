@@ -129,7 +129,8 @@ func TestGatherOverBlocked(t *testing.T) {
 	})
 }
 
-// Who gives up before the statement begins has not been sent; who gives up after does not end it for the others; the last one does.
+// Who gives up before the statement begins has not been sent; who gives up after does not end it for the others; the last one
+// does.
 func TestGatherGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()
@@ -177,7 +178,8 @@ func TestGatherGivingUp(t *testing.T) {
 	})
 }
 
-// Few callers never wait for each other, however long the database takes; when there are more, statements become fewer and larger.
+// Few callers never wait for each other, however long the database takes; when there are more, statements become fewer and
+// larger.
 func TestFewNeverGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSender()

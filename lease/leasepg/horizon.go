@@ -1,12 +1,13 @@
 package leasepg
 
-// This file is the horizon of the outbox: up to which id all is decided. Ids are drawn in the order in which records are enqueued and seen in the order
-// in which transactions commit, so a reader that takes whatever it sees passes over the id of a transaction that commits late.
+// This file is the horizon of the outbox: up to which id all is decided. Ids are drawn in the order in which records are enqueued
+// and seen in the order in which transactions commit, so a reader that takes whatever it sees passes over the id of a transaction
+// that commits late.
 //
-// Who enqueues holds a lock on the table of records (ROW EXCLUSIVE, as every INSERT) from before it draws its first id until its outcome is
-// visible. So a look reads the greatest id drawn, L, and after it who holds the lock, W. Each id up to L was drawn by somebody in W, or by a
-// transaction whose outcome shows to every statement that begins now. When nobody of W holds the lock any more, L is safe. Other transactions,
-// however long and whatever they write, hold nothing up.
+// Who enqueues holds a lock on the table of records (ROW EXCLUSIVE, as every INSERT) from before it draws its first id until its
+// outcome is visible. So a look reads the greatest id drawn, L, and after it who holds the lock, W. Each id up to L was drawn by
+// somebody in W, or by a transaction whose outcome shows to every statement that begins now. When nobody of W holds the lock any
+// more, L is safe. Other transactions, however long and whatever they write, hold nothing up.
 
 import (
 	"context"
@@ -20,8 +21,8 @@ import (
 )
 
 const (
-	// The greatest id drawn, on which run of which server. A promoted or restarted server may draw ids again that its predecessor drew for nobody, so
-	// what was learned of one run is not true of the next.
+	// The greatest id drawn, on which run of which server. A promoted or restarted server may draw ids again that its predecessor
+	// drew for nobody, so what was learned of one run is not true of the next.
 	askDrawn = `SELECT last_value - (NOT is_called)::int, extract(epoch FROM pg_postmaster_start_time())::text, pg_is_in_recovery()
 		FROM stopbank.outbox_ids`
 	// Virtual transactions, because a transaction gets its xid only after it has drawn an id. A prepared one goes by -1/xid.

@@ -33,7 +33,8 @@ func (b *batches) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.Trace
 
 func (*batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// First what was drawn, then who writes, then the rows: else somebody could draw an id between the first two, or commit one after the last.
+// First what was drawn, then who writes, then the rows: else somebody could draw an id between the first two, or commit one after
+// the last.
 func TestOrderOfQuestions(t *testing.T) {
 	pool := migrated(t, 1)
 	cfg := must(pgxpool.ParseConfig(server.URL()))(t)

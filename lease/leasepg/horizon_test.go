@@ -1,7 +1,7 @@
 package leasepg_test
 
-// This file is the horizon alone: transactions that draw ids, are prepared and end, in any order, and looks in between, each in two steps as the server
-// answers it.
+// This file is the horizon alone: transactions that draw ids, are prepared and end, in any order, and looks in between, each in
+// two steps as the server answers it.
 
 import (
 	"fmt"

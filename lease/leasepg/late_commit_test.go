@@ -1,6 +1,7 @@
 package leasepg_test
 
-// This file holds L16: a commit that the server carries out late, after its context ended and others were sent, moves no position back.
+// This file holds L16: a commit that the server carries out late, after its context ended and others were sent, moves no position
+// back.
 
 import (
 	"context"
@@ -15,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// holdingProxy forwards connections to a server. After arm it holds back what the next client to say something says from then on, until
-// that client gives up, and until release.
+// holdingProxy forwards connections to a server. After arm it holds back what the next client to say something says from then on,
+// until that client gives up, and until release.
 type holdingProxy struct {
 	network, to string
 	listener    net.Listener
@@ -33,7 +34,8 @@ type holdingProxy struct {
 func newHoldingProxy(t *testing.T, network, to string) *holdingProxy {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	p := &holdingProxy{network: network, to: to, listener: l, holds: make(chan struct{}), free: make(chan struct{}), late: make(chan struct{})}
+	p := &holdingProxy{network: network, to: to, listener: l, holds: make(chan struct{}), free: make(chan struct{}),
+		late: make(chan struct{})}
 	p.release = sync.OnceFunc(func() { close(p.free) })
 	t.Cleanup(func() { // the pools are closed by then
 		_ = l.Close()
@@ -103,8 +105,8 @@ func (p *holdingProxy) serve(client net.Conn) {
 	replies.Wait()
 }
 
-// The drain of a partition cancels a commit and sends a higher one on another connection; then the server carries the first one out.
-// The position stays where the second one put it, and the partition can be opened under the ledger that was compacted to it.
+// The drain of a partition cancels a commit and sends a higher one on another connection; then the server carries the first one
+// out. The position stays where the second one put it, and the partition can be opened under the ledger that was compacted to it.
 func TestLateCommitMovesNothingBack(t *testing.T) {
 	direct := migrated(t, 2)
 	at := direct.Config().ConnConfig

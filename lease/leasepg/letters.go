@@ -81,7 +81,8 @@ const letterPage = 5000
 // Put implements deadletter.Store.
 func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	if len(l.Partition) > maxLedger || !utf8.ValidString(l.Partition) || strings.ContainsRune(l.Partition, 0) {
-		return &lease.InvalidError{Field: "Letter.Partition", Value: strconv.Quote(l.Partition), Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
+		return &lease.InvalidError{Field: "Letter.Partition", Value: strconv.Quote(l.Partition),
+			Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
 	}
 	var written *time.Time
 	if !l.Record.Time.IsZero() {
@@ -91,8 +92,10 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	for _, h := range l.Record.Headers {
 		keys, values = append(keys, []byte(h.Key)), append(values, h.Value)
 	}
-	if _, err := s.pool.Exec(ctx, putLetter, l.Partition, l.Record.Offset, []byte(l.Record.Domain), l.Record.Payload, keys, values, len(l.Record.Payload),
-		written, min(l.Attempts, math.MaxInt32), clip.Text(l.Failure), l.At, clip.Text(l.Route), l.Parked, clip.Text(l.Note)); err != nil {
+	if _, err := s.pool.Exec(ctx, putLetter, l.Partition, l.Record.Offset, []byte(l.Record.Domain), l.Record.Payload, keys, values,
+		len(l.Record.Payload),
+		written, min(l.Attempts, math.MaxInt32), clip.Text(l.Failure), l.At, clip.Text(l.Route), l.Parked,
+		clip.Text(l.Note)); err != nil {
 		return fmt.Errorf("leasepg: put a dead letter: %w", err)
 	}
 	return nil
@@ -230,7 +233,8 @@ func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 			return err
 		}
 		if s.append == nil {
-			return &lease.InvalidError{Field: "leasepg.LettersConfig.Append", Value: "nil", Allowed: "a function that takes the replayed records"}
+			return &lease.InvalidError{Field: "leasepg.LettersConfig.Append", Value: "nil",
+				Allowed: "a function that takes the replayed records"}
 		}
 		if err := s.append(ctx, tx, id.Partition, dlq.Replay(letter)); err != nil {
 			return fmt.Errorf("leasepg: append the record of %q: %w", id.String(), err)

@@ -118,8 +118,10 @@ func TestLettersOfOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := dispatch.Record{Domain: "ann", Offset: 8, Payload: []byte("boots")}
-	noError(t, deadletter.Keep(letters)(ctx, dispatch.DeadLetter{Partition: t.Name(), Record: record, Err: errors.New("no such product")}))
-	if report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: t.Name()}); err != nil || report.Replayed != 1 {
+	noError(t, deadletter.Keep(letters)(ctx, dispatch.DeadLetter{Partition: t.Name(), Record: record,
+		Err: errors.New("no such product")}))
+	if report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: t.Name()}); err != nil ||
+		report.Replayed != 1 {
 		t.Fatal(report, err)
 	}
 	if got := ask(t, pool, "SELECT concat_ws(' ', customer, convert_from(payload, 'UTF8'), count(*) OVER ()) FROM orders"); got != "ann boots 1" {
@@ -132,10 +134,11 @@ func TestLettersAppendFails(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)
 	noError(t, leasepg.Migrate(t.Context(), pool))
 	full := errors.New("the outbox is full")
-	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
-		_, err := tx.Exec(ctx, "CREATE TABLE half_done ()")
-		return errors.Join(err, full)
-	}}))(t)
+	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool,
+		Append: func(ctx context.Context, tx pgx.Tx, _ string, _ dispatch.Record) error {
+			_, err := tx.Exec(ctx, "CREATE TABLE half_done ()")
+			return errors.Join(err, full)
+		}}))(t)
 	noError(t, letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}))
 	report, err := deadletter.ReplayAll(t.Context(), letters, deadletter.Filter{Partition: t.Name()})
 	if !errors.Is(err, full) || report != (deadletter.Report{Failed: 1}) {

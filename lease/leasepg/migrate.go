@@ -96,7 +96,8 @@ func check(ctx context.Context, pool *pgxpool.Pool) (id string, err error) {
 	var found int
 	var commit string
 	// The version first: an older schema has no identity.
-	err = pool.QueryRow(ctx, "SELECT version, current_setting('synchronous_commit') FROM stopbank.lease_schema").Scan(&found, &commit)
+	err = pool.QueryRow(ctx, "SELECT version, current_setting('synchronous_commit') FROM stopbank.lease_schema").Scan(&found,
+		&commit)
 	switch {
 	case absent(err):
 		return "", schemaError(0, want)
@@ -113,7 +114,8 @@ func check(ctx context.Context, pool *pgxpool.Pool) (id string, err error) {
 	return id, nil
 }
 
-// identity is an expression over lease_schema: which database this is. A copy in the same server has another oid, any other database another uuid.
+// identity is an expression over lease_schema: which database this is. A copy in the same server has another oid, any other
+// database another uuid.
 const identity = `database::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())`
 
 // absent: there is no schema.

@@ -135,8 +135,10 @@ func TestLeastRights(t *testing.T) {
 	owner := migrated(t, 1)
 	for _, sql := range []string{
 		"CREATE ROLE stopbank_app", "GRANT USAGE ON SCHEMA stopbank TO stopbank_app",
-		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app", "GRANT INSERT, UPDATE ON stopbank.lease_domains, stopbank.dead_letters TO stopbank_app",
-		"GRANT USAGE, SELECT ON stopbank.outbox_ids TO stopbank_app", "GRANT INSERT ON stopbank.outboxes, stopbank.outbox_records TO stopbank_app",
+		"GRANT SELECT ON ALL TABLES IN SCHEMA stopbank TO stopbank_app",
+		"GRANT INSERT, UPDATE ON stopbank.lease_domains, stopbank.dead_letters TO stopbank_app",
+		"GRANT USAGE, SELECT ON stopbank.outbox_ids TO stopbank_app",
+		"GRANT INSERT ON stopbank.outboxes, stopbank.outbox_records TO stopbank_app",
 		"GRANT INSERT, UPDATE ON stopbank.outbox_positions TO stopbank_app", "GRANT DELETE ON stopbank.outbox_records TO stopbank_app",
 	} {
 		execute(t, owner, sql)
@@ -159,9 +161,11 @@ func TestLeastRights(t *testing.T) {
 	} else if err := source.Commit(t.Context(), got[0].Offset+1); err != nil {
 		t.Error(err)
 	}
-	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool, Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }}))(t)
+	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool,
+		Append: func(context.Context, pgx.Tx, string, dispatch.Record) error { return nil }}))(t)
 	letter := deadletter.Letter{Partition: t.Name()}
-	for _, err := range []error{letters.Put(t.Context(), letter), letters.Park(t.Context(), letter.ID(), ""), letters.Replay(t.Context(), letter.ID())} {
+	for _, err := range []error{letters.Put(t.Context(), letter), letters.Park(t.Context(), letter.ID(), ""),
+		letters.Replay(t.Context(), letter.ID())} {
 		if err != nil {
 			t.Error(err)
 		}

@@ -192,9 +192,11 @@ func fits(i int, r *dispatch.Record) error {
 	case r.Domain == "" || len(r.Domain) > maxName:
 		return &lease.InvalidError{Field: name("Domain"), Value: fmt.Sprintf("%d bytes", len(r.Domain)), Allowed: "1 to 65535 bytes"}
 	case len(r.Payload) > maxPayload:
-		return &lease.InvalidError{Field: name("Payload"), Value: fmt.Sprintf("%d bytes", len(r.Payload)), Allowed: fmt.Sprintf("0 to %d bytes", maxPayload)}
+		return &lease.InvalidError{Field: name("Payload"), Value: fmt.Sprintf("%d bytes", len(r.Payload)),
+			Allowed: fmt.Sprintf("0 to %d bytes", maxPayload)}
 	case headers > maxHeaders:
-		return &lease.InvalidError{Field: name("Headers"), Value: fmt.Sprintf("%d bytes", headers), Allowed: fmt.Sprintf("0 to %d bytes", maxHeaders)}
+		return &lease.InvalidError{Field: name("Headers"), Value: fmt.Sprintf("%d bytes", headers),
+			Allowed: fmt.Sprintf("0 to %d bytes", maxHeaders)}
 	}
 	return nil
 }
@@ -218,7 +220,8 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, records []dispatch.Recor
 	}
 	var inserted int
 	var notified any
-	err = tx.QueryRow(ctx, enqueue, o.cfg.Name, partitions, domains, payloads, headers, times, o.identity, version, o.cfg.Notify).Scan(&inserted, &notified)
+	err = tx.QueryRow(ctx, enqueue, o.cfg.Name, partitions, domains, payloads, headers, times, o.identity, version, o.cfg.Notify).
+		Scan(&inserted, &notified)
 	switch {
 	case err != nil:
 		return transaction("enqueue", err)
@@ -228,7 +231,8 @@ func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, records []dispatch.Recor
 	return nil
 }
 
-// partition is where the records of a domain go. It never changes: a record's place was worked out by the program that enqueued it.
+// partition is where the records of a domain go. It never changes: a record's place was worked out by the program that enqueued
+// it.
 func (o *Outbox) partition(domain string) int32 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(domain))

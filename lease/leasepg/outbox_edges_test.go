@@ -1,6 +1,7 @@
 package leasepg_test
 
-// This file is about the edges of the outbox: what is refused, what is kept of a record, who owns a position, what a restore leaves, and what wakes a reader.
+// This file is about the edges of the outbox: what is refused, what is kept of a record, who owns a position, what a restore
+// leaves, and what wakes a reader.
 
 import (
 	"context"
@@ -27,7 +28,8 @@ func TestOutboxConfig(t *testing.T) {
 	good := leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: 2}
 	for field, spoil := range map[string]func(*leasepg.OutboxConfig){
 		"Pool": func(c *leasepg.OutboxConfig) { c.Pool = nil }, "Name": func(c *leasepg.OutboxConfig) { c.Name = "" },
-		"Partitions": func(c *leasepg.OutboxConfig) { c.Partitions = 1025 }, "Poll": func(c *leasepg.OutboxConfig) { c.Poll = time.Microsecond },
+		"Partitions": func(c *leasepg.OutboxConfig) { c.Partitions = 1025 },
+		"Poll":       func(c *leasepg.OutboxConfig) { c.Poll = time.Microsecond },
 	} {
 		cfg := good
 		spoil(&cfg)
@@ -48,7 +50,8 @@ func TestOutboxConfig(t *testing.T) {
 		}
 	}
 	good.Partitions = 3 // a key would be in two partitions
-	if _, err := leasepg.OpenOutbox(t.Context(), good); !refusesField(err, "leasepg.OutboxConfig.Partitions") || !strings.Contains(err.Error(), "allowed: 2") {
+	if _, err := leasepg.OpenOutbox(t.Context(), good); !refusesField(err, "leasepg.OutboxConfig.Partitions") ||
+		!strings.Contains(err.Error(), "allowed: 2") {
 		t.Errorf("another number of partitions: %v", err)
 	}
 	if _, err := leasepg.OpenOutbox(nil, good); !refusesField(err, "ctx") { //nolint:staticcheck // refused, not a panic
@@ -84,13 +87,15 @@ func TestEnqueueRefuses(t *testing.T) {
 	o := outbox(t, pool, 1)
 	tx := begin(t, pool, pgx.TxOptions{})
 	for field, r := range map[string]dispatch.Record{
-		"Domain": {}, "Payload": {Domain: "a", Payload: make([]byte, 1<<20+1)}, "Headers": {Domain: "a", Headers: []dispatch.Header{{Key: "k", Value: make([]byte, 1<<16)}}},
+		"Domain": {}, "Payload": {Domain: "a", Payload: make([]byte, 1<<20+1)},
+		"Headers": {Domain: "a", Headers: []dispatch.Header{{Key: "k", Value: make([]byte, 1<<16)}}},
 	} {
 		if err := o.Enqueue(t.Context(), tx, record("a", 1), r); !refusesField(err, "records[1]."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if err := o.Enqueue(t.Context(), tx, dispatch.Record{Domain: strings.Repeat("d", 1<<16)}); !refusesField(err, "records[0].Domain") {
+	if err := o.Enqueue(t.Context(), tx, dispatch.Record{Domain: strings.Repeat("d", 1<<16)}); !refusesField(err,
+		"records[0].Domain") {
 		t.Errorf("a long domain: %v", err)
 	}
 	if err := o.Enqueue(t.Context(), nil, record("a", 1)); !refusesField(err, "tx") {
@@ -98,7 +103,8 @@ func TestEnqueueRefuses(t *testing.T) {
 	}
 	noError(t, tx.Commit(t.Context()))
 	refusesUnusable(t, pool, func(tx pgx.Tx) error { return o.Enqueue(t.Context(), tx, record("a", 1)) })
-	if n := ask(t, pool, "SELECT count(*) FROM stopbank.outbox_records WHERE outbox = $1", strings.TrimSuffix(o.Partitions()[0], "/0")); n != "0" {
+	if n := ask(t, pool, "SELECT count(*) FROM stopbank.outbox_records WHERE outbox = $1",
+		strings.TrimSuffix(o.Partitions()[0], "/0")); n != "0" {
 		t.Errorf("%s records all the same", n)
 	}
 }
@@ -111,7 +117,8 @@ func TestKeepsRecords(t *testing.T) {
 			o := outbox(t, pool, 1)
 			written := []dispatch.Record{
 				{Domain: "a\x00\xff", Payload: []byte{0, 255, '\'', '\\'}, Time: time.UnixMicro(1234567890123456)},
-				{Domain: "a", Headers: []dispatch.Header{{Key: "k", Value: []byte{0, 1}}, {Key: "", Value: []byte{}}, {Key: "k", Value: []byte("2")}}},
+				{Domain: "a", Headers: []dispatch.Header{{Key: "k", Value: []byte{0, 1}}, {Key: "", Value: []byte{}},
+					{Key: "k", Value: []byte("2")}}},
 			}
 			for i := range 2500 {
 				written = append(written, record(fmt.Sprint("many ", i%7), i))
@@ -178,7 +185,8 @@ func TestOutboxPosition(t *testing.T) {
 	end := must(s.(dispatch.Ended).End(t.Context()))(t)
 	noError(t, s.Commit(t.Context(), end-1))
 	left := func() string {
-		return ask(t, pool, "SELECT count(*) FROM stopbank.outbox_records WHERE outbox = $1", strings.TrimSuffix(o.Partitions()[0], "/0"))
+		return ask(t, pool, "SELECT count(*) FROM stopbank.outbox_records WHERE outbox = $1",
+			strings.TrimSuffix(o.Partitions()[0], "/0"))
 	}
 	if n := left(); n != "1" {
 		t.Errorf("%s records are left of 12,000, want the one at the floor", n)
@@ -190,7 +198,8 @@ func TestOutboxPosition(t *testing.T) {
 	if err := s.Commit(t.Context(), end); !errors.Is(err, dispatch.ErrLost) || !strings.Contains(err.Error(), o.Partitions()[0]) {
 		t.Errorf("a commit of the former owner: %v", err)
 	}
-	if err := s.Commit(t.Context(), end-1); !errors.Is(err, dispatch.ErrLost) { // the floor that it has committed itself: so a dispatcher asks whose the partition is
+	// the floor that it has committed itself: so a dispatcher asks whose the partition is
+	if err := s.Commit(t.Context(), end-1); !errors.Is(err, dispatch.ErrLost) {
 		t.Errorf("a commit of the former owner's last floor: %v", err)
 	}
 	for _, floor := range []int64{floor, end - 1} { // nothing new, and never back
@@ -298,7 +307,8 @@ func TestOutboxPutBack(t *testing.T) {
 func TestListen(t *testing.T) {
 	pool := migrated(t, 3)
 	name := t.Name()
-	o := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: 1, Poll: time.Minute, Notify: true}))(t)
+	o := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: 1, Poll: time.Minute,
+		Notify: true}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	listened := make(chan error, 1)
 	conn := pool.Config().ConnConfig.Copy()
@@ -348,7 +358,8 @@ func TestPrepared(t *testing.T) {
 		t.Skip("the server prepares no transactions")
 	}
 	o := outbox(t, pool, 1)
-	quiet := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: strings.TrimSuffix(o.Partitions()[0], "/0"), Partitions: 1}))(t)
+	quiet := must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: strings.TrimSuffix(o.Partitions()[0], "/0"),
+		Partitions: 1}))(t)
 	s := opened(t, o, 0, durable.NewMemStore())
 	from, _ := take(t, s)
 	conn := must(pool.Acquire(t.Context()))(t)

@@ -49,9 +49,9 @@ const (
 			WHERE r.outbox = $1 AND r.partition = $2 AND r.id >= p.floor ORDER BY id DESC LIMIT 1), p.floor)
 		FROM stopbank.outbox_positions p WHERE p.outbox = $1 AND p.partition = $2`
 
-	// The floor moves to $4, or over as many rows as may be deleted at once, and they go in the same statement: so no row that was done lies
-	// below a floor, and one that does was put back. Without the claim nothing moves, and nothing ever moves back: a commit whose context has
-	// ended may be carried out after a later one.
+	// The floor moves to $4, or over as many rows as may be deleted at once, and they go in the same statement: so no row that was
+	// done lies below a floor, and one that does was put back. Without the claim nothing moves, and nothing ever moves back: a
+	// commit whose context has ended may be carried out after a later one.
 	commit = `WITH done AS (
 			SELECT count(*) AS n, max(id) AS last FROM (
 				SELECT id FROM stopbank.outbox_records WHERE outbox = $1 AND partition = $2 AND id >= $3 AND id < $4 ORDER BY id LIMIT $5) r
@@ -81,7 +81,8 @@ func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (di
 	missing := nilcheck.Required(ledger)
 	switch {
 	case number < 0:
-		return dispatch.Partition{}, &lease.InvalidError{Field: "partition", Value: name, Allowed: "a name that Outbox.Partitions returns"}
+		return dispatch.Partition{}, &lease.InvalidError{Field: "partition", Value: name,
+			Allowed: "a name that Outbox.Partitions returns"}
 	case missing != "":
 		return dispatch.Partition{}, &lease.InvalidError{Field: "ledger", Value: missing, Allowed: "a ledger"}
 	}
@@ -166,8 +167,8 @@ func (s *partition) End(ctx context.Context) (end int64, err error) {
 	return end, nil
 }
 
-// Fetch reads up to the horizon. Where nothing is left it looks whether the horizon has moved, soon and then ever less often while a transaction keeps it where
-// it is, else after Poll or when it is woken.
+// Fetch reads up to the horizon. Where nothing is left it looks whether the horizon has moved, soon and then ever less often
+// while a transaction keeps it where it is, else after Poll or when it is woken.
 func (s *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
 	pause := soon
 	view, after := s.horizon.now()

@@ -32,7 +32,8 @@ func outbox(t testing.TB, pool *pgxpool.Pool, partitions int) *leasepg.Outbox {
 
 func reopened(t testing.TB, pool *pgxpool.Pool, name string, partitions int) *leasepg.Outbox {
 	t.Helper()
-	return must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions, Poll: 5 * time.Millisecond, Notify: true}))(t)
+	return must(leasepg.OpenOutbox(t.Context(), leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: partitions,
+		Poll: 5 * time.Millisecond, Notify: true}))(t)
 }
 
 // opened is a partition under a ledger in a store.
@@ -96,7 +97,8 @@ func payloads(records []dispatch.Record) (all []string) {
 	return all
 }
 
-// The failure that the outbox is there for: a transaction that enqueues first and commits last. Reading by `id >= from` loses its record.
+// The failure that the outbox is there for: a transaction that enqueues first and commits last. Reading by `id >= from` loses its
+// record.
 func TestLateCommit(t *testing.T) {
 	pool := migrated(t, 4)
 	name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
@@ -191,7 +193,8 @@ func (p *producer) transaction(ctx context.Context) error {
 			var records []dispatch.Record
 			for range 1 + p.rnd.IntN(3) {
 				var n int
-				if err := tx.QueryRow(ctx, "UPDATE outbox_keys SET n = n + 1 WHERE outbox = $1 AND k = $2 RETURNING n", p.o.Partitions()[0], k).Scan(&n); err != nil {
+				if err := tx.QueryRow(ctx, "UPDATE outbox_keys SET n = n + 1 WHERE outbox = $1 AND k = $2 RETURNING n", p.o.Partitions()[0],
+					k).Scan(&n); err != nil {
 					return err
 				}
 				records = append(records, record(fmt.Sprint("key ", k), n))
@@ -201,7 +204,8 @@ func (p *producer) transaction(ctx context.Context) error {
 		}
 		switch p.rnd.IntN(4) {
 		case 0: // in a savepoint that is given up
-			if err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return errors.Join(write(tx), errAbort) }); !errors.Is(err, errAbort) {
+			if err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return errors.Join(write(tx), errAbort) }); !errors.Is(err,
+				errAbort) {
 				return err
 			}
 		case 1: // in one that is kept
@@ -233,7 +237,8 @@ func (p *producer) transaction(ctx context.Context) error {
 	return tx.Commit(ctx)
 }
 
-// L13 on a server, with writers at random and one reader a partition: all that was committed is read once, in the order of its key.
+// L13 on a server, with writers at random and one reader a partition: all that was committed is read once, in the order of its
+// key.
 func TestPropertyOutbox(t *testing.T) {
 	const writers, partitions, keys = 6, 3, 12
 	_, seed := faults.Budget()

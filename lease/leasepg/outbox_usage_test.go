@@ -37,7 +37,8 @@ func placeOrder(ctx context.Context, pool *pgxpool.Pool, outbox *leasepg.Outbox,
 func writeInvoices(pool *pgxpool.Pool) dispatch.Handler {
 	return func(ctx context.Context, job dispatch.Job) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "INSERT INTO invoices (customer, items) VALUES ($1, $2)", job.Record.Domain, string(job.Record.Payload)); err != nil {
+			if _, err := tx.Exec(ctx, "INSERT INTO invoices (customer, items) VALUES ($1, $2)", job.Record.Domain,
+				string(job.Record.Payload)); err != nil {
 				return err
 			}
 			return leasepg.SucceedTx(ctx, tx, job.Ledger, job.Lease) // the last statement before the commit
@@ -102,7 +103,8 @@ func TestUsageOfOutbox(t *testing.T) {
 	customers.Wait()
 	// One more that was given up, and is replayed.
 	execute(t, pool, "INSERT INTO orders (customer, items) VALUES ('customer 6', 'order 0')")
-	dead := dispatch.DeadLetter{Partition: outbox.Partitions()[0], Record: dispatch.Record{Domain: "customer 6", Offset: 1, Payload: []byte("order 0")}}
+	dead := dispatch.DeadLetter{Partition: outbox.Partitions()[0],
+		Record: dispatch.Record{Domain: "customer 6", Offset: 1, Payload: []byte("order 0")}}
 	if err := deadletter.Keep(letters)(t.Context(), dead); err != nil {
 		t.Error(err)
 	}

@@ -1,7 +1,7 @@
 package leasepg_test
 
-// This file tortures members that work an outbox off: partitions shared out by advisory locks, sources and ledgers in the database, in this process
-// and in processes of their own.
+// This file tortures members that work an outbox off: partitions shared out by advisory locks, sources and ledgers in the
+// database, in this process and in processes of their own.
 
 import (
 	"context"
@@ -127,7 +127,8 @@ func TestTortureOwners(t *testing.T) {
 			},
 			// What is done is deleted, and what is not is behind.
 			Behind: func() ([]string, error) {
-				rows, err := admin.Query(context.Background(), "SELECT DISTINCT partition FROM stopbank.outbox_records WHERE outbox = $1", name)
+				rows, err := admin.Query(context.Background(), "SELECT DISTINCT partition FROM stopbank.outbox_records WHERE outbox = $1",
+					name)
 				if err != nil {
 					return nil, err
 				}

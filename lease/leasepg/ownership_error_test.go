@@ -1,6 +1,7 @@
 package leasepg_test
 
-// This file holds OnError: what fails, or does not answer, is reported within a session and then once a minute, and logged where nobody takes it.
+// This file holds OnError: what fails, or does not answer, is reported within a session and then once a minute, and logged where
+// nobody takes it.
 
 import (
 	"bytes"
@@ -146,7 +147,8 @@ func TestOwnershipLogsWhatNobodyTakes(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(before)
 	heldFor(t, leasepg.GroupConfig{Conn: nowhere(t)}, 10*time.Second)
-	if said := log.String(); strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, "group=orders") || !strings.Contains(said, "reset, from port 1") {
+	if said := log.String(); strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, "group=orders") ||
+		!strings.Contains(said, "reset, from port 1") {
 		t.Errorf("logged: %q", said)
 	}
 }

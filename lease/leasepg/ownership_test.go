@@ -130,7 +130,8 @@ func TestOwnershipRefuses(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if o, err := leasepg.OpenGroup(t.Context(), bad); o != nil || !refusesField(err, "leasepg.GroupConfig."+strings.TrimSpace(field)) {
+		if o, err := leasepg.OpenGroup(t.Context(), bad); o != nil ||
+			!refusesField(err, "leasepg.GroupConfig."+strings.TrimSpace(field)) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -155,7 +156,8 @@ func TestOwnershipRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the first connection meets, it is told, and tried again: a server that is not there yet, a password that is not right yet.
+// Whatever the first connection meets, it is told, and tried again: a server that is not there yet, a password that is not right
+// yet.
 func TestOwnershipFirstConnection(t *testing.T) {
 	wrong := dedicated(t)
 	wrong.Database = "not there"
@@ -180,7 +182,8 @@ func TestOwnershipFirstConnection(t *testing.T) {
 		return dial(ctx, network, address)
 	}
 	partitions := []string{"a", "b"}
-	o := leasepg.GroupConfig{Conn: late, Group: t.Name(), Names: partitions, Session: 400 * time.Millisecond, OnError: func(err error) { told <- err }}
+	o := leasepg.GroupConfig{Conn: late, Group: t.Name(), Names: partitions, Session: 400 * time.Millisecond,
+		OnError: func(err error) { told <- err }}
 	w = watch(t, o)
 	partitions[0], late.DialFunc = "another", nil // the caller's own by now
 	for _, e := range w.next(t, 2, begins) {
@@ -296,10 +299,11 @@ func TestUnopenedPartitionSaysSo(t *testing.T) {
 		},
 	}))(t)
 	done := make(chan struct{})
-	c := must(dispatch.NewConsumer(o, dispatch.Config{AttemptTimeout: 50 * time.Millisecond, DeadLetter: dispatch.Discard, Handler: func(context.Context, dispatch.Job) error {
-		close(done)
-		return nil
-	}}))(t)
+	c := must(dispatch.NewConsumer(o, dispatch.Config{AttemptTimeout: 50 * time.Millisecond, DeadLetter: dispatch.Discard,
+		Handler: func(context.Context, dispatch.Job) error {
+			close(done)
+			return nil
+		}}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()

@@ -69,7 +69,8 @@ func ExampleOpenGroup() { //nolint:testableexamples // it needs a server
 		panic(err)
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { // a service also writes its order here
-		return outbox.Enqueue(ctx, tx, dispatch.Record{Domain: "ann", Payload: []byte("order 1")}, dispatch.Record{Domain: "ann", Payload: []byte("order 2")})
+		return outbox.Enqueue(ctx, tx, dispatch.Record{Domain: "ann", Payload: []byte("order 1")},
+			dispatch.Record{Domain: "ann", Payload: []byte("order 2")})
 	})
 	if err != nil {
 		panic(err)
@@ -118,7 +119,8 @@ func ExampleOpenLetters() { //nolint:testableexamples // it needs a server
 		panic(err)
 	}
 	keep := deadletter.Keep(letters) // the DeadLetter of a dispatch.Config
-	err = keep(ctx, dispatch.DeadLetter{Partition: "example/0", Record: dispatch.Record{Domain: "ann", Payload: []byte("not JSON")}, Err: errors.New("bad payload")})
+	err = keep(ctx, dispatch.DeadLetter{Partition: "example/0", Record: dispatch.Record{Domain: "ann", Payload: []byte("not JSON")},
+		Err: errors.New("bad payload")})
 	if err != nil {
 		panic(err)
 	}

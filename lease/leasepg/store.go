@@ -66,7 +66,8 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (durable.Store, error) {
 
 func checkLedgerName(name string) error {
 	if len(name) > maxLedger || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return &lease.InvalidError{Field: "leasepg.StoreConfig.Name", Value: strconv.Quote(name), Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
+		return &lease.InvalidError{Field: "leasepg.StoreConfig.Name", Value: strconv.Quote(name),
+			Allowed: "0 to 255 bytes of UTF-8 without a zero byte"}
 	}
 	return nil
 }
@@ -94,8 +95,8 @@ const (
 	page = 256
 )
 
-// key is what a name is filed under: the name, or if that is too long for an index what begins like it and ends in its hash, which is longer than
-// any name filed under itself. A long name is kept whole beside its key.
+// key is what a name is filed under: the name, or if that is too long for an index what begins like it and ends in its hash,
+// which is longer than any name filed under itself. A long name is kept whole beside its key.
 func key(name string) (key, long []byte) {
 	if len(name) <= maxKey {
 		return []byte(name), nil

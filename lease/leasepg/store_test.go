@@ -47,8 +47,8 @@ func list(t testing.TB, s durable.Store, index durable.Index) []string {
 	return names
 }
 
-// inEveryMode runs a test in each of the ways in which pgx sends a statement: what stands between may ask for any. The pool has one
-// connection, so that a call which kept it while it wanted another would wait for ever.
+// inEveryMode runs a test in each of the ways in which pgx sends a statement: what stands between may ask for any. The pool has
+// one connection, so that a call which kept it while it wanted another would wait for ever.
 func inEveryMode(t *testing.T, test func(t *testing.T, s durable.Store)) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) { test(t, open(t, migrated(t, 1, "default_query_exec_mode="+mode))) })
@@ -67,7 +67,8 @@ func swapAndLoad(t *testing.T, s durable.Store) {
 		t.Fatalf("%q, %d, want the empty state at %d", state, version, two)
 	}
 	for _, old := range []uint64{0, one, two - 1, two + 1, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
-		if _, err := s.Swap(t.Context(), "A", old, []byte("stale"), durable.Held); !errors.Is(err, durable.ErrConflict) || errors.Is(err, durable.ErrNotApplied) {
+		if _, err := s.Swap(t.Context(), "A", old, []byte("stale"), durable.Held); !errors.Is(err, durable.ErrConflict) ||
+			errors.Is(err, durable.ErrNotApplied) {
 			t.Errorf("Swap at %d: %v, want a conflict", old, err)
 		}
 	}
@@ -109,7 +110,8 @@ func namesAreBytes(t *testing.T, s durable.Store) {
 	hashed := string([]byte(long)) + strings.Repeat("\x00", 32)
 	names := []string{
 		"", "\x00", "a\x00", "a\x00b", "a", "A", "\xff", "\xff\xff", "'; DROP TABLE x; --", `\x41`, `\\`, "\u00e9", "e\u0301",
-		long[:1023], long, long + "1", long + "2", hashed, strings.Repeat("\xff", 1024), strings.Repeat("\xff", 1025), strings.Repeat("z", 65535),
+		long[:1023], long, long + "1", long + "2", hashed, strings.Repeat("\xff", 1024), strings.Repeat("\xff", 1025),
+		strings.Repeat("z", 65535),
 	}
 	versions := map[string]uint64{}
 	for i, name := range names {
@@ -251,9 +253,11 @@ func TestLostVersionsDoNotReturn(t *testing.T) {
 	kept := swap(t, s, "A", 0, "kept", durable.Neither)
 	for range 20 {
 		lost := swap(t, s, "A", kept, "lost", durable.Held)
-		must(pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = $1, state = 'kept' WHERE version = $2", int64(kept), int64(lost)))(t)
+		must(pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = $1, state = 'kept' WHERE version = $2", int64(kept),
+			int64(lost)))(t)
 		now := swap(t, s, "A", kept, "another", durable.Held)
-		if _, err := s.Swap(t.Context(), "A", lost, []byte("on somebody else's state"), durable.Neither); !errors.Is(err, durable.ErrConflict) {
+		if _, err := s.Swap(t.Context(), "A", lost, []byte("on somebody else's state"), durable.Neither); !errors.Is(err,
+			durable.ErrConflict) {
 			t.Fatalf("a swap at the lost version %d, now %d: %v", lost, now, err)
 		}
 		kept = now
@@ -266,7 +270,8 @@ func TestARowOfVersionZeroIsAnError(t *testing.T) {
 	s := open(t, pool)
 	swap(t, s, "A", 0, "state", durable.Held)
 	must(pool.Exec(t.Context(), "UPDATE stopbank.lease_domains SET version = 0"))(t)
-	if state, version, err := s.Load(t.Context(), "A"); err == nil || state != nil || version != 0 || !strings.Contains(err.Error(), "version 0") {
+	if state, version, err := s.Load(t.Context(), "A"); err == nil || state != nil || version != 0 ||
+		!strings.Contains(err.Error(), "version 0") {
 		t.Errorf("%q at %d, %v", state, version, err)
 	}
 }
@@ -291,7 +296,8 @@ func sideBySide(t *testing.T, s durable.Store) {
 						t.Errorf("stale: %v", err)
 					}
 				}
-				v, err := s.Swap(context.Background(), name, old, fmt.Appendf(nil, "%d in %d", i, round), []durable.Index{durable.Neither, durable.Ready, durable.Held}[i%3])
+				v, err := s.Swap(context.Background(), name, old, fmt.Appendf(nil, "%d in %d", i, round),
+					[]durable.Index{durable.Neither, durable.Ready, durable.Held}[i%3])
 				if err != nil || v <= old {
 					t.Errorf("%d after %d: %v", v, old, err)
 				}

@@ -20,9 +20,9 @@ const (
 	replace = `UPDATE stopbank.lease_domains SET version = $4, held = $5, ready = $6, state = $7
 		WHERE ledger = $1 AND domain = $2 AND version = $3`
 
-	// swapMany changes those rows that are where they are said to be and that nobody has locked, and tells which. It waits for nobody, but for somebody
-	// who creates the same row: in one order, so that no two of them wait for each other. LATERAL has it look each row up by its key, whatever the
-	// planner believes of a table that was never analyzed.
+	// swapMany changes those rows that are where they are said to be and that nobody has locked, and tells which. It waits for
+	// nobody, but for somebody who creates the same row: in one order, so that no two of them wait for each other. LATERAL has it
+	// look each row up by its key, whatever the planner believes of a table that was never analyzed.
 	swapMany = `WITH given AS (
 			SELECT * FROM unnest($2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[], $6::boolean[], $7::boolean[], $8::bytea[])
 				AS g (domain, long_domain, old, version, held, ready, state)
@@ -77,7 +77,8 @@ func swapOf(name string, old uint64, state []byte, index durable.Index) swapping
 	if state == nil {
 		state = []byte{} // nil would be NULL
 	}
-	w := swapping{old: old, version: old + 1 + rand.Uint64N(maxStep), held: index == durable.Held, ready: index == durable.Ready, state: state}
+	w := swapping{old: old, version: old + 1 + rand.Uint64N(maxStep), held: index == durable.Held, ready: index == durable.Ready,
+		state: state}
 	w.domain, w.long = key(name)
 	return w
 }
@@ -107,8 +108,8 @@ func (s *store) swapAlone(ctx context.Context, w *swapping) error {
 	return nil
 }
 
-// swapTogether leaves what was not carried out for its caller to send alone: a conflict, a row that is locked, a rejection show there. Two of one record
-// are never sent together, and one with a long state is sent alone as well.
+// swapTogether leaves what was not carried out for its caller to send alone: a conflict, a row that is locked, a rejection show
+// there. Two of one record are never sent together, and one with a long state is sent alone as well.
 func (s *store) swapTogether(ctx context.Context, batch []*call[swapping]) {
 	var domains, longs, states [][]byte
 	var olds, versions []int64
@@ -128,7 +129,8 @@ func (s *store) swapTogether(ctx context.Context, batch []*call[swapping]) {
 	if err != nil {
 		return // nothing was sent
 	}
-	rows, _ := conn.Query(ctx, swapMany, s.ledger, domains, longs, olds, versions, held, ready, states) // rows have the error as well
+	// rows have the error as well
+	rows, _ := conn.Query(ctx, swapMany, s.ledger, domains, longs, olds, versions, held, ready, states)
 	var domain []byte
 	_, err = pgx.ForEachRow(rows, []any{&domain}, func() error {
 		carried[string(domain)].alone = false

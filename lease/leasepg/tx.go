@@ -17,8 +17,8 @@ import (
 
 // SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
 // passes its Job's Ledger and Lease, commits, and returns nil or the commit's error; the Dispatcher then reads the
-// outcome from the ledger. The ledger must be the one that granted l, as Job.Ledger is: durable.New's over a store of OpenStore, or
-// of a Group, in tx's database. It rejects a lease on another offset than its own with *lease.TokenMismatchError.
+// outcome from the ledger. The ledger must be the one that granted l, as Job.Ledger is: durable.New's over a store of OpenStore,
+// or of a Group, in tx's database. It rejects a lease on another offset than its own with *lease.TokenMismatchError.
 //
 // Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
 // the next record, wait as long. It blocks for two round trips on tx's connection, and for an earlier writer of that
@@ -44,7 +44,8 @@ func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Leas
 	case missing != "":
 		return &lease.InvalidError{Field: "tx", Value: missing, Allowed: "a transaction"}
 	case store == nil || store.pool == nil:
-		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()), Allowed: "a ledger in a store of leasepg.OpenStore"}
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()),
+			Allowed: "a ledger in a store of leasepg.OpenStore"}
 	}
 	_, err := kept.SucceedIn(ctx, &within{store: store, tx: tx}, l)
 	return err
@@ -71,7 +72,8 @@ func (w *within) Load(ctx context.Context, name string) (state []byte, version u
 	var found int64
 	domain, _ := key(name)
 	batch := new(pgx.Batch)
-	batch.Queue("SELECT version, " + identity + " FROM stopbank.lease_schema").QueryRow(func(row pgx.Row) error { return row.Scan(&schema, &id) })
+	batch.Queue("SELECT version, " + identity + " FROM stopbank.lease_schema").
+		QueryRow(func(row pgx.Row) error { return row.Scan(&schema, &id) })
 	batch.Queue(query, w.ledger, domain).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(&found, &state); !errors.Is(err, pgx.ErrNoRows) {
 			return err

@@ -1,7 +1,7 @@
 package leasepg_test
 
-// This file is about a record that is finished in the transaction of its handler: done if that is committed, untouched if it is not, and refused where it
-// could not be both.
+// This file is about a record that is finished in the transaction of its handler: done if that is committed, untouched if it is
+// not, and refused where it could not be both.
 
 import (
 	"context"
@@ -63,14 +63,18 @@ func TestSucceedTx(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // with another connection it would wait for ever
 			defer cancel()
 			finish := func(tx pgx.Tx) error { return leasepg.SucceedTx(ctx, tx, l, job) }
-			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return errors.Join(finish(tx), rolledBack) }); err == nil || err.Error() != rolledBack.Error() {
+			if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return errors.Join(finish(tx), rolledBack) }); err == nil ||
+				err.Error() != rolledBack.Error() {
 				t.Fatal(err)
 			}
 			if got := outcome(t, l, job); got != "held" {
 				t.Fatalf("L14: rolled back: %s", got)
 			}
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { // only a savepoint is rolled back
-				if err := pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error { return errors.Join(finish(tx), rolledBack) }); !errors.Is(err, rolledBack) {
+				if err := pgx.BeginFunc(t.Context(), tx, func(tx pgx.Tx) error {
+					return errors.Join(finish(tx),
+						rolledBack)
+				}); !errors.Is(err, rolledBack) {
 					return err
 				}
 				return nil
@@ -86,7 +90,8 @@ func TestSucceedTx(t *testing.T) {
 			if err := pgx.BeginFunc(t.Context(), pool, finish); !errors.As(err, &again) || again.Status != lease.AlreadyProcessed {
 				t.Errorf("L14: a second time: %v", err)
 			}
-			if _, err := l.Succeed(t.Context(), "A", job.Token); !errors.As(err, &again) || again.Status != lease.AlreadyProcessed || again.Offset != 1 {
+			if _, err := l.Succeed(t.Context(), "A", job.Token); !errors.As(err, &again) || again.Status != lease.AlreadyProcessed ||
+				again.Offset != 1 {
 				t.Errorf("L14: Succeed, after it: %v", err)
 			}
 			if a, err := l.AcquireNext(t.Context(), "A"); err != nil || a.Lease.Offset != 2 || a.Lease.Token <= job.Token {

@@ -1,7 +1,8 @@
 package leasepg_test
 
-// This file kills handlers that finish their records in their own transactions: their server's backend, their connection between a commit and its reply,
-// and their process. At every stop the rows that they wrote and the ledger have to agree, record for record.
+// This file kills handlers that finish their records in their own transactions: their server's backend, their connection between
+// a commit and its reply, and their process. At every stop the rows that they wrote and the ledger have to agree, record for
+// record.
 
 import (
 	"bytes"
@@ -73,7 +74,8 @@ func openBank(ctx context.Context, url string, dial func(context.Context, string
 }
 
 func (b *bank) open(ctx context.Context) (err error) {
-	b.outbox, err = leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: b.pool, Name: "bank", Partitions: 1, Poll: 5 * time.Millisecond})
+	b.outbox, err = leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: b.pool, Name: "bank", Partitions: 1,
+		Poll: 5 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -93,7 +95,8 @@ func (b *bank) open(ctx context.Context) (err error) {
 func (b *bank) run(ctx context.Context) error {
 	d, err := dispatch.New(dispatch.Partition{Name: "bank/0", Ledger: b.part.Ledger, Source: b.part.Source}, dispatch.Config{
 		Handler:     b.handle,
-		MaxInFlight: 8, MaxBuffered: 256, MaxPerDomain: 16, Backoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond, CommitEvery: 50 * time.Millisecond,
+		MaxInFlight: 8, MaxBuffered: 256, MaxPerDomain: 16, Backoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond,
+		CommitEvery: 50 * time.Millisecond,
 		DeadLetter: func(ctx context.Context, letter dispatch.DeadLetter) error {
 			return b.wrong(ctx, fmt.Errorf("given up: %w", letter.Err))
 		},
@@ -123,7 +126,8 @@ func (b *bank) handle(ctx context.Context, job dispatch.Job) error {
 		if rand.IntN(2) == 0 {
 			time.Sleep(time.Duration(rand.Int64N(int64(2 * time.Millisecond)))) // a slow transaction
 		}
-		if _, err := tx.Exec(ctx, "INSERT INTO bank_effects VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", job.Record.Offset, job.Record.Domain, n); err != nil {
+		if _, err := tx.Exec(ctx, "INSERT INTO bank_effects VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", job.Record.Offset,
+			job.Record.Domain, n); err != nil {
 			return err
 		}
 		return leasepg.SucceedTx(ctx, tx, job.Ledger, job.Lease)
@@ -228,7 +232,8 @@ func (b *bank) enqueue(t *testing.T, each int) {
 		for k := range bankKeys {
 			key := fmt.Sprint("key ", k)
 			var last int
-			if err := tx.QueryRow(t.Context(), "UPDATE bank_keys SET enqueued = enqueued + $2 WHERE key = $1 RETURNING enqueued", key, each).Scan(&last); err != nil {
+			if err := tx.QueryRow(t.Context(), "UPDATE bank_keys SET enqueued = enqueued + $2 WHERE key = $1 RETURNING enqueued", key,
+				each).Scan(&last); err != nil {
 				return err
 			}
 			for n := last - each + 1; n <= last; n++ {

@@ -28,7 +28,8 @@ func openOrders(ctx context.Context, pool *pgxpool.Pool) (lease.Ledger, error) {
 	return durable.New(durable.Config{Store: store, MaxRetries: 5})
 }
 
-func workOrders(ctx context.Context, url string, pool *pgxpool.Pool, source func(string) dispatch.Source, handle dispatch.Handler, bury letters) error {
+func workOrders(ctx context.Context, url string, pool *pgxpool.Pool, source func(string) dispatch.Source, handle dispatch.Handler,
+	bury letters) error {
 	conn, err := pgx.ParseConfig(url) // the server's own address, not a pooler's
 	if err != nil {
 		return err
@@ -107,7 +108,8 @@ func TestUsage(t *testing.T) {
 		t.Fatalf("%+v, %v", held, err)
 	}
 	second := must(openOrders(t.Context(), pool))(t) // another process, or this one after a restart
-	if a, err := second.TryAcquire(t.Context(), "customer 7", 41); err != nil || a.Status != lease.AlreadyAcquired || a.Lease != held.Lease {
+	if a, err := second.TryAcquire(t.Context(), "customer 7", 41); err != nil || a.Status != lease.AlreadyAcquired ||
+		a.Lease != held.Lease {
 		t.Fatalf("%+v, %v", a, err)
 	}
 }

@@ -95,7 +95,8 @@ func TestObserverSeesTheWaitAndTheReason(t *testing.T) {
 		sleep(time.Millisecond)
 		w.let(second)
 		e := seen.of(Answered)
-		if len(e) != 3 || e[0].Outcome != decision.Rejected || e[0].Reason != decision.QueueOverflow || e[0].Task.Name != "t" || e[2].Waited != time.Millisecond ||
+		if len(e) != 3 || e[0].Outcome != decision.Rejected || e[0].Reason != decision.QueueOverflow || e[0].Task.Name != "t" ||
+			e[2].Waited != time.Millisecond ||
 			e[2].Took != time.Millisecond || e[1].Took != time.Millisecond || e[1].Outcome != Succeeded || e[1].At.IsZero() {
 			t.Errorf("%+v", e)
 		}
@@ -123,7 +124,11 @@ func TestNilAndUnknown(t *testing.T) {
 		if _, _, err := c.Acquire(t.Context()); !errors.Is(err, ErrUnknownCompartment) {
 			t.Error(err)
 		}
-		if _, err := DoOr(t.Context(), c, nothing, func(context.Context, error) (int, error) { t.Error("a fallback"); return 0, nil }); !errors.Is(err, ErrUnknownCompartment) {
+		if _, err := DoOr(t.Context(), c, nothing, func(context.Context, error) (int, error) {
+			t.Error("a fallback")
+			return 0,
+				nil
+		}); !errors.Is(err, ErrUnknownCompartment) {
 			t.Error(err)
 		}
 	}

@@ -17,13 +17,15 @@ import (
 func TestTheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recording{}
-		s := mustNew(t, Config{Total: 1, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Timeout: time.Second}}})
+		s := mustNew(t, Config{Total: 1, Observer: seen,
+			Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, Timeout: time.Second}}})
 		a := s.Compartment("a")
 		stuck := make(chan struct{})
 		began := time.Now()
 		_, err := Do(t.Context(), a, func(context.Context) (int, error) { <-stuck; return 7, nil })
 		var timeout *TimeoutError
-		if !errors.As(err, &timeout) || errors.Is(err, decision.ErrRejected) || timeout.After != time.Second || time.Since(began) != time.Second {
+		if !errors.As(err, &timeout) || errors.Is(err, decision.ErrRejected) || timeout.After != time.Second ||
+			time.Since(began) != time.Second {
 			t.Fatalf("B4: %v after %s", err, time.Since(began))
 		}
 		if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
@@ -33,7 +35,8 @@ func TestTheSlotIsHeldUntilTheFunctionHasReturned(t *testing.T) {
 			_, err = Do(t.Context(), a, nothing)
 			wantRejected(t, err, decision.QueueOverflow)
 		}
-		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timeout_running"] != 1 || c.Finished != 0 {
+		if c := a.Snapshot(); c.InFlight != 1 || c.Abandoned != 1 || c.AbandonedTotal != 1 || c.Outcomes["timeout_running"] != 1 ||
+			c.Finished != 0 {
 			t.Errorf("B4: %+v", c)
 		}
 		rest(t, s, 1)
@@ -56,7 +59,11 @@ func TestAnHonestFunctionAndItsTimeoutGiveOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a := single(t, CompartmentConfig{Guaranteed: 1, Timeout: time.Second})
 		for range 20 { // whichever is first
-			_, err := Do(t.Context(), a, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, fmt.Errorf("query: %w", ctx.Err()) })
+			_, err := Do(t.Context(), a, func(ctx context.Context) (int, error) {
+				<-ctx.Done()
+				return 0,
+					fmt.Errorf("query: %w", ctx.Err())
+			})
 			var timeout *TimeoutError
 			if !errors.As(err, &timeout) || errors.Is(err, decision.ErrRejected) {
 				t.Fatal(err)
@@ -94,7 +101,8 @@ func panicsHere(v any) (int, error) { panic(v) }
 func TestAfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recording{}
-		s := mustNew(t, Config{Total: 2, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2, Timeout: time.Second}}})
+		s := mustNew(t, Config{Total: 2, Observer: seen,
+			Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2, Timeout: time.Second}}})
 		a := s.Compartment("a")
 		for _, end := range []func(){func() { panic("late") }, runtime.Goexit} {
 			_, err := Do(t.Context(), a, func(ctx context.Context) (int, error) { sleepFor(2 * time.Second); end(); return 0, nil })
@@ -108,7 +116,8 @@ func TestAfterItsCallerHasGoneAPanicIsContained(t *testing.T) {
 			t.Errorf("B4: %+v", c)
 		}
 		back := seen.of(Returned)
-		if len(back) != 2 || !containsAll(string(back[0].Stack), "AfterItsCallerHasGone") || back[1].Stack != nil || back[0].Took != 2*time.Second {
+		if len(back) != 2 || !containsAll(string(back[0].Stack), "AfterItsCallerHasGone") || back[1].Stack != nil ||
+			back[0].Took != 2*time.Second {
 			t.Errorf("B4: %+v", back)
 		}
 		if err := back[0].Err; !errors.Is(err, errPanicked) || !containsAll(err.Error(), "late") {

@@ -70,7 +70,10 @@ func TestAnInnerRejectionIsAnErrorOfTheFunction(t *testing.T) {
 // TestADeadlineThatHasPassedIsTheCallersOwn, also while the context does not know yet.
 func TestADeadlineThatHasPassedIsTheCallersOwn(t *testing.T) {
 	s, a := single(t, CompartmentConfig{Guaranteed: 1})
-	_, err := DoOr(overdue{t.Context()}, a, nothing, func(context.Context, error) (int, error) { return 0, errors.New("the fallback ran") })
+	_, err := DoOr(overdue{t.Context()}, a, nothing, func(context.Context, error) (int, error) {
+		return 0,
+			errors.New("the fallback ran")
+	})
 	wantRejected(t, err, decision.DeadlineExceeded)
 	rest(t, s, 0)
 }
@@ -84,7 +87,8 @@ func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second
 func TestEquallyCriticalOwnersGetBackInProportion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{
-			{Name: "small", Guaranteed: 2, Lendable: 2, MaxQueue: 1}, {Name: "large", Guaranteed: 4, Lendable: 4, MaxQueue: 1}, {Name: "borrower", Max: 6},
+			{Name: "small", Guaranteed: 2, Lendable: 2, MaxQueue: 1}, {Name: "large", Guaranteed: 4, Lendable: 4, MaxQueue: 1},
+			{Name: "borrower", Max: 6},
 		}})
 		small, large := s.Compartment("small"), s.Compartment("large")
 		w.send(small, "small")

@@ -20,7 +20,8 @@ import (
 func wantInvalid(t *testing.T, err error, field string) {
 	t.Helper()
 	var invalid *decision.InvalidError
-	if !errors.As(err, &invalid) || !errors.Is(err, decision.ErrInvalid) || invalid.Field != "bulkhead."+field || invalid.Allowed == "" || !strings.Contains(err.Error(), field) {
+	if !errors.As(err, &invalid) || !errors.Is(err, decision.ErrInvalid) || invalid.Field != "bulkhead."+field ||
+		invalid.Allowed == "" || !strings.Contains(err.Error(), field) {
 		t.Errorf("%v, want an InvalidError of %s", err, field)
 	}
 }
@@ -45,7 +46,8 @@ func TestBadConfig(t *testing.T) {
 		{"Config.Observer", Config{Total: 1, Observer: (*recording)(nil), Compartments: one(CompartmentConfig{Max: 1}).Compartments}},
 		{"Config.Compartments[0].Name", Config{Total: 1, Compartments: []CompartmentConfig{{Max: 1}}}},
 		{"Config.Compartments[1].Name", Config{Total: 2, Compartments: []CompartmentConfig{{Name: "a", Max: 1}, {Name: "a", Max: 1}}}},
-		{"Config.Compartments: the sum of Guaranteed", Config{Total: 3, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
+		{"Config.Compartments: the sum of Guaranteed", Config{Total: 3,
+			Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 2}, {Name: "b", Guaranteed: 2}}}},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: 11})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: -1})},
 		{first + "Guaranteed", one(CompartmentConfig{Guaranteed: math.MaxInt})},
@@ -66,7 +68,8 @@ func TestBadConfig(t *testing.T) {
 		{first + "Breaker", one(CompartmentConfig{Max: 1, Breaker: (*breaker)(nil)})},
 		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: -1}})},
 		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Keys: 1}})},
-		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Weight: func(string) int { return 1 }}})},
+		{first + "Tenants.Max", one(CompartmentConfig{Max: 1, MaxQueue: 1,
+			Tenants: TenantsConfig{Weight: func(string) int { return 1 }}})},
 		{first + "Tenants.Keys", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1, Keys: -1}})},
 		{first + "Tenants.Keys", one(CompartmentConfig{Max: 1, MaxQueue: 1, Tenants: TenantsConfig{Max: 1, Keys: maxKeys + 1}})},
 		{first + "MaxQueue", one(CompartmentConfig{Max: 1, Tenants: TenantsConfig{Max: 1}})},
@@ -117,7 +120,8 @@ func TestUnknownCompartmentListsTheKnown(t *testing.T) {
 }
 
 func TestBadPlan(t *testing.T) {
-	s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 4}, {Name: "b", Guaranteed: 4, MaxQueue: 1}}})
+	s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 4},
+		{Name: "b", Guaranteed: 4, MaxQueue: 1}}})
 	before := s.Plan()
 	for field, change := range map[string]func(*Plan){
 		"Plan.Total":                        func(p *Plan) { p.Total = 0 },

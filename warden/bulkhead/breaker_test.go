@@ -56,8 +56,8 @@ type reporting struct {
 
 func (b *reporting) IsOpen() bool { return b.is }
 
-// TestNobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it, whichever
-// way it says so.
+// TestNobodyWaitsForAnOpenBreaker: a stuck function holds the only slot; once the breaker is open, no call waits for it,
+// whichever way it says so.
 func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
 	says, is := &stated{state: "closed"}, &reporting{}
 	for name, c := range map[string]struct {
@@ -95,7 +95,8 @@ func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
 func TestABreakerThatCannotSayIsRefused(t *testing.T) {
 	cfg := CompartmentConfig{Name: "a", Guaranteed: 1, MaxQueue: 1, Breaker: &breaker{}}
 	_, err := New(Config{Total: 1, Compartments: []CompartmentConfig{cfg}})
-	if wantInvalid(t, err, `Config.Compartments["a"].Breaker`); err != nil && !strings.Contains(err.Error(), "a *bulkhead.breaker, which cannot say") {
+	if wantInvalid(t, err, `Config.Compartments["a"].Breaker`); err != nil &&
+		!strings.Contains(err.Error(), "a *bulkhead.breaker, which cannot say") {
 		t.Errorf("B6: %v", err)
 	}
 	cfg.MaxQueue = 0
@@ -235,7 +236,8 @@ func TestABreakerThatDoesNotAnswerIsARejection(t *testing.T) {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
-		if c := a.Snapshot(); len(told) != 4 || len(seen.events) != 4 || c.Rejected["breaker_open"] != 4 || c.Submitted != 4 || c.Admitted != 0 {
+		if c := a.Snapshot(); len(told) != 4 || len(seen.events) != 4 || c.Rejected["breaker_open"] != 4 || c.Submitted != 4 ||
+			c.Admitted != 0 {
 			t.Errorf("%s: told %d times; %+v", name, len(told), c)
 		}
 		rest(t, s, 0)

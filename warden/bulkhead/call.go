@@ -270,8 +270,8 @@ func (c *Compartment) leave(ctx context.Context, w *queue.Waiter[outcome]) (over
 	return true
 }
 
-// waitingRuleLocked returns the part of the decision that the queue follows. The expected execution time serves only as the length
-// of a burst: most calls' deadlines bound their wait, not their work.
+// waitingRuleLocked returns the part of the decision that the queue follows. The expected execution time serves only as the
+// length of a burst: most calls' deadlines bound their wait, not their work.
 func (p *pool) waitingRuleLocked() queue.Rule {
 	return queue.Rule{Burst: max(p.rule.Burst, p.window.usual), MaxWait: p.rule.MaxWait, Share: p.rule.ShedProbability}
 }
@@ -289,7 +289,8 @@ func (p *pool) breakerOpen() bool {
 func (c *Compartment) describeLocked(o *outcome) {
 	p, s := c.pool, c.pool.set
 	cut, _ := c.queue.Cut(p.rule.ShedProbability)
-	o.inFlight, o.queued, o.cut, o.decision, o.decisionState = c.held+c.withoutSlot, c.queue.Len(), decision.Priority(cut), p.rule, s.decisionState
+	o.inFlight, o.queued, o.cut, o.decision, o.decisionState = c.held+c.withoutSlot, c.queue.Len(), decision.Priority(cut), p.rule,
+		s.decisionState
 	o.mode = p.share.Mode
 }
 
@@ -342,7 +343,8 @@ func (c *Compartment) task(ctx context.Context) decision.Task {
 
 func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) decision.Explanation {
 	e := decision.Explanation{
-		Limiter: c.pool.config.Name, Outcome: decision.Started, Grant: o.grant.Grant(), Reason: o.reason, At: time.Now(), Waited: o.waited,
+		Limiter: c.pool.config.Name, Outcome: decision.Started, Grant: o.grant.Grant(), Reason: o.reason, At: time.Now(),
+		Waited:   o.waited,
 		Task:     c.task(ctx),
 		Deadline: d.at, DeadlineFrom: d.from, MaxWait: o.maxWait, Decision: o.decision, DecisionState: o.decisionState,
 		InFlight: o.inFlight, QueueLen: o.queued, Bound: o.bound, Limit: o.limit, ShedBelow: o.cut, WouldReject: o.would, Mode: o.mode,
@@ -432,8 +434,8 @@ func (k *call) finish(out decision.Outcome, err error) {
 	k.observeAnswer(out, err)
 }
 
-// returnSlot gives the slot of a returned function back, and counts it in the same step. cut: the function would have run for longer, if its
-// context had not ended.
+// returnSlot gives the slot of a returned function back, and counts it in the same step. cut: the function would have run for
+// longer, if its context had not ended.
 func (k *call) returnSlot(cut bool, count func(*counts)) {
 	p, s := k.pool, k.pool.set
 	if cut {

@@ -32,7 +32,8 @@ func (cfg *Config) check() (Plan, error) {
 		if err := c.check(fieldOf("Config", i, c.Name)); err != nil {
 			return plan, err
 		}
-		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode, c.MaxQueue, c.MaxWait, c.Timeout})
+		plan.Compartments = append(plan.Compartments, Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode, c.MaxQueue, c.MaxWait,
+			c.Timeout})
 	}
 	err := plan.check("Config", func(i int) *CompartmentConfig { return &cfg.Compartments[i] })
 	return plan, err
@@ -92,7 +93,8 @@ func (p *Plan) check(field string, config func(int) *CompartmentConfig) error {
 	for i := range p.Compartments {
 		sh := &p.Compartments[i]
 		if slices.ContainsFunc(p.Compartments[:i], func(s Share) bool { return s.Name == sh.Name }) {
-			return invalidField(fmt.Sprintf("%s.Compartments[%d].Name", field, i), fmt.Sprintf("%q", sh.Name), "a name that no other compartment has")
+			return invalidField(fmt.Sprintf("%s.Compartments[%d].Name", field, i), fmt.Sprintf("%q", sh.Name),
+				"a name that no other compartment has")
 		}
 		if err := sh.check(fieldOf(field, i, sh.Name), p.Total, config(i)); err != nil {
 			return err
@@ -129,14 +131,16 @@ func (sh *Share) check(field string, total int, c *CompartmentConfig) error {
 	case sh.Lendable < 0 || sh.Lendable > sh.Guaranteed:
 		return invalidField(field+"Lendable", sh.Lendable, fmt.Sprintf("0 to Guaranteed (%d)", sh.Guaranteed))
 	case sh.Lendable > 0 && sh.MaxQueue == 0:
-		return invalidField(field+"Lendable", sh.Lendable, "0, or more with a MaxQueue: a caller whose slot is lent waits for it in the queue")
+		return invalidField(field+"Lendable", sh.Lendable,
+			"0, or more with a MaxQueue: a caller whose slot is lent waits for it in the queue")
 	case sh.Mode > decision.Bypass:
 		return invalidField(field+"Mode", uint8(sh.Mode), "Enforce, DryRun or Bypass")
 	case sh.Max == 0:
 		sh.Max = sh.Guaranteed
 	}
 	if sh.Max == 0 {
-		return invalidField(field+"Max", 0, fmt.Sprintf("1 to Total (%d), or 0 with a Guaranteed above 0: a compartment needs a slot", total))
+		return invalidField(field+"Max", 0, fmt.Sprintf("1 to Total (%d), or 0 with a Guaranteed above 0: a compartment needs a slot",
+			total))
 	}
 	if sh.Max < max(1, sh.Guaranteed) || sh.Max > total {
 		return invalidField(field+"Max", sh.Max, fmt.Sprintf("%d to Total (%d)", max(1, sh.Guaranteed), total))

@@ -20,8 +20,8 @@ type Config struct {
 	Observer Observer
 }
 
-// CompartmentConfig describes one compartment: its Name and its slots, Guaranteed, Max or both. The other fields may be zero. [Set.Resize]
-// changes the fields that [Share] has as well.
+// CompartmentConfig describes one compartment: its Name and its slots, Guaranteed, Max or both. The other fields may be zero.
+// [Set.Resize] changes the fields that [Share] has as well.
 type CompartmentConfig struct {
 	// Name is unique in the set and not empty.
 	Name string

@@ -20,7 +20,8 @@ import (
 func TestPropertyCountersAtAnyInstant(t *testing.T) {
 	b := &flipping{}
 	s := mustNew(t, Config{Total: 6, Compartments: []CompartmentConfig{
-		{Name: "gold", Guaranteed: 2, Lendable: 1, Max: 4, MaxQueue: 3, MaxWait: 100 * time.Microsecond, Criticality: decision.Critical, Breaker: b},
+		{Name: "gold", Guaranteed: 2, Lendable: 1, Max: 4, MaxQueue: 3, MaxWait: 100 * time.Microsecond, Criticality: decision.Critical,
+			Breaker: b},
 		{Name: "silver", Guaranteed: 1, Max: 6, MaxQueue: 2, Timeout: 50 * time.Microsecond, MaxFallback: 1},
 		{Name: "many", Max: 6, MaxQueue: 2, Tenants: TenantsConfig{Max: 2, Keys: 4}},
 	}})
@@ -38,7 +39,8 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 					last[name] = n
 				}
 				begun := c.Admitted + total(c.Rejected) + total(c.Left) + uint64(c.Queued)
-				if begun > c.Submitted || c.Submitted-begun > uint64(c.InFlight) || c.Finished > c.Admitted || total(c.Outcomes) != c.Finished+uint64(c.Abandoned) {
+				if begun > c.Submitted || c.Submitted-begun > uint64(c.InFlight) || c.Finished > c.Admitted ||
+					total(c.Outcomes) != c.Finished+uint64(c.Abandoned) {
 					t.Errorf("B5: %+v does not add up", c)
 				}
 			}
@@ -102,8 +104,9 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 // counters are all numbers of a snapshot that may only grow.
 func counters(c CompartmentSnapshot) map[string]uint64 {
 	all := map[string]uint64{
-		"submitted": c.Submitted, "admitted": c.Admitted, "finished": c.Finished, "abandoned": c.AbandonedTotal, "late panics": c.LatePanics,
-		"degraded": c.Degraded, "fallbacks failed": c.FallbacksFailed, "fallbacks rejected": c.FallbacksRejected,
+		"submitted": c.Submitted, "admitted": c.Admitted, "finished": c.Finished, "abandoned": c.AbandonedTotal,
+		"late panics": c.LatePanics,
+		"degraded":    c.Degraded, "fallbacks failed": c.FallbacksFailed, "fallbacks rejected": c.FallbacksRejected,
 	}
 	for kind, m := range map[string]map[string]uint64{"outcome ": c.Outcomes, "rejected ": c.Rejected, "left ": c.Left} {
 		for k, n := range m {

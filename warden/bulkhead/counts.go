@@ -35,7 +35,8 @@ const (
 // rejected on arrival.
 func left(r decision.RejectionReason) bool {
 	switch r {
-	case decision.MaxWaitExceeded, decision.DeadlineExceeded, TimeoutQueued, decision.Canceled, decision.PriorityDrop, decision.Closed:
+	case decision.MaxWaitExceeded, decision.DeadlineExceeded, TimeoutQueued, decision.Canceled, decision.PriorityDrop,
+		decision.Closed:
 		return true
 	}
 	return false

@@ -28,9 +28,12 @@ func TestGuaranteesShrinkInProportion(t *testing.T) {
 		target int
 		want   string // guaranteed/lendable/max of low, high, same, borrower
 	}{
-		{25, "4/4/12 6/3/12 4/0/4 0/0/20"}, {20, "4/4/12 6/3/12 4/0/4 0/0/20"}, {19, "4/4/9 6/3/12 4/0/4 0/0/12"}, {14, "4/4/4 6/3/10 4/0/4 0/0/7"},
-		{13, "4/4/4 5/2/9 4/0/4 0/0/6"}, {10, "3/3/3 4/2/7 3/0/3 0/0/5"}, {7, "2/2/2 3/1/5 2/0/2 0/0/3"}, {3, "1/1/1 1/0/2 1/0/1 0/0/1"},
-		{2, "1/1/1 1/0/2 0/0/0 0/0/1"}, {1, "0/0/0 1/0/1 0/0/0 0/0/0"}, {0, "0/0/0 0/0/0 0/0/0 0/0/0"}, {20, "4/4/12 6/3/12 4/0/4 0/0/20"},
+		{25, "4/4/12 6/3/12 4/0/4 0/0/20"}, {20, "4/4/12 6/3/12 4/0/4 0/0/20"}, {19, "4/4/9 6/3/12 4/0/4 0/0/12"},
+		{14, "4/4/4 6/3/10 4/0/4 0/0/7"},
+		{13, "4/4/4 5/2/9 4/0/4 0/0/6"}, {10, "3/3/3 4/2/7 3/0/3 0/0/5"}, {7, "2/2/2 3/1/5 2/0/2 0/0/3"},
+		{3, "1/1/1 1/0/2 1/0/1 0/0/1"},
+		{2, "1/1/1 1/0/2 0/0/0 0/0/1"}, {1, "0/0/0 1/0/1 0/0/0 0/0/0"}, {0, "0/0/0 0/0/0 0/0/0 0/0/0"},
+		{20, "4/4/12 6/3/12 4/0/4 0/0/20"},
 	} {
 		s.Apply(bound(uint64(i+1), c.target))
 		var each []string
@@ -78,8 +81,10 @@ func TestPropertyGuaranteesShrinkInProportion(t *testing.T) {
 				}
 				for _, d := range all {
 					more := c.Criticality > d.Criticality
-					if more && c.Effective.Guaranteed < d.Effective.Guaranteed && (c.Guaranteed == d.Guaranteed || c.Effective.Guaranteed == 0 && c.Guaranteed > 0) {
-						return fmt.Sprintf("B11: of %d, the more critical %q has %d of %d, and %q %d", total, c.Name, c.Effective.Guaranteed, c.Guaranteed, d.Name, d.Effective.Guaranteed)
+					if more && c.Effective.Guaranteed < d.Effective.Guaranteed &&
+						(c.Guaranteed == d.Guaranteed || c.Effective.Guaranteed == 0 && c.Guaranteed > 0) {
+						return fmt.Sprintf("B11: of %d, the more critical %q has %d of %d, and %q %d", total, c.Name, c.Effective.Guaranteed,
+							c.Guaranteed, d.Name, d.Effective.Guaranteed)
 					}
 				}
 				var held []Permit
@@ -95,7 +100,8 @@ func TestPropertyGuaranteesShrinkInProportion(t *testing.T) {
 				for _, p := range held {
 					p.Release(nil)
 				}
-				if len(held) != c.Effective.Max || cfg.Compartments[i].Timeout == 0 && len(held) > c.Effective.Guaranteed+total-min(total, sum) {
+				if len(held) != c.Effective.Max || cfg.Compartments[i].Timeout == 0 &&
+					len(held) > c.Effective.Guaranteed+total-min(total, sum) {
 					return fmt.Sprintf("B11: %q has %d slots, guaranteed %d, at most %d, Timeout %v; %d of %d are guaranteed to none",
 						c.Name, len(held), c.Effective.Guaranteed, c.Effective.Max, cfg.Compartments[i].Timeout, total-min(total, sum), total)
 				}
@@ -114,9 +120,11 @@ func TestTheShopUnderDecisions(t *testing.T) {
 	for total := range 101 {
 		synctest.Test(t, func(t *testing.T) {
 			s := mustNew(t, Config{Total: 100, Compartments: []CompartmentConfig{
-				{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, Timeout: 5 * time.Second, Criticality: decision.Critical},
+				{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, Timeout: 5 * time.Second,
+					Criticality: decision.Critical},
 				{Name: "products", Guaranteed: 30, Max: 40, MaxQueue: 50, Timeout: 3 * time.Second},
-				{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second, Criticality: decision.Background},
+				{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second,
+					Criticality: decision.Background},
 				{Name: "admin", Guaranteed: 5, MaxQueue: 5, Timeout: 10 * time.Second, Criticality: decision.High},
 			}})
 			s.Apply(bound(1, total))
@@ -168,7 +176,8 @@ func TestADecisionRulesAllCompartments(t *testing.T) {
 		wantRejected(t, err, decision.PressureHigh)
 		var r *decision.Rejection
 		errors.As(err, &r)
-		if d := r.Decision; d.Seq != 70 || r.DecisionState != decision.Applied || d.TargetConcurrency != 4 || d.Expected != 0 || d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
+		if d := r.Decision; d.Seq != 70 || r.DecisionState != decision.Applied || d.TargetConcurrency != 4 || d.Expected != 0 ||
+			d.Yields != 2 || !containsAll(fmt.Sprint(d.Reasons), "queueing", "revision=1") {
 			t.Errorf("B11: %+v", d)
 		}
 		sleep(time.Second + time.Millisecond)
@@ -217,7 +226,8 @@ func TestSharesOfManySlots(t *testing.T) {
 		t.Errorf("B11: %d and %d", a, b)
 	}
 	const n = maxSlots
-	if portion(n, n-1, n) != n-1 || portion(n-1, n-1, n) != n-2 || !smaller(n-2, n-1, n-1, n) || smaller(n-1, n, n-2, n-1) || smaller(n, n, n, n) {
+	if portion(n, n-1, n) != n-1 || portion(n-1, n-1, n) != n-2 || !smaller(n-2, n-1, n-1, n) || smaller(n-1, n, n-2, n-1) ||
+		smaller(n, n, n, n) {
 		t.Error("B11: one in a million is lost")
 	}
 }

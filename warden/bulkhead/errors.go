@@ -42,7 +42,7 @@ func (e *TimeoutError) Error() string {
 
 // Is reports whether target is ErrTimeout or context.DeadlineExceeded.
 func (e *TimeoutError) Is(target error) bool {
-	return target == ErrTimeout || target == context.DeadlineExceeded //nolint:errorlint // these very errors
+	return target == ErrTimeout || target == context.DeadlineExceeded
 }
 
 // Timeout returns true, as for a net.Error: os.IsTimeout finds it in the error of an http.Client.

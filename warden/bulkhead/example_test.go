@@ -18,9 +18,11 @@ func shop() *bulkhead.Set {
 	set, err := bulkhead.New(bulkhead.Config{
 		Total: 100,
 		Compartments: []bulkhead.CompartmentConfig{
-			{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, MaxWait: time.Second, Timeout: 5 * time.Second, Criticality: decision.Critical},
+			{Name: "checkout", Guaranteed: 50, Lendable: 20, Max: 70, MaxQueue: 100, MaxWait: time.Second, Timeout: 5 * time.Second,
+				Criticality: decision.Critical},
 			{Name: "products", Guaranteed: 30, Max: 40, MaxQueue: 50, MaxWait: 200 * time.Millisecond, Timeout: 3 * time.Second},
-			{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second, Criticality: decision.Background},
+			{Name: "analytics", Guaranteed: 15, Lendable: 15, Max: 30, MaxQueue: 10, Timeout: 30 * time.Second,
+				Criticality: decision.Background},
 			{Name: "admin", Guaranteed: 5, MaxQueue: 5, Timeout: 10 * time.Second, Criticality: decision.High},
 		},
 	})
@@ -122,7 +124,8 @@ func ExampleSet_Resize_observeFirst() {
 	for _, permit := range held {
 		permit.Release(nil)
 	}
-	fmt.Println(err, set.Compartment("checkout").Snapshot().Effective.Guaranteed, set.Compartment("analytics").Snapshot().Effective.Max)
+	fmt.Println(err, set.Compartment("checkout").Snapshot().Effective.Guaranteed,
+		set.Compartment("analytics").Snapshot().Effective.Max)
 	// Output: <nil> 6 4
 }
 
@@ -171,12 +174,14 @@ func ExampleCompartment_Tenant() {
 		return 1
 	}
 	set, err := bulkhead.New(bulkhead.Config{Total: 20, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "api", Guaranteed: 20, MaxQueue: 5, MaxWait: time.Second, Tenants: bulkhead.TenantsConfig{Max: 10, Keys: 50_000, Weight: weight}},
+		{Name: "api", Guaranteed: 20, MaxQueue: 5, MaxWait: time.Second,
+			Tenants: bulkhead.TenantsConfig{Max: 10, Keys: 50_000, Weight: weight}},
 	}})
 	if err != nil {
 		panic(err)
 	}
-	v, err := bulkhead.Do(context.Background(), set.Compartment("api").Tenant("customer 17"), func(context.Context) (int, error) { return 1, nil })
+	v, err := bulkhead.Do(context.Background(), set.Compartment("api").Tenant("customer 17"),
+		func(context.Context) (int, error) { return 1, nil })
 	fmt.Println(v, err, set.Snapshot().Compartments[0].Tenants.Keys)
 	// Output: 1 <nil> 1
 }
@@ -286,7 +291,8 @@ func ExampleFallbackOf() {
 	// degraded: 1
 }
 
-// A plan that the set proposes is applied by the program, if at all: here after the minutes that it takes to know what is lacking.
+// A plan that the set proposes is applied by the program, if at all: here after the minutes that it takes to know what is
+// lacking.
 func ExampleProposal() {
 	set, _ := bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{
 		{Name: "checkout", Guaranteed: 2, Criticality: decision.High}, {Name: "reports", Guaranteed: 8},

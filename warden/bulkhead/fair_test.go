@@ -145,7 +145,8 @@ func TestWhoReturnsHasSavedNothing(t *testing.T) {
 // at most one Timeout, or a minute where there is none.
 func TestWhatATenantOwes(t *testing.T) {
 	for _, c := range []struct{ held, timeout, owed time.Duration }{
-		{10 * time.Second, 0, 20 * time.Second}, {10 * time.Minute, 0, time.Minute}, {10 * time.Minute, 4 * time.Second, 4 * time.Second},
+		{10 * time.Second, 0, 20 * time.Second}, {10 * time.Minute, 0, time.Minute},
+		{10 * time.Minute, 4 * time.Second, 4 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := mustNew(t, Config{Total: 2, Compartments: []CompartmentConfig{{

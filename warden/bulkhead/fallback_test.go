@@ -89,7 +89,8 @@ func TestFallbackRules(t *testing.T) {
 func TestAnInnerErrorIsAFailure(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Minute} {
 		for _, inner := range []error{
-			&decision.ReentryError{Limiter: "a"}, &decision.ReentryError{Limiter: "b"}, invalidField("fn", "nil", "a function"), ErrUnknownCompartment,
+			&decision.ReentryError{Limiter: "a"}, &decision.ReentryError{Limiter: "b"}, invalidField("fn", "nil", "a function"),
+			ErrUnknownCompartment,
 			&TimeoutError{Compartment: "a"}, context.DeadlineExceeded,
 			&decision.Rejection{Explanation: decision.Explanation{Limiter: "a", Reason: BreakerOpen}}, context.Canceled,
 		} {
@@ -99,7 +100,8 @@ func TestAnInnerErrorIsAFailure(t *testing.T) {
 			_, err := DoOr(t.Context(), a, func(context.Context) (int, error) { return 0, inner },
 				func(_ context.Context, why error) (int, error) { cause = why; return 1, nil })
 			c := a.Snapshot()
-			if err != nil || cause != inner || b.told[0] != inner || c.Outcomes["failed"] != 1 || c.Outcomes["timeout_running"] != 0 || c.Degraded != 1 {
+			if err != nil || cause != inner || b.told[0] != inner || c.Outcomes["failed"] != 1 || c.Outcomes["timeout_running"] != 0 ||
+				c.Degraded != 1 {
 				t.Errorf("%T of the function: the cause is %v, the breaker was told %v; %+v", inner, cause, b.told, c)
 			}
 			_, p, _ := a.Acquire(t.Context())
@@ -133,7 +135,8 @@ func TestAFallbackThatPanics(t *testing.T) {
 
 // A Do whose result the compartment's fallback does not have is refused before its function is called; DoOr takes another one.
 func TestAFallbackOfAnotherType(t *testing.T) {
-	s, a := single(t, CompartmentConfig{Guaranteed: 1, Fallback: FallbackOf(func(context.Context, error) (string, error) { return "some", nil })})
+	s, a := single(t, CompartmentConfig{Guaranteed: 1,
+		Fallback: FallbackOf(func(context.Context, error) (string, error) { return "some", nil })})
 	_, err := Do(t.Context(), a, func(context.Context) (int, error) { t.Error("B9: called"); return 0, nil })
 	var invalid *decision.InvalidError
 	if !errors.As(err, &invalid) || err.Error() != `warden: bulkhead.Do: the result of fn in "a" is int; allowed: string, as of the compartment's Fallback; or call DoOr` {
@@ -143,7 +146,8 @@ func TestAFallbackOfAnotherType(t *testing.T) {
 	if v, err := DoOr(t.Context(), a, fails, func(context.Context, error) (int, error) { return 7, nil }); v != 7 || err != nil {
 		t.Errorf("B9: %d, %v", v, err)
 	}
-	if v, err := Do(t.Context(), a, func(context.Context) (string, error) { return "", errors.New("broken") }); v != "some" || err != nil {
+	if v, err := Do(t.Context(), a, func(context.Context) (string, error) { return "", errors.New("broken") }); v != "some" ||
+		err != nil {
 		t.Errorf("B9: %q, %v", v, err)
 	}
 	if c := a.Snapshot(); c.Degraded != 2 {
@@ -196,7 +200,8 @@ func TestRunFallback(t *testing.T) {
 			}
 		}
 		held.Release(nil)
-		for _, err := range []error{a.RunFallback(t.Context(), broken, nil), a.RunFallback(nil, broken, func(context.Context, error) error { return nil })} { //nolint:staticcheck // on purpose
+		for _, err := range []error{a.RunFallback(t.Context(), broken, nil),
+			a.RunFallback(nil, broken, func(context.Context, error) error { return nil })} { //nolint:staticcheck // on purpose
 			if !errors.Is(err, decision.ErrInvalid) {
 				t.Errorf("B9: %v", err)
 			}

@@ -99,7 +99,8 @@ func TestLongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, what := range []string{"queue_overflow", "timeout_queued", "canceled", "admitted", "borrowed", "lent", "evicted", "overflow", "resized", "stale"} {
+	for _, what := range []string{"queue_overflow", "timeout_queued", "canceled", "admitted", "borrowed", "lent", "evicted",
+		"overflow", "resized", "stale"} {
 		if t.Logf("%s: %d", what, seen[what]); seen[what] < 1 {
 			t.Errorf("%s occurred %d times", what, seen[what])
 		}
@@ -138,7 +139,8 @@ func FuzzMachine(f *testing.F) {
 
 // TestMachineHasTeeth lets the machine drive a set that is wrong on purpose.
 func TestMachineHasTeeth(t *testing.T) {
-	script := slices.Concat(slices.Repeat([]move{{0, 2, 0}}, 6), slices.Repeat([]move{{0, 0, 0}}, 3), slices.Repeat([]move{{0, 1, 0}}, 2), slices.Repeat([]move{{4, 0, 0}}, 4))
+	script := slices.Concat(slices.Repeat([]move{{0, 2, 0}}, 6), slices.Repeat([]move{{0, 0, 0}}, 3),
+		slices.Repeat([]move{{0, 1, 0}}, 2), slices.Repeat([]move{{4, 0, 0}}, 4))
 	if failed := drive(t, shapes()[1], script, nil, nil); failed != "" {
 		t.Fatal(failed)
 	}

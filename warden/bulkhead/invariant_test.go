@@ -154,7 +154,8 @@ func TestAQueueTimeoutExplainsItself(t *testing.T) {
 		w.send(a, "first")
 		_, err := Do(t.Context(), a, nothing)
 		var timeout *TimeoutError
-		if r := wantRejected(t, err, TimeoutQueued); !errors.As(err, &timeout) || timeout.After != time.Second || r.Waited != time.Second {
+		if r := wantRejected(t, err, TimeoutQueued); !errors.As(err, &timeout) || timeout.After != time.Second ||
+			r.Waited != time.Second {
 			t.Errorf("B5: %+v", err)
 		}
 		if r := s.Recent(); len(r) != 1 || r[0].Limiter != "a" || r[0].Reason != TimeoutQueued {
@@ -167,7 +168,9 @@ func TestAQueueTimeoutExplainsItself(t *testing.T) {
 func TestBoundsWhileRunning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		seen := &recording{}
-		s := mustNew(t, Config{Total: 2, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, MaxQueue: 1, MaxWait: 2 * time.Second, Timeout: 3 * time.Second}}})
+		s := mustNew(t, Config{Total: 2, Observer: seen,
+			Compartments: []CompartmentConfig{{Name: "a", Guaranteed: 1, MaxQueue: 1, MaxWait: 2 * time.Second,
+				Timeout: 3 * time.Second}}})
 		a := s.Compartment("a")
 		_, permit, err := a.Acquire(t.Context())
 		if err != nil {
@@ -185,7 +188,8 @@ func TestBoundsWhileRunning(t *testing.T) {
 		if _, err := s.Resize(p); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Snapshot(); got.ResizedBy != "anna" || !got.ResizedAt.Equal(time.Now()) || got.Compartments[0].MaxQueue != 3 || seen.of(Resized)[0].By != "anna" || s.Plan().By != "" {
+		if got := s.Snapshot(); got.ResizedBy != "anna" || !got.ResizedAt.Equal(time.Now()) || got.Compartments[0].MaxQueue != 3 ||
+			seen.of(Resized)[0].By != "anna" || s.Plan().By != "" {
 			t.Errorf("B7: %+v, %+v", got, seen.of(Resized))
 		}
 		later := time.Now()
@@ -194,7 +198,8 @@ func TestBoundsWhileRunning(t *testing.T) {
 			t.Errorf("B7: who waited when MaxWait was 2 s: %v", err)
 		}
 		later = time.Now()
-		if _, err := Do(t.Context(), a, nothing); !errors.As(err, &queued) || queued.After != 5*time.Second || time.Since(later) != 5*time.Second {
+		if _, err := Do(t.Context(), a, nothing); !errors.As(err, &queued) || queued.After != 5*time.Second ||
+			time.Since(later) != 5*time.Second {
 			t.Errorf("B7: who waits now: %v", err)
 		}
 		permit.Release(context.DeadlineExceeded)

@@ -41,7 +41,8 @@ func shapes() []Config {
 	return []Config{
 		{Total: 10, Compartments: []CompartmentConfig{
 			{Name: "bronze", Guaranteed: 1, Max: 5, Timeout: time.Hour},
-			{Name: "gold", Guaranteed: 4, Lendable: 2, Max: 6, MaxQueue: 3, MaxWait: 50 * time.Millisecond, Criticality: decision.Critical},
+			{Name: "gold", Guaranteed: 4, Lendable: 2, Max: 6, MaxQueue: 3, MaxWait: 50 * time.Millisecond,
+				Criticality: decision.Critical},
 			{Name: "silver", Guaranteed: 3, Lendable: 3, Max: 8, MaxQueue: 2, Timeout: time.Hour, Criticality: decision.High},
 			{Name: "many", Guaranteed: 2, Max: 6, MaxQueue: 2, Criticality: decision.Background, Tenants: TenantsConfig{Max: 3, Keys: 3}},
 		}},
@@ -51,9 +52,10 @@ func shapes() []Config {
 			{Name: "c", Max: 6, MaxQueue: 3},
 		}},
 		{Total: 4, Compartments: []CompartmentConfig{
-			{Name: "t", Max: 4, MaxQueue: 2, MaxWait: 40 * time.Millisecond, Tenants: TenantsConfig{Max: 3, Keys: 4, Weight: func(key string) int {
-				return 1 + int(key[0])%2
-			}}},
+			{Name: "t", Max: 4, MaxQueue: 2, MaxWait: 40 * time.Millisecond,
+				Tenants: TenantsConfig{Max: 3, Keys: 4, Weight: func(key string) int {
+					return 1 + int(key[0])%2
+				}}},
 			{Name: "u", Guaranteed: 2, Lendable: 1, Max: 3, MaxQueue: 2, Timeout: time.Hour, Tenants: TenantsConfig{Max: 3, Keys: 2}},
 		}},
 	}
@@ -248,8 +250,10 @@ func (x *machine) checkSubmit(v move) string {
 	}
 	x.submit(v.a, v.b)
 	run := x.calls[len(x.calls)-1]
-	if c.InFlight < c.Effective.Guaranteed-c.Effective.Lendable && c.Tenants == nil && owed <= before.EffectiveTotal && !run.started.Load() {
-		return fmt.Sprintf("B2: %q had %d in flight, keeps %d, and a call was not admitted at once", c.Name, c.InFlight, c.Effective.Guaranteed-c.Effective.Lendable)
+	if c.InFlight < c.Effective.Guaranteed-c.Effective.Lendable && c.Tenants == nil && owed <= before.EffectiveTotal &&
+		!run.started.Load() {
+		return fmt.Sprintf("B2: %q had %d in flight, keeps %d, and a call was not admitted at once", c.Name, c.InFlight,
+			c.Effective.Guaranteed-c.Effective.Lendable)
 	}
 	return ""
 }
@@ -266,7 +270,8 @@ func (x *machine) check() string {
 		return fmt.Sprintf("B11: a total of %d, want %d", snap.EffectiveTotal, x.m.total)
 	}
 	if snap.Total != x.m.planned || snap.Revision != x.m.revision {
-		return fmt.Sprintf("B7: total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision, x.m.total, x.m.planned, x.m.revision)
+		return fmt.Sprintf("B7: total %d of %d, revision %d; want %d, %d, %d", snap.EffectiveTotal, snap.Total, snap.Revision,
+			x.m.total, x.m.planned, x.m.revision)
 	}
 	if failed := disagree(x.s); failed != "" {
 		return "B5: " + failed
@@ -282,7 +287,8 @@ func (x *machine) check() string {
 			state = inside
 		}
 		if state != run.is.state {
-			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.pool.cfg.Name, state, run.err, run.is.state, run.is.why)
+			return fmt.Sprintf("%s: call %d in %q: state %d (%v), want %d (%s)", about(run.is, state), i, run.is.pool.cfg.Name, state,
+				run.err, run.is.state, run.is.why)
 		}
 		if state == rejected && string(reasonOf(run.err)) != run.is.why {
 			return fmt.Sprintf("B5: call %d in %q: %v, want %s", i, run.is.pool.cfg.Name, run.err, run.is.why)
@@ -291,9 +297,11 @@ func (x *machine) check() string {
 	guaranteed := 0
 	for i, p := range x.m.pools {
 		c := snap.Compartments[i]
-		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.Effective.Guaranteed, c.Effective.Lendable, c.Effective.Max,
+		got := fmt.Sprint(c.InFlight, c.Queued, c.Submitted, c.Admitted, c.Finished, c.Effective.Guaranteed, c.Effective.Lendable,
+			c.Effective.Max,
 			c.Borrowed, union(c.Rejected, c.Left))
-		want := fmt.Sprint(p.held()+p.withoutSlot(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable, p.now.Max,
+		want := fmt.Sprint(p.held()+p.withoutSlot(), p.queued(), p.submitted, p.admitted, p.finished, p.now.Guaranteed, p.now.Lendable,
+			p.now.Max,
 			max(0, p.held()-p.now.Guaranteed), p.rejectedFor)
 		if c.Effective.Guaranteed != p.now.Guaranteed || c.Effective.Lendable != p.now.Lendable || c.Effective.Max != p.now.Max {
 			return fmt.Sprintf("B11: %q: %+v, want %+v", c.Name, c, p.now)
@@ -307,7 +315,8 @@ func (x *machine) check() string {
 		if got != want {
 			return fmt.Sprintf("B5: %q: %s, want %s", c.Name, got, want)
 		}
-		if guaranteed += c.Effective.Guaranteed; c.Tenants != nil && fmt.Sprint(c.Tenants.Keys, c.Tenants.Evicted) != fmt.Sprint(len(p.known), p.evicted) {
+		if guaranteed += c.Effective.Guaranteed; c.Tenants != nil &&
+			fmt.Sprint(c.Tenants.Keys, c.Tenants.Evicted) != fmt.Sprint(len(p.known), p.evicted) {
 			return fmt.Sprintf("B8: %q: %+v, want %d keys, %d evicted", c.Name, c.Tenants, len(p.known), p.evicted)
 		}
 	}

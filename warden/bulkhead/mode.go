@@ -61,8 +61,8 @@ func (c *Compartment) startWithoutSlotLocked(o *outcome, d deadline, now time.Du
 	return o.would
 }
 
-// evaluateLocked estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the calls
-// beyond the slots that Enforce would have accepted are the queue, and Little's law with the usual execution time gives the
+// evaluateLocked estimates why Enforce would reject a call without a free slot; 0: it would get one in time. In this model the
+// calls beyond the slots that Enforce would have accepted are the queue, and Little's law with the usual execution time gives the
 // queue wait.
 func (c *Compartment) evaluateLocked(queued int, d deadline, now time.Duration, draw float64) decision.RejectionReason {
 	p := c.pool

@@ -25,7 +25,8 @@ func TestPropertyModeMachine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := rapid.SampledFrom(shapes()).Draw(rt, "shape")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.SampledFrom(valveOps()).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+			return move{rapid.SampledFrom(valveOps()).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"),
+				rapid.IntRange(0, 31).Draw(rt, "b")}
 		}), 20, 120).Draw(rt, "script")
 		if failed := drive(t, cfg, script, nil, nil); failed != "" {
 			rt.Fatal(failed)
@@ -74,12 +75,13 @@ func put(t *testing.T, s *Set, name string, mode decision.Mode) {
 	synctest.Wait()
 }
 
-// TestTheOthersKeepTheirs floods a compartment that is bypassed: it has what it may have, the others have what is theirs, and when
-// it enforces its bounds again nobody is admitted before as many as those bounds allow are left.
+// TestTheOthersKeepTheirs floods a compartment that is bypassed: it has what it may have, the others have what is theirs, and
+// when it enforces its bounds again nobody is admitted before as many as those bounds allow are left.
 func TestTheOthersKeepTheirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := must(New(Config{Total: 4, Compartments: []CompartmentConfig{
-			{Name: "flooded", Guaranteed: 1, Max: 2, MaxQueue: 9, Mode: decision.Bypass}, {Name: "other", Guaranteed: 2, Max: 3, MaxQueue: 1},
+			{Name: "flooded", Guaranteed: 1, Max: 2, MaxQueue: 9, Mode: decision.Bypass},
+			{Name: "other", Guaranteed: 2, Max: 3, MaxQueue: 1},
 		}}))(t)
 		flooded, other := s.Compartment("flooded"), s.Compartment("other")
 		hold := func(c *Compartment) Permit {
@@ -149,12 +151,13 @@ func TestCallsLeftFromTheBypassHoldUpTheirTenantOnly(t *testing.T) {
 func TestWhatIsRejectedAllTheSame(t *testing.T) {
 	closed := errors.New("closed")
 	broken := false
-	s := must(New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: decision.DryRun, Breaker: asked(func() (func(error), error) {
-		if broken {
-			return nil, closed
-		}
-		return func(error) {}, nil
-	})}}}))(t)
+	s := must(New(Config{Total: 1, Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 1, Mode: decision.DryRun,
+		Breaker: asked(func() (func(error), error) {
+			if broken {
+				return nil, closed
+			}
+			return func(error) {}, nil
+		})}}}))(t)
 	c := s.Compartment("c")
 	for _, mode := range []decision.Mode{decision.DryRun, decision.Bypass} {
 		put2 := s.Plan()
@@ -199,7 +202,8 @@ func TestTold(t *testing.T) {
 			case e.WouldReject != "":
 				told = append(told, string(e.Outcome)+", "+string(e.WouldReject))
 			}
-		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Mode: decision.DryRun}}}))(t)
+		}), Compartments: []CompartmentConfig{{Name: "c", Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second,
+			Mode: decision.DryRun}}}))(t)
 		c := s.Compartment("c")
 		run := func(n int) {
 			var all sync.WaitGroup
@@ -223,15 +227,18 @@ func TestTold(t *testing.T) {
 			t.Errorf("B13: told %q, want %q", told, want)
 		}
 		snap := c.Snapshot()
-		if got := fmt.Sprint(snap.WouldReject, len(snap.Rejected)+len(snap.Left), snap.Admitted); got != "map[pressure_high:1 queue_overflow:1 timeout_queued:1] 0 10" {
+		if got := fmt.Sprint(snap.WouldReject, len(snap.Rejected)+len(snap.Left),
+			snap.Admitted); got != "map[pressure_high:1 queue_overflow:1 timeout_queued:1] 0 10" {
 			t.Error(got)
 		}
 		var recent []string
 		for _, e := range s.Recent() {
-			recent = append(recent, fmt.Sprint(e.Outcome, " ", e.Mode, " ", e.WouldReject, " ", e.Bound, " ", e.Limit, " ", e.InFlight, " ", e.QueueLen))
+			recent = append(recent, fmt.Sprint(e.Outcome, " ", e.Mode, " ", e.WouldReject, " ", e.Bound, " ", e.Limit, " ", e.InFlight,
+				" ", e.QueueLen))
 		}
 		if want := []string{
-			"started dry_run queue_overflow own_slots 2 4 1", "started dry_run timeout_queued own_slots 2 3 0", "started dry_run pressure_high own_slots 2 3 0",
+			"started dry_run queue_overflow own_slots 2 4 1", "started dry_run timeout_queued own_slots 2 3 0",
+			"started dry_run pressure_high own_slots 2 3 0",
 		}; !slices.Equal(recent, want) {
 			t.Errorf("B13: recent %q, want %q", recent, want)
 		}

@@ -6,7 +6,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// startWithoutSlot starts a call that finds no slot. The queue of a dry run is the calls beyond the slots that would not have been rejected.
+// startWithoutSlot starts a call that finds no slot. The queue of a dry run is the calls beyond the slots that would not have
+// been rejected.
 func (m *setModel) startWithoutSlot(c *callModel) {
 	p, t := c.pool, c.tenant
 	if p.now.Mode == decision.DryRun {

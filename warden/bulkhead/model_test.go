@@ -92,7 +92,9 @@ type setModel struct {
 func newSetModel(cfg Config) *setModel {
 	m := &setModel{planned: cfg.Total, target: -1, revision: 1}
 	for _, c := range cfg.Compartments {
-		m.pools = append(m.pools, &poolModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode, c.MaxQueue, c.MaxWait, c.Timeout}, self: &tenantModel{weight: 1}, shared: map[*Compartment]*tenantModel{}, rejectedFor: map[string]uint64{}, wouldBe: map[string]uint64{}})
+		m.pools = append(m.pools, &poolModel{cfg: c, plan: Share{c.Name, c.Guaranteed, c.Lendable, c.Max, c.Mode, c.MaxQueue, c.MaxWait,
+			c.Timeout}, self: &tenantModel{weight: 1}, shared: map[*Compartment]*tenantModel{}, rejectedFor: map[string]uint64{},
+			wouldBe: map[string]uint64{}})
 	}
 	m.enforce()
 	return m

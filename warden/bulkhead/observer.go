@@ -56,9 +56,10 @@ type Kind string
 
 // The kinds. Each call of Do, and each permit, produces exactly one Answered; a fallback adds one Degraded or FallbackFailed.
 const (
-	Answered       Kind = "answered"        // a caller got its answer: Outcome, Err, Reason
-	Abandoned      Kind = "abandoned"       // a caller got its answer while its function still runs and holds its slot
-	Returned       Kind = "returned"        // an abandoned function has returned: Err, Took; after a panic Err has the value, and Stack is set
+	Answered  Kind = "answered"  // a caller got its answer: Outcome, Err, Reason
+	Abandoned Kind = "abandoned" // a caller got its answer while its function still runs and holds its slot
+	// an abandoned function has returned: Err, Took; after a panic Err has the value, and Stack is set
+	Returned       Kind = "returned"
 	Degraded       Kind = "degraded"        // a fallback gave the answer
 	FallbackFailed Kind = "fallback_failed" // a fallback failed, or too many were running
 	Resized        Kind = "resized"         // Resize has put Revision in force
@@ -77,6 +78,8 @@ const (
 )
 
 // answers are the outcomes of functions that were called, the most frequent first.
+//
+//nolint:gochecknoglobals // nobody writes it
 var answers = [...]decision.Outcome{Succeeded, Failed, TimedOut, decision.OutcomeCanceled, Panicked}
 
 // endedEarly reports whether the function would have run for longer, if its context had not ended.

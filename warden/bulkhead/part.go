@@ -28,8 +28,8 @@ func (s *Set) feedLocked() {
 	}
 }
 
-// lowerLocked bounds sh, the share of p, by what a decision says of p itself. The guarantee stays reserved: nobody else gets what p may not
-// use now, so that p has it back at once.
+// lowerLocked bounds sh, the share of p, by what a decision says of p itself. The guarantee stays reserved: nobody else gets what
+// p may not use now, so that p has it back at once.
 func (p *pool) lowerLocked(sh *Share, parts map[string]decision.Part) {
 	part, judged := parts[p.config.Name]
 	if p.lowered = judged && part.TargetConcurrency < sh.Max; p.lowered {

@@ -14,7 +14,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// A decision about one compartment lowers its Max and bounds its wait. The others have what they had, and get none of what it may not use.
+// A decision about one compartment lowers its Max and bounds its wait. The others have what they had, and get none of what it may
+// not use.
 func TestADecisionAboutOneCompartment(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *crew) {
 		s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{
@@ -24,13 +25,15 @@ func TestADecisionAboutOneCompartment(t *testing.T) {
 		why := decision.NewReason("service_slow", "service_inflation", 3, decision.Tighten)
 		d := bound(1, 10)
 		d.MaxWait = time.Hour
-		d.Parts = map[string]decision.Part{"slow": {TargetConcurrency: 2, MaxWait: time.Minute, Reasons: []decision.Reason{why}}, "unknown": {}}
+		d.Parts = map[string]decision.Part{"slow": {TargetConcurrency: 2, MaxWait: time.Minute, Reasons: []decision.Reason{why}},
+			"unknown": {}}
 		s.Apply(d)
 		w.fill(slow, 2)
 		waits := w.send(slow, "waits")
 		w.fill(other, 9)
 		a, b := slow.Snapshot(), other.Snapshot()
-		if a.InFlight != 2 || a.Effective.Max != 2 || a.Effective.Guaranteed != 6 || b.InFlight != 6 || b.Effective.Max != 10 || s.Snapshot().EffectiveTotal != 10 {
+		if a.InFlight != 2 || a.Effective.Max != 2 || a.Effective.Guaranteed != 6 || b.InFlight != 6 || b.Effective.Max != 10 ||
+			s.Snapshot().EffectiveTotal != 10 {
 			t.Errorf("B14: %+v\n%+v", a, b)
 		}
 		if p := slow.pool.rule; p.MaxWait != time.Minute || p.Reasons[len(p.Reasons)-1] != why {
@@ -48,7 +51,8 @@ func TestADecisionAboutOneCompartment(t *testing.T) {
 		d.Seq, d.Parts = 2, nil
 		s.Apply(d)
 		sleep(time.Millisecond)
-		if c := slow.Snapshot(); !waits.ended.Load() && !waits.runs() || c.InFlight != 4 || c.Effective.Max != 6 { // what may be lent is
+		// what may be lent is
+		if c := slow.Snapshot(); !waits.ended.Load() && !waits.runs() || c.InFlight != 4 || c.Effective.Max != 6 {
 			t.Errorf("B14: afterwards %+v", c)
 		}
 	})
@@ -97,7 +101,8 @@ func TestCompartmentsFeedARecorder(t *testing.T) {
 		s.Feed(recorder) // once more changes nothing
 		w.let(running)
 		sleep(time.Second)
-		if parts := sampler.Sample().Parts; len(parts) != 3 || parts[0].Limit != 6 || parts[0].Service.Count != 1 || parts[2].Name != "none" {
+		if parts := sampler.Sample().Parts; len(parts) != 3 || parts[0].Limit != 6 || parts[0].Service.Count != 1 ||
+			parts[2].Name != "none" {
 			t.Errorf("B14: after a resize: %+v", parts)
 		}
 		s.Feed(nil)

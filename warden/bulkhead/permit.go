@@ -51,8 +51,8 @@ func (p Permit) Release(err error) bool {
 	return p.end(err)
 }
 
-// Discard is Release for work whose execution time says nothing about the compartment: a hijacked connection, or a stream. A monitor
-// only counts it.
+// Discard is Release for work whose execution time says nothing about the compartment: a hijacked connection, or a stream. A
+// monitor only counts it.
 func (p Permit) Discard(err error) bool {
 	k := p.k
 	if k == nil || !k.become(ended) {

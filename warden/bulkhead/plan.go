@@ -24,9 +24,9 @@ type Plan struct {
 // longestBy is the longest Plan.By, in bytes.
 const longestBy = 128
 
-// Share is one compartment's part of a [Plan]; every field means what it means in [CompartmentConfig]. A call has the Timeout that
-// was in force when its function started, and the MaxWait that was when it began to wait. Where more wait than a lower MaxQueue
-// allows, none is added until enough have left.
+// Share is one compartment's part of a [Plan]; every field means what it means in [CompartmentConfig]. A call has the Timeout
+// that was in force when its function started, and the MaxWait that was when it began to wait. Where more wait than a lower
+// MaxQueue allows, none is added until enough have left.
 type Share struct {
 	Name       string `json:"name"`
 	Guaranteed int    `json:"guaranteed"`
@@ -88,7 +88,8 @@ func (s *Set) resize(p Plan) ([]modeChange, error) {
 	for _, pool := range s.pools {
 		i := slices.IndexFunc(p.Compartments, func(sh Share) bool { return sh.Name == pool.config.Name })
 		if i < 0 {
-			return nil, invalidField("Plan.Compartments", fmt.Sprintf("without %q", pool.config.Name), "every compartment of the set, once")
+			return nil, invalidField("Plan.Compartments", fmt.Sprintf("without %q", pool.config.Name),
+				"every compartment of the set, once")
 		}
 		next.Compartments = append(next.Compartments, p.Compartments[i])
 	}
@@ -165,7 +166,8 @@ func (s *Set) enforceLocked() {
 		if s.decisionState == decision.Stale && rule.Stale != nil {
 			rule = rule.Stale
 		}
-		d.Seq, d.At, d.Yields, d.ShedProbability, d.MaxWait = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability, rule.MaxWait
+		d.Seq, d.At, d.Yields, d.ShedProbability, d.MaxWait = s.decided.Seq, s.decided.At, rule.Yields, rule.ShedProbability,
+			rule.MaxWait
 		d.TargetConcurrency = min(d.TargetConcurrency, rule.TargetConcurrency)
 		d.Reasons, parts = slices.Clone(rule.Reasons), rule.Parts
 	}

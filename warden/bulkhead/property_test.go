@@ -90,8 +90,9 @@ func visits(most int) *rapid.Generator[[]visit] {
 	}), 1, most)
 }
 
-// The model is a list of when each function begins and ends. At any instant as many slots are held as functions run. A caller is answered when its
-// function ends or when its timeout has passed, whichever is first, and hears of a panic or a Goexit only if it still waits.
+// The model is a list of when each function begins and ends. At any instant as many slots are held as functions run. A caller is
+// answered when its function ends or when its timeout has passed, whichever is first, and hears of a panic or a Goexit only if it
+// still waits.
 func TestPropertyASlotIsHeldUntilTheEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		slots := rapid.IntRange(1, 4).Draw(rt, "slots")
@@ -99,7 +100,8 @@ func TestPropertyASlotIsHeldUntilTheEnd(t *testing.T) {
 		history := visits(25).Draw(rt, "visits")
 		inVirtualTime(t, rt, func(t *testing.T) string {
 			seen := &recording{}
-			s := mustNew(t, Config{Total: slots, Observer: seen, Compartments: []CompartmentConfig{{Name: "a", Guaranteed: slots, Timeout: timeout}}})
+			s := mustNew(t, Config{Total: slots, Observer: seen,
+				Compartments: []CompartmentConfig{{Name: "a", Guaranteed: slots, Timeout: timeout}}})
 			a := s.Compartment("a")
 			var ends []time.Time
 			late, abandoned, panicked := 0, 0, uint64(0)
@@ -164,8 +166,10 @@ func TestPropertyASlotIsHeldUntilTheEnd(t *testing.T) {
 					stacks++
 				}
 			}
-			if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || int(c.AbandonedTotal) != abandoned || int(c.LatePanics) != late || stacks != late || c.Outcomes["panicked"] != panicked {
-				return fmt.Sprintf("B4: %d abandoned, %d panicked after it and %d before, %d stacks seen; %+v", abandoned, late, panicked, stacks, c)
+			if c := a.Snapshot(); c.InFlight != 0 || c.Abandoned != 0 || int(c.AbandonedTotal) != abandoned || int(c.LatePanics) != late ||
+				stacks != late || c.Outcomes["panicked"] != panicked {
+				return fmt.Sprintf("B4: %d abandoned, %d panicked after it and %d before, %d stacks seen; %+v", abandoned, late, panicked,
+					stacks, c)
 			}
 			return ""
 		})
@@ -176,7 +180,8 @@ func TestPropertyASlotIsHeldUntilTheEnd(t *testing.T) {
 func sameEnd(c called, way int, apart bool) string {
 	var p *PanicError
 	switch {
-	case c.exited != (way == exits), (c.thrown != nil) != (way == panics), (c.err != nil) != (way == fails), way == fails && c.err != errMine:
+	case c.exited != (way == exits), (c.thrown != nil) != (way == panics), (c.err != nil) != (way == fails), way == fails &&
+		c.err != errMine:
 		return fmt.Sprintf("%+v, want what its function did (%d)", c, way)
 	case way == panics && !apart && c.thrown != errMine:
 		return fmt.Sprintf("%v is not what was thrown", c.thrown)
@@ -337,8 +342,8 @@ const (
 	kindsOfCause
 )
 
-// A fallback, of the call or of the compartment, runs for the first five causes, while fewer than MaxFallback do, holding no slot; its answer is
-// the call's. Else the cause is.
+// A fallback, of the call or of the compartment, runs for the first five causes, while fewer than MaxFallback do, holding no
+// slot; its answer is the call's. Else the cause is.
 func TestPropertyWhenAFallbackRuns(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		most, others := rapid.IntRange(1, 3).Draw(rt, "most"), rapid.IntRange(0, 3).Draw(rt, "others")
@@ -466,12 +471,14 @@ type entry struct {
 	tenant   string
 }
 
-// The model is the set of names on the way. A name that is in it is rejected; and when all have come out again, none is, whatever context is kept.
+// The model is the set of names on the way. A name that is in it is rejected; and when all have come out again, none is, whatever
+// context is kept.
 func TestPropertyReentryIsRejected(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	rapid.Check(t, func(rt *rapid.T) {
 		path := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) entry {
-			return entry{rapid.IntRange(0, 3).Draw(t, "into"), rapid.Bool().Draw(t, "detached"), rapid.Bool().Draw(t, "permit"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "tenant")}
+			return entry{rapid.IntRange(0, 3).Draw(t, "into"), rapid.Bool().Draw(t, "detached"), rapid.Bool().Draw(t, "permit"),
+				rapid.SampledFrom([]string{"x", "y"}).Draw(t, "tenant")}
 		}), 1, 8).Draw(rt, "path")
 		timeout := time.Duration(rapid.IntRange(0, 1).Draw(rt, "timeout")) * time.Minute
 		inVirtualTime(t, rt, func(t *testing.T) string {

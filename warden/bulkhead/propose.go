@@ -155,8 +155,8 @@ func (p *pool) reasonLocked(guaranteed int) string {
 	return ""
 }
 
-// lacksLocked reports whether p rejected more than one call in twenty of this window for want of a slot, with all in use that it is
-// guaranteed, or that its tenants may share.
+// lacksLocked reports whether p rejected more than one call in twenty of this window for want of a slot, with all in use that it
+// is guaranteed, or that its tenants may share.
 func (p *pool) lacksLocked() bool {
 	d, all := &p.demand, p.planned.Guaranteed
 	if p.tenants != nil {
@@ -165,8 +165,8 @@ func (p *pool) lacksLocked() bool {
 	return d.peak >= all && notice*(p.counts.lacked()-d.lacked) > p.counts.submitted-d.submitted
 }
 
-// spareLocked returns how many slots of sh, p's part of the next plan, p can do without for the sake of another compartment, which is
-// no less critical. It keeps one.
+// spareLocked returns how many slots of sh, p's part of the next plan, p can do without for the sake of another compartment,
+// which is no less critical. It keeps one.
 func (p *pool) spareLocked(sh *Share, other *pool) int {
 	if p.demand.again > 0 || sh.Mode != decision.Enforce || p.config.Criticality > other.config.Criticality {
 		return 0

@@ -87,7 +87,8 @@ func (c *crowd) wrong(p *Proposal) string {
 			most = max(most, c.s.pools[i].config.Criticality)
 			for _, m := range []minute{now, before} {
 				if 20*m.lacked[to.Name] <= m.calls[to.Name] {
-					return fmt.Sprintf("%s gets %d more, and %d of its %d calls lacked a slot", to.Name, more, m.lacked[to.Name], m.calls[to.Name])
+					return fmt.Sprintf("%s gets %d more, and %d of its %d calls lacked a slot", to.Name, more, m.lacked[to.Name],
+						m.calls[to.Name])
 				}
 			}
 		}
@@ -97,8 +98,10 @@ func (c *crowd) wrong(p *Proposal) string {
 	}
 	for i, to := range p.Plan.Compartments {
 		used := max(now.held[to.Name], before.held[to.Name])
-		if from := plan.Compartments[i].Guaranteed; to.Guaranteed < from && (to.Guaranteed < max(1, used) || c.s.pools[i].config.Criticality > most) {
-			return fmt.Sprintf("%s used %d of %d and is left %d, at criticality %d; the others have %d", to.Name, used, from, to.Guaranteed, c.s.pools[i].config.Criticality, most)
+		if from := plan.Compartments[i].Guaranteed; to.Guaranteed < from &&
+			(to.Guaranteed < max(1, used) || c.s.pools[i].config.Criticality > most) {
+			return fmt.Sprintf("%s used %d of %d and is left %d, at criticality %d; the others have %d", to.Name, used, from,
+				to.Guaranteed, c.s.pools[i].config.Criticality, most)
 		}
 	}
 	return ""
@@ -115,7 +118,8 @@ func TestPropertyProposals(t *testing.T) {
 			left -= g
 			cfg.Compartments = append(cfg.Compartments, CompartmentConfig{
 				Name: fmt.Sprint("c", i), Guaranteed: g, Max: rapid.IntRange(max(1, g), total).Draw(rt, "max"),
-				Criticality: rapid.SampledFrom([]decision.Priority{decision.Background, decision.Normal, decision.Critical}).Draw(rt, "criticality"),
+				Criticality: rapid.SampledFrom([]decision.Priority{decision.Background, decision.Normal, decision.Critical}).Draw(rt,
+					"criticality"),
 			})
 		}
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -177,8 +181,8 @@ func work(c *Compartment) {
 	_, _ = Do(context.Background(), c, func(context.Context) (int, error) { time.Sleep(900 * time.Millisecond); return 0, nil })
 }
 
-// Two slots of ten, and nobody uses the others: after two minutes of rejections the plan is proposed that ends them. It is told once,
-// and lasts until it is applied.
+// Two slots of ten, and nobody uses the others: after two minutes of rejections the plan is proposed that ends them. It is told
+// once, and lasts until it is applied.
 func TestAProposalEndsTheLack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []Event
@@ -210,9 +214,11 @@ func TestAProposalEndsTheLack(t *testing.T) {
 		if p == nil {
 			t.Fatal("B15: nothing is proposed")
 		}
-		want := []Share{{Name: "api", Guaranteed: 5, Max: 5}, {Name: "batch", Guaranteed: 1, Lendable: 1, Max: 4, MaxQueue: 1}, {Name: "admin", Guaranteed: 4, Max: 4}}
+		want := []Share{{Name: "api", Guaranteed: 5, Max: 5}, {Name: "batch", Guaranteed: 1, Lendable: 1, Max: 4, MaxQueue: 1},
+			{Name: "admin", Guaranteed: 4, Max: 4}}
 		if !slices.Equal(p.Plan.Compartments, want) || len(told) != 1 || told[0].Proposal.Plan.Revision != 1 || told[0].Revision != 1 ||
-			!strings.HasPrefix(p.Reasons[0], `"api" rejected `) || p.Reasons[1] != `"batch" used at most 0 of its 4 guaranteed slots: 3 fewer` {
+			!strings.HasPrefix(p.Reasons[0], `"api" rejected `) ||
+			p.Reasons[1] != `"batch" used at most 0 of its 4 guaranteed slots: 3 fewer` {
 			t.Errorf("B15: %+v, told %d times", p, len(told))
 		}
 		if s.Plan().Revision != 1 {
@@ -230,7 +236,8 @@ func TestAProposalEndsTheLack(t *testing.T) {
 // Under a decision that withholds slots nobody knows what the plan lacks.
 func TestNothingIsProposedUnderALowerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{{Name: "api", Guaranteed: 2}, {Name: "batch", Guaranteed: 8}}})
+		s := mustNew(t, Config{Total: 10, Compartments: []CompartmentConfig{{Name: "api", Guaranteed: 2},
+			{Name: "batch", Guaranteed: 8}}})
 		for i := range 600 {
 			if i%50 == 0 {
 				s.Apply(decision.ControlDecision{Seq: uint64(i + 1), TargetConcurrency: 9})

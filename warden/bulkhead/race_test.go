@@ -49,7 +49,8 @@ func TestRace(t *testing.T) {
 						inside.Add(-1)
 						return 0, nil
 					})
-					if cancel(); err != nil && !errors.Is(err, decision.ErrRejected) && !errors.Is(err, ErrTimeout) && !errors.Is(err, context.Canceled) {
+					if cancel(); err != nil && !errors.Is(err, decision.ErrRejected) && !errors.Is(err, ErrTimeout) &&
+						!errors.Is(err, context.Canceled) {
 						t.Error(err)
 					}
 				}
@@ -170,7 +171,8 @@ func TestNoWakeUpIsLost(t *testing.T) {
 func TestAbandonedRace(t *testing.T) {
 	var answered atomic.Int64
 	b := &countingBreaker{}
-	s, a := single(t, CompartmentConfig{Guaranteed: 4, Timeout: 50 * time.Microsecond, MaxQueue: 100, MaxWait: time.Hour, Breaker: b})
+	s, a := single(t, CompartmentConfig{Guaranteed: 4, Timeout: 50 * time.Microsecond, MaxQueue: 100, MaxWait: time.Hour,
+		Breaker: b})
 	var all sync.WaitGroup
 	const calls = 8 * 300
 	for range 8 {

@@ -25,7 +25,8 @@ type Set struct {
 	byName   map[string]*pool
 	waiters  queue.Pool[outcome]
 
-	mu sync.Mutex // guards all below, and all unconfigured fields of pools, compartments and tenants; no foreign code runs while it is held
+	// guards all below, and all unconfigured fields of pools, compartments and tenants; no foreign code runs while it is held
+	mu sync.Mutex
 
 	total, unreserved, held int // slots; see slots.go
 	waiting                 int // compartments and tenants with waiting calls
@@ -101,7 +102,8 @@ func New(cfg Config) (*Set, error) {
 	}
 	s := &Set{observer: cfg.Observer, epoch: time.Now(), plan: plan, decisionState: decision.Initial, byName: map[string]*pool{}}
 	for i, c := range cfg.Compartments {
-		p := &pool{set: s, config: c.defaults(), rejections: queue.NewRecent[decision.Explanation](recentKept), delayed: queue.NewRecent[decision.Explanation](recentKept)}
+		p := &pool{set: s, config: c.defaults(), rejections: queue.NewRecent[decision.Explanation](recentKept),
+			delayed: queue.NewRecent[decision.Explanation](recentKept)}
 		p.counts.rejectedFor, p.counts.wouldReject = map[decision.RejectionReason]uint64{}, map[decision.RejectionReason]uint64{}
 		p.open = breakerOpen(c.Breaker)
 		p.bounds.Store(&plan.Compartments[i])

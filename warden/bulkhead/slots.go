@@ -58,8 +58,8 @@ func (s *Set) fullLocked(c *Compartment) (decision.Bound, int) {
 	return "", 0
 }
 
-// onlyLentLocked reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another compartment
-// is guaranteed. Below the planned total nobody waits for slots that may never come back.
+// onlyLentLocked reports whether p, which has no Timeout and all of its guarantee, could only take a slot that another
+// compartment is guaranteed. Below the planned total nobody waits for slots that may never come back.
 func (p *pool) onlyLentLocked() bool {
 	if p.planned.Timeout > 0 || p.held < p.share.Guaranteed {
 		return false
@@ -130,8 +130,8 @@ func (s *Set) serveLocked() {
 	}
 }
 
-// nextLocked returns the compartment whose call gets the next slot: of the pool that goes first, the tenant that goes first. nil: no
-// slot is free for any waiting call.
+// nextLocked returns the compartment whose call gets the next slot: of the pool that goes first, the tenant that goes first. nil:
+// no slot is free for any waiting call.
 func (s *Set) nextLocked() *Compartment {
 	var first *pool
 	for _, p := range s.ranked {
@@ -233,8 +233,8 @@ func (q *waiting) Pop() any {
 // A loan is the number of guaranteed slots that a compartment has lent, and the number it has borrowed.
 type loan struct{ lent, borrowed int }
 
-// loansLocked returns each compartment's lent and borrowed slots. Borrowers use slots that no compartment is guaranteed first; the
-// rest counts as lent by the least critical compartments that have idle guaranteed slots.
+// loansLocked returns each compartment's lent and borrowed slots. Borrowers use slots that no compartment is guaranteed first;
+// the rest counts as lent by the least critical compartments that have idle guaranteed slots.
 func (s *Set) loansLocked() map[*pool]loan {
 	out := map[*pool]loan{}
 	lent := -s.total

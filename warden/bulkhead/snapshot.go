@@ -112,7 +112,8 @@ func (s *Set) Snapshot() Snapshot {
 	defer s.mu.Unlock()
 	now := s.clock()
 	out := Snapshot{
-		Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total, InFlight: s.held,
+		Revision: s.plan.Revision, Total: s.plan.Total, ResizedBy: s.plan.By, ResizedAt: s.resizedAt, EffectiveTotal: s.total,
+		InFlight: s.held,
 		Decision: s.decided, Stale: s.decisionState == decision.Stale, Unknown: s.unknown, ObserverPanics: s.panics,
 		Proposal: s.proposal,
 	}
@@ -145,7 +146,8 @@ func (p *pool) snapshotLocked(now time.Duration, l loan) CompartmentSnapshot {
 		Submitted: n.submitted, Admitted: n.admitted, Finished: n.finished,
 		Outcomes: map[string]uint64{}, Rejected: map[string]uint64{}, Left: map[string]uint64{}, WouldReject: map[string]uint64{},
 		Abandoned: n.abandonedNow, AbandonedTotal: n.abandoned, LatePanics: n.latePanics,
-		Degraded: n.degraded, FallbacksFailed: n.fallbacksFailed, FallbacksRejected: n.fallbacksRejected, FallbacksInFlight: n.fallbacks,
+		Degraded: n.degraded, FallbacksFailed: n.fallbacksFailed, FallbacksRejected: n.fallbacksRejected,
+		FallbacksInFlight: n.fallbacks,
 	}
 	for out, n := range n.outcomes {
 		if n > 0 {

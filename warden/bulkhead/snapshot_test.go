@@ -75,11 +75,16 @@ func TestExecutionTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a := single(t, CompartmentConfig{Guaranteed: 1})
 		for i := range 100 {
-			_, _ = Do(t.Context(), a, func(context.Context) (int, error) { sleepFor(time.Duration(i+1) * time.Millisecond); return 0, nil })
+			_, _ = Do(t.Context(), a, func(context.Context) (int, error) {
+				sleepFor(time.Duration(i+1) * time.Millisecond)
+				return 0,
+					nil
+			})
 		}
 		e := a.Snapshot().Execution
 		near := func(got, want time.Duration) bool { return got > want*7/8 && got < want*9/8 }
-		if e.Count != 100 || e.Mean != 50500*time.Microsecond || !near(e.P50, 50*time.Millisecond) || !near(e.P90, 90*time.Millisecond) || !near(e.P99, 99*time.Millisecond) {
+		if e.Count != 100 || e.Mean != 50500*time.Microsecond || !near(e.P50, 50*time.Millisecond) ||
+			!near(e.P90, 90*time.Millisecond) || !near(e.P99, 99*time.Millisecond) {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -121,7 +126,8 @@ func TestSnapshotIsJSON(t *testing.T) {
 	_, _ = Do(t.Context(), a.Tenant("x"), nothing)
 	s.Apply(bound(1, 1))
 	text, err := json.Marshal(s.Snapshot())
-	if err != nil || !containsAll(string(text), `"compartments":[{"name":"a"`, `"succeeded":1`, `"tenants":{"keys":1`, `"effective_total":1`) {
+	if err != nil || !containsAll(string(text), `"compartments":[{"name":"a"`, `"succeeded":1`, `"tenants":{"keys":1`,
+		`"effective_total":1`) {
 		t.Errorf("%s, %v", text, err)
 	}
 }

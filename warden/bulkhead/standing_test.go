@@ -87,7 +87,8 @@ func TestMaxWait(t *testing.T) {
 		last := crew.send(c, "last")
 		time.Sleep(time.Second)
 		var r *decision.Rejection
-		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != decision.MaxWaitExceeded || r.MaxWait != 500*time.Millisecond || r.Waited != r.MaxWait {
+		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != decision.MaxWaitExceeded ||
+			r.MaxWait != 500*time.Millisecond || r.Waited != r.MaxWait {
 			t.Errorf("Q16: %v", last.err)
 		}
 		if n := c.Snapshot(); n.Left["max_wait_exceeded"] != 1 || first.ended.Load() {

@@ -119,8 +119,8 @@ func (p *pool) tenantLocked(key string, weight int) *Compartment {
 	return c
 }
 
-// sharesLocked returns the compartment that this key shares with others, by a hash that clients cannot predict: stochastic fairness
-// queueing (McKenney 1990), so that a noisy key fills the queue of few others.
+// sharesLocked returns the compartment that this key shares with others, by a hash that clients cannot predict: stochastic
+// fairness queueing (McKenney 1990), so that a noisy key fills the queue of few others.
 func (p *pool) sharesLocked(key string) *Compartment {
 	c := &p.tenants.shared[maphash.String(p.tenants.seed, key)%uint64(len(p.tenants.shared))]
 	if *c == nil {

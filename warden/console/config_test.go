@@ -84,9 +84,14 @@ func TestEachAlone(t *testing.T) {
 // TestCompartmentFields: each number of a compartment is on the page under the name that bulkhead gives it.
 func TestCompartmentFields(t *testing.T) {
 	in := bulkhead.CompartmentSnapshot{
-		Share: bulkhead.Share{Name: "a", Mode: decision.DryRun, Guaranteed: 11, Lendable: 12, Max: 13, MaxQueue: 14}, Effective: bulkhead.Share{Guaranteed: 15, Lendable: 16, Max: 17}, Criticality: decision.Critical, Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100}, Left: map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
-		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, RejectionRate: 0.25, Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
-		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond, P99: 4 * time.Millisecond},
+		Share:     bulkhead.Share{Name: "a", Mode: decision.DryRun, Guaranteed: 11, Lendable: 12, Max: 13, MaxQueue: 14},
+		Effective: bulkhead.Share{Guaranteed: 15, Lendable: 16, Max: 17}, Criticality: decision.Critical,
+		Rejected: map[string]uint64{"queue_overflow": 3, "canceled": 100},
+		Left:     map[string]uint64{"deadline_exceeded": 4, "canceled": 200},
+		Outcomes: map[string]uint64{"succeeded": 5}, WouldReject: map[string]uint64{"pressure_high": 6}, RejectionRate: 0.25,
+		Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
+		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond,
+			P99: 4 * time.Millisecond},
 		Unhealthy: "ill",
 	}
 	fields := reflect.ValueOf(&in).Elem()
@@ -105,7 +110,8 @@ func TestCompartmentFields(t *testing.T) {
 	out := through(setJSON(bulkhead.Snapshot{Compartments: []bulkhead.CompartmentSnapshot{in}}))
 	got := at(t, out, "compartments", 0).(map[string]any)
 	for name, want := range through(in) {
-		if diff := cmp.Diff(want, got[name]); !slices.Contains([]string{"execution", "effective", "max_wait", "timeout"}, name) && diff != "" {
+		if diff := cmp.Diff(want, got[name]); !slices.Contains([]string{"execution", "effective", "max_wait", "timeout"}, name) &&
+			diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}
@@ -183,7 +189,8 @@ func TestVerdicts(t *testing.T) {
 			counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(),
 			levelWatch, "Dry run: every task starts immediately. 0 rejected since the start.",
 		},
-		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10, WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
+		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10,
+			WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
 			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). Nothing rejected in the last 10 s."},
 		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
@@ -199,12 +206,15 @@ func TestVerdicts(t *testing.T) {
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); 600 run for long, the oldest GET /events for 1m0s (held); limit 80."},
 		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
 			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
-		{(&wardenState{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"), DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
+		{(&wardenState{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"),
+			DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
 			"Rejected 1 of 2 (50 %) in the last 10 s; most because the limiter is closed: the service is shutting down (closed). Its decision is stale: no sample for 4 s, so a reduced limit " +
 				"applies. Sampler or controller hangs or panics, or the process gets no CPU. Sampler, controller or target panicked 2 times."},
-		{(&wardenState{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelAct,
+		{(&wardenState{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale,
+			SilentForMS: 4200}).verdict(), levelAct,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU."},
-		{(&wardenState{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).verdict(), levelWatch,
+		{(&wardenState{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).
+			verdict(), levelWatch,
 			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
 		{
@@ -230,7 +240,8 @@ func TestVerdicts(t *testing.T) {
 		}.verdict(), levelWatch,
 			"Rejected 74 % of the calls of the last minute; since the start, most because they waited too long for a slot (timeout_queued); " +
 				"since the start, 1 call took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
-		{compartment{Healthy: true, Mode: "dry_run", RejectionRate: 0.42, rejectedRecently: map[string]uint64{"timeout_queued": 3}, timedOut: 1513}.verdict(), levelWatch,
+		{compartment{Healthy: true, Mode: "dry_run", RejectionRate: 0.42, rejectedRecently: map[string]uint64{"timeout_queued": 3},
+			timedOut: 1513}.verdict(), levelWatch,
 			"Dry run: every call starts immediately; rejected 42 % of the calls of the last minute: before the switch, by the circuit breaker, or because their deadline had passed; " +
 				"most because they waited too long for a slot (timeout_queued); in the last minute, 1,513 calls took longer than Timeout: the dependency, or this process, is slow (timeout_running)."},
 		{compartment{Healthy: true, Outcomes: map[string]uint64{"timeout_running": 7}}.verdict(), levelOK, ""},

@@ -63,7 +63,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "state.json", "rejections.json":
 		if !c.beginAnswer() {
 			h.Set("Retry-After", "1")
-			writeProblem(w, http.StatusServiceUnavailable, "busy", fmt.Sprintf("All %d concurrent answers are taken: try again.", c.maxStreams))
+			writeProblem(w, http.StatusServiceUnavailable, "busy",
+				fmt.Sprintf("All %d concurrent answers are taken: try again.", c.maxStreams))
 			return
 		}
 		defer c.endAnswer()

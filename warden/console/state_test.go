@@ -73,7 +73,8 @@ func full(t *testing.T) *Console {
 	})
 	noError(t, w.Adjust("anna", func(b *warden.Bounds) { b.Timeout = time.Second }))
 	l := mustLimiter(t, 0)
-	set := mustSet(t, bulkhead.CompartmentConfig{Name: "checkout", Guaranteed: 1, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
+	set := mustSet(t, bulkhead.CompartmentConfig{Name: "checkout", Guaranteed: 1, MaxQueue: 1,
+		Tenants: bulkhead.TenantsConfig{Max: 1}},
 		bulkhead.CompartmentConfig{Name: "analytics", Max: 1},
 		bulkhead.CompartmentConfig{Name: "rehearsal", Max: 1, Mode: decision.DryRun})
 	c := mustNew(t, Config{Title: "full", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"reports": l}})
@@ -173,11 +174,13 @@ func TestStateValues(t *testing.T) {
 			{1.0, []any{"version"}}, {"full", []any{"title"}}, {1000.0, []any{"interval_ms"}},
 			{2.0, []any{"warden", "executed"}}, {2.0, []any{"warden", "rejected"}}, {2.0, []any{"warden", "by_reason", "no_slot"}},
 			{1.0, []any{"warden", "target"}}, {"applied", []any{"warden", "decision_state"}}, {0.25, []any{"warden", "decision", "shed"}},
-			{"lag_p90_seconds", []any{"warden", "decision", "reasons", 0, "signal"}}, {0.03, []any{"warden", "decision", "reasons", 0, "value"}},
+			{"lag_p90_seconds", []any{"warden", "decision", "reasons", 0, "signal"}},
+			{0.03, []any{"warden", "decision", "reasons", 0, "value"}},
 			{0.5, []any{"history", 1, "utilization"}}, {2.0, []any{"history", 1, "lag_p90_ms"}},
 			{6.0, []any{"history", 1, "service_p90_ms"}},
 			{1.0, []any{"history", 1, "rejected"}}, {nil, []any{"history", 1, "pressure"}},
-			{1.0, []any{"decisions", 0, "first_seq"}}, {2.0, []any{"decisions", 0, "last_seq"}}, {"queueing", []any{"decisions", 0, "reasons", 0, "code"}},
+			{1.0, []any{"decisions", 0, "first_seq"}}, {2.0, []any{"decisions", 0, "last_seq"}},
+			{"queueing", []any{"decisions", 0, "reasons", 0, "code"}},
 			{2.0, []any{"set", "compartments", 0, "finished"}}, {2.0, []any{"set", "compartments", 1, "rejected_total"}},
 			{"checkout", []any{"set", "compartments", 0, "name"}},
 			{2.0, []any{"limiters", 0, "rejected"}},

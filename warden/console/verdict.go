@@ -48,7 +48,8 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	first := (*ts)[0]
 	before := first.stats
 	r := &recent{
-		Seconds: jsonNumber(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed, Rejected: now.Rejected - before.Rejected,
+		Seconds: jsonNumber(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed,
+		Rejected: now.Rejected - before.Rejected,
 		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
 		WouldReject: map[string]uint64{},
 	}

@@ -41,9 +41,9 @@ func (p *pool) each() float64 { return p.use / p.tasks }
 // observe records the readings of the pools while running tasks run, long of them for long, that take typical seconds each. It
 // allocates only for a new pool.
 //
-// If a task needs each connections, a pool of Max connections suffices for Max/each tasks. The need is known while nobody waits: the
-// connections in use; and, if the pool counts waiting tasks, always: those in use and waiting. Work beside the limiter is in these
-// figures, so it lowers the limit in proportion.
+// If a task needs each connections, a pool of Max connections suffices for Max/each tasks. The need is known while nobody waits:
+// the connections in use; and, if the pool counts waiting tasks, always: those in use and waiting. Work beside the limiter is in
+// these figures, so it lowers the limit in proportion.
 func (t *pools) observe(pools []monitor.PoolReading, running, long, typical, dt float64) {
 	t.limit, t.full, t.crowded, t.tightest = math.Inf(1), false, false, nil
 	if len(pools) == 0 {

@@ -1,4 +1,5 @@
-// The codes of an outcome: why a task was rejected or granted its slot, by which bound and deadline, under which decision and mode.
+// The codes of an outcome: why a task was rejected or granted its slot, by which bound and deadline, under which decision and
+// mode.
 
 package decision
 
@@ -36,8 +37,8 @@ const (
 	Reentry RejectionReason = "reentry"
 )
 
-// Grant says why a task was granted its slot; "": it was not. It is "slot_free" if a slot was free and the queue empty, or the mode
-// did not enforce the limit (Explanation.Mode), and the task did not wait; "queue_oldest" if the task was the oldest of the
+// Grant says why a task was granted its slot; "": it was not. It is "slot_free" if a slot was free and the queue empty, or the
+// mode did not enforce the limit (Explanation.Mode), and the task did not wait; "queue_oldest" if the task was the oldest of the
 // highest waiting priority (FIFO); "queue_newest" if it was the newest, in a standing queue (adaptive LIFO, Q4); and
 // "starvation_turn" if it had waited longest of all, and it was the turn of such a task.
 type Grant string

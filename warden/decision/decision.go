@@ -49,8 +49,8 @@ type ControlDecision struct {
 	// less left until its deadline, cannot be answered in time. A name that is not there is unknown, and nothing is too late for it
 	// before its deadline. The map belongs to the decision and is never changed.
 	Needs map[string]time.Duration
-	// Parts is, by the name of a part of the program that has a limit of its own (a compartment), what is decided for it besides. The map
-	// belongs to the decision and is never changed.
+	// Parts is, by the name of a part of the program that has a limit of its own (a compartment), what is decided for it besides.
+	// The map belongs to the decision and is never changed.
 	Parts map[string]Part
 	// Yields is how often, 0 to 64, a task with a slot yields to other goroutines before it starts, so that those
 	// waiting for a core in Go's scheduler reach the limiter first.
@@ -59,7 +59,8 @@ type ControlDecision struct {
 
 // Part is what a decision says of one part of the program.
 type Part struct {
-	// TargetConcurrency is the part's concurrency limit, 1 or more. It lowers the limit that the part has without it, and never raises it.
+	// TargetConcurrency is the part's concurrency limit, 1 or more. It lowers the limit that the part has without it, and never
+	// raises it.
 	TargetConcurrency int
 	// MaxWait is ControlDecision.MaxWait for the part's work, 0 or more; 0: no bound.
 	MaxWait time.Duration
@@ -99,7 +100,8 @@ func (d ControlDecision) Validate() error {
 		return err
 	}
 	if d.Stale.TargetConcurrency > d.TargetConcurrency {
-		return &InvalidError{"decision.Stale.TargetConcurrency", d.Stale.TargetConcurrency, fmt.Sprintf("at most TargetConcurrency (%d)", d.TargetConcurrency)}
+		return &InvalidError{"decision.Stale.TargetConcurrency", d.Stale.TargetConcurrency,
+			fmt.Sprintf("at most TargetConcurrency (%d)", d.TargetConcurrency)}
 	}
 	return nil
 }

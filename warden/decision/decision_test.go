@@ -20,28 +20,30 @@ func TestDefaultIsValid(t *testing.T) {
 	if err := d.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if d.Seq != 0 || d.TargetConcurrency < 16 || d.ShedProbability != 0 || d.ValidFor != 0 || len(d.Reasons) != 1 || d.Reasons[0].Code() != "initial" {
+	if d.Seq != 0 || d.TargetConcurrency < 16 || d.ShedProbability != 0 || d.ValidFor != 0 || len(d.Reasons) != 1 ||
+		d.Reasons[0].Code() != "initial" {
 		t.Fatalf("%+v", d)
 	}
 }
 
 func TestValidateNamesTheField(t *testing.T) {
 	for want, d := range map[string]ControlDecision{
-		"TargetConcurrency is -1":                    {TargetConcurrency: -1},
-		"ShedProbability is NaN":                     {ShedProbability: math.NaN()},
-		"ShedProbability is +Inf":                    {ShedProbability: math.Inf(1)},
-		"ShedProbability is -0.5":                    {ShedProbability: -0.5},
-		"ShedProbability is 1.5":                     {ShedProbability: 1.5},
-		"ValidFor is -1ns":                           {ValidFor: -1},
-		"Expected is -1ns":                           {Expected: -1},
-		`Needs["GET /a"] is -1ns`:                    {Needs: map[string]time.Duration{"": 0, "GET /a": -1}},
-		"Needs is 65 names; allowed: at most 64":     {Needs: manyNeeds(maxNeeds + 1)},
-		`Stale.Needs["b"] is -`:                      {Stale: &ControlDecision{Needs: map[string]time.Duration{"b": math.MinInt64}}},
-		`Parts["b"].TargetConcurrency is 0`:          {Parts: map[string]Part{"a": {TargetConcurrency: 1}, "b": {}}},
-		`Stale.Parts["b"].MaxWait is -1ns`:           {Stale: &ControlDecision{Parts: map[string]Part{"b": {TargetConcurrency: 1, MaxWait: -1}}}},
-		"Yields is -1":                               {Yields: -1},
-		"Yields is 65":                               {Yields: maxYields + 1},
-		"Stale.Expected is -1ns":                     {Stale: &ControlDecision{Expected: -1}},
+		"TargetConcurrency is -1":                {TargetConcurrency: -1},
+		"ShedProbability is NaN":                 {ShedProbability: math.NaN()},
+		"ShedProbability is +Inf":                {ShedProbability: math.Inf(1)},
+		"ShedProbability is -0.5":                {ShedProbability: -0.5},
+		"ShedProbability is 1.5":                 {ShedProbability: 1.5},
+		"ValidFor is -1ns":                       {ValidFor: -1},
+		"Expected is -1ns":                       {Expected: -1},
+		`Needs["GET /a"] is -1ns`:                {Needs: map[string]time.Duration{"": 0, "GET /a": -1}},
+		"Needs is 65 names; allowed: at most 64": {Needs: manyNeeds(maxNeeds + 1)},
+		`Stale.Needs["b"] is -`:                  {Stale: &ControlDecision{Needs: map[string]time.Duration{"b": math.MinInt64}}},
+		`Parts["b"].TargetConcurrency is 0`:      {Parts: map[string]Part{"a": {TargetConcurrency: 1}, "b": {}}},
+		`Stale.Parts["b"].MaxWait is -1ns`: {Stale: &ControlDecision{Parts: map[string]Part{"b": {TargetConcurrency: 1,
+			MaxWait: -1}}}},
+		"Yields is -1":           {Yields: -1},
+		"Yields is 65":           {Yields: maxYields + 1},
+		"Stale.Expected is -1ns": {Stale: &ControlDecision{Expected: -1}},
 		"Stale.TargetConcurrency is 2; allowed: at ": {TargetConcurrency: 1, Stale: &ControlDecision{TargetConcurrency: 2}},
 	} {
 		err := d.Validate()
@@ -72,10 +74,13 @@ func decisions(t *rapid.T, label string) ControlDecision {
 		ShedProbability:   float.Draw(t, label+"shed"),
 		ValidFor:          time.Duration(rapid.Int64().Draw(t, label+"valid")),
 		Expected:          time.Duration(rapid.Int64().Draw(t, label+"expected")),
-		Needs:             rapid.MapOfN(rapid.StringMatching("[a-z]{0,3}"), rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64().Draw(t, "need")) }), -1, 80).Draw(t, label+"needs"),
-		Parts:             map[string]Part{"a": {rapid.Int().Draw(t, label+"part"), time.Duration(rapid.Int64().Draw(t, label+"its wait")), []Reason{NewReason("code", "", 0, Hold)}}},
-		Yields:            rapid.Int().Draw(t, label+"yields"),
-		Reasons:           []Reason{NewReason("code", "signal", float.Draw(t, label+"value"), Hold)},
+		Needs: rapid.MapOfN(rapid.StringMatching("[a-z]{0,3}"),
+			rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64().Draw(t, "need")) }), -1, 80).Draw(t,
+			label+"needs"),
+		Parts: map[string]Part{"a": {rapid.Int().Draw(t, label+"part"),
+			time.Duration(rapid.Int64().Draw(t, label+"its wait")), []Reason{NewReason("code", "", 0, Hold)}}},
+		Yields:  rapid.Int().Draw(t, label+"yields"),
+		Reasons: []Reason{NewReason("code", "signal", float.Draw(t, label+"value"), Hold)},
 	}
 }
 

@@ -38,7 +38,8 @@ type ReentryError struct {
 
 // Error names the limiter, and says what to do.
 func (e *ReentryError) Error() string {
-	return fmt.Sprintf("reentry: the caller already holds a slot of %q and would wait for itself; call the function directly, or use another limiter or compartment for it", e.Limiter)
+	return fmt.Sprintf("reentry: the caller already holds a slot of %q and would wait for itself; "+
+		"call the function directly, or use another limiter or compartment for it", e.Limiter)
 }
 
 // Is reports whether target is ErrReentry.

@@ -10,8 +10,8 @@ import (
 )
 
 // LogValue returns the decision as a group: seq, target, shed, reasons as strings, and those set of at, valid_for, burst,
-// expected, max_wait, needs, yields, and stale, the decision that applies after this one has expired; and parts, the limits of those
-// that have reasons, with the first. It allocates.
+// expected, max_wait, needs, yields, and stale, the decision that applies after this one has expired; and parts, the limits of
+// those that have reasons, with the first. It allocates.
 func (d ControlDecision) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 11)
 	attrs = append(attrs, slog.Uint64("seq", d.Seq))
@@ -58,14 +58,15 @@ func (d ControlDecision) LogValue() slog.Value {
 		attrs = append(attrs, slog.Int("yields", d.Yields))
 	}
 	if d.Stale != nil { // its own Stale means nothing, so this ends
-		attrs = append(attrs, slog.Group("stale", slog.Int("target", d.Stale.TargetConcurrency), slog.Float64("shed", d.Stale.ShedProbability)))
+		attrs = append(attrs, slog.Group("stale", slog.Int("target", d.Stale.TargetConcurrency),
+			slog.Float64("shed", d.Stale.ShedProbability)))
 	}
 	return slog.GroupValue(attrs...)
 }
 
 // LogValue returns the explanation as a group: limiter, outcome, reason or grant, request_id if set, would_reject and mode in
-// a dry run, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, oldest_held from one second on,
-// shed_below if set, decision_state and decision. It allocates.
+// a dry run, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, oldest_held from one second
+// on, shed_below if set, decision_state and decision. It allocates.
 func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 // LogValue returns the group of the explanation, with retry_after if it is known. It allocates.

@@ -32,7 +32,8 @@ func NewReason(code, signal string, value float64, direction Direction) Reason {
 	return Reason{code: code, signal: signal, value: value, direction: direction}
 }
 
-// Because returns the reason with a sentence that says more than its value can, such as "orders-db: 10 of 10 in use, 7 wait 40ms".
+// Because returns the reason with a sentence that says more than its value can, such as "orders-db: 10 of 10 in use, 7 wait
+// 40ms".
 func (r Reason) Because(sentence string) Reason {
 	r.detail = sentence
 	return r

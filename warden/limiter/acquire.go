@@ -10,8 +10,8 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
-// Acquire returns a permit, at once while a slot is free or after waiting in the queue, or a [*decision.Rejection]. Release the permit
-// exactly once: defer p.Release().
+// Acquire returns a permit, at once while a slot is free or after waiting in the queue, or a [*decision.Rejection]. Release the
+// permit exactly once: defer p.Release().
 //
 // Acquire blocks until the task is granted a slot or rejected, its deadline passes, or ctx ends. It neither wraps ctx nor
 // cancels running work. Once the limiter has reached its peak number of running tasks, only rejections allocate. The error is
@@ -227,12 +227,13 @@ func (l *Limiter) remember(t Task, d deadline, o outcome) {
 	kept.Add(e)
 }
 
-// trials is how many tasks that find no free slot have one among them of whose kind nothing counts as known. A need is the shortest of 64
-// executions, so the first of these that is shorter mends it: no belief outlives 64 tasks by much, and at most one slot in 64 is lost
-// to those who cannot be answered in time.
+// trials is how many tasks that find no free slot have one among them of whose kind nothing counts as known. A need is the
+// shortest of 64 executions, so the first of these that is shorter mends it: no belief outlives 64 tasks by much, and at most one
+// slot in 64 is lost to those who cannot be answered in time.
 const trials = 64
 
-// trial reports whether a task is one, by a random draw: so it is of each kind, however many there are, and nothing is kept of them.
+// trial reports whether a task is one, by a random draw: so it is of each kind, however many there are, and nothing is kept of
+// them.
 func trial(draw float64) bool { return draw >= 1-1.0/trials }
 
 func (l *Limiter) arrivals() uint64 {
@@ -249,7 +250,8 @@ func (l *Limiter) freeLocked() bool {
 // inDryRunLocked reports whether tasks start although the decision may reject them (dry run).
 func (l *Limiter) inDryRunLocked() bool { return l.rule.mode == decision.DryRun && !l.closed }
 
-// fullLocked returns the reason to reject a task that found no slot and cannot wait: otherwise, if the limiter is open and has slots.
+// fullLocked returns the reason to reject a task that found no slot and cannot wait: otherwise, if the limiter is open and has
+// slots.
 func (l *Limiter) fullLocked(otherwise queue.Result) queue.Result {
 	switch {
 	case l.closed:
@@ -292,12 +294,13 @@ func (l *Limiter) countRejectionLocked(p decision.Priority, why queue.Result, wa
 
 func (l *Limiter) describeLocked(now time.Duration) outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
-	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: decision.Priority(cut), oldestHeld: l.heldForLocked(now)}
+	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: decision.Priority(cut),
+		oldestHeld: l.heldForLocked(now)}
 }
 
-// heldForLocked returns for how long, at least, one permit has been out that nobody has released: since the first call that looked at it. Each
-// call looks at the same permit as the one before, or, if that was released, for another. So a start does nothing for it, and a permit
-// that nobody releases is found, and stays.
+// heldForLocked returns for how long, at least, one permit has been out that nobody has released: since the first call that
+// looked at it. Each call looks at the same permit as the one before, or, if that was released, for another. So a start does
+// nothing for it, and a permit that nobody releases is found, and stays.
 func (l *Limiter) heldForLocked(now time.Duration) time.Duration {
 	const most = 8 // slots that a call looks at: many may be idle
 	for range min(most, len(l.slots)) {

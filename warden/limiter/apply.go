@@ -54,7 +54,8 @@ func (r *rule) needs() map[string]time.Duration {
 // queue returns the part of the rule that the queue follows.
 func (r *rule) queue() queue.Rule {
 	return queue.Rule{
-		Expected: r.expected(), Burst: r.decision.Burst, MaxWait: r.decision.MaxWait, Needs: r.needs(), Share: r.decision.ShedProbability,
+		Expected: r.expected(), Burst: r.decision.Burst, MaxWait: r.decision.MaxWait, Needs: r.needs(),
+		Share: r.decision.ShedProbability,
 	}
 }
 

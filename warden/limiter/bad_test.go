@@ -22,10 +22,12 @@ func TestBadConfig(t *testing.T) {
 		"Config.Observer is a nil *limiter.recording; allowed: ": {Observer: (*recording)(nil)},
 		"Config.Recent is -1":                                    {Recent: -1},
 		"Config.RecentStarts is -1":                              {RecentStarts: -1},
-		"Config.Initial.ShedProbability is NaN":                  {Initial: decision.ControlDecision{Seq: 1, ShedProbability: math.NaN()}},
-		"Config.Initial.ShedProbability is +Inf":                 {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},
-		"Config.Initial.TargetConcurrency is -1":                 {Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: -1}},
-		"Config.Initial.Stale.Yields is -1":                      {Initial: decision.ControlDecision{Seq: 1, Stale: &decision.ControlDecision{Yields: -1}}},
+		"Config.Initial.ShedProbability is NaN": {Initial: decision.ControlDecision{Seq: 1,
+			ShedProbability: math.NaN()}},
+		"Config.Initial.ShedProbability is +Inf": {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},
+		"Config.Initial.TargetConcurrency is -1": {Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: -1}},
+		"Config.Initial.Stale.Yields is -1": {Initial: decision.ControlDecision{Seq: 1,
+			Stale: &decision.ControlDecision{Yields: -1}}},
 		"Config.Initial.Seq is 0; allowed: 1 or more; 0 only in": {Initial: decision.ControlDecision{TargetConcurrency: 5}},
 	} {
 		l, err := New(cfg)
@@ -34,7 +36,8 @@ func TestBadConfig(t *testing.T) {
 			t.Errorf("%+v: %v, want it to say %q", cfg, err, want)
 		}
 	}
-	for _, cfg := range []Config{{}, {Initial: decision.Default()}, {Initial: decision.ControlDecision{Seq: 1, Burst: math.MaxInt64}}} {
+	for _, cfg := range []Config{{}, {Initial: decision.Default()},
+		{Initial: decision.ControlDecision{Seq: 1, Burst: math.MaxInt64}}} {
 		if _, err := New(cfg); err != nil {
 			t.Error(err)
 		}
@@ -96,7 +99,8 @@ func TestMalformedDecisions(t *testing.T) {
 		l, p := occupied(t, Config{})
 		q := newLine(t, l)
 		q.join(Task{Name: "x"})
-		self := decision.ControlDecision{Seq: 2, TargetConcurrency: -5, ShedProbability: math.NaN(), ValidFor: -1, Expected: math.MinInt64, Yields: -9}
+		self := decision.ControlDecision{Seq: 2, TargetConcurrency: -5, ShedProbability: math.NaN(), ValidFor: -1,
+			Expected: math.MinInt64, Yields: -9}
 		self.Stale = &self
 		l.Apply(self)
 		if s := l.Stats(); s.Target != 0 {
@@ -106,7 +110,8 @@ func TestMalformedDecisions(t *testing.T) {
 		if s := l.Stats(); s.Target != 0 || s.Queued != 1 {
 			t.Errorf("%+v", s)
 		}
-		l.Apply(decision.ControlDecision{Seq: 3, TargetConcurrency: math.MaxInt, ShedProbability: math.Inf(1), ValidFor: math.MaxInt64, Expected: math.MaxInt64, Yields: math.MaxInt})
+		l.Apply(decision.ControlDecision{Seq: 3, TargetConcurrency: math.MaxInt, ShedProbability: math.Inf(1), ValidFor: math.MaxInt64,
+			Expected: math.MaxInt64, Yields: math.MaxInt})
 		synctest.Wait()
 		if s := l.Stats(); s.Target != math.MaxInt || len(q.started) != 1 {
 			t.Errorf("%+v", s)

@@ -31,8 +31,8 @@ func (c *moody) Err() error {
 	return nil
 }
 
-// With Yields, a task starts only if neither its context had ended nor its deadline passed when it last looked, which is after it has let others
-// run. Its slot is its own, or free.
+// With Yields, a task starts only if neither its context had ended nor its deadline passed when it last looked, which is after it
+// has let others run. Its slot is its own, or free.
 func TestPropertyLooksOnceMore(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := fixed(1)
@@ -77,7 +77,8 @@ func TestPropertyLooksOnceMore(t *testing.T) {
 		var r *decision.Rejection
 		switch {
 		case canceled || late:
-			if !errors.As(err, &r) || r.Reason != decision.Canceled && r.Reason != decision.DeadlineExceeded || r.Reason == decision.DeadlineExceeded && !late || running != 0 {
+			if !errors.As(err, &r) || r.Reason != decision.Canceled && r.Reason != decision.DeadlineExceeded ||
+				r.Reason == decision.DeadlineExceeded && !late || running != 0 {
 				rt.Fatalf("Q15: canceled %v, late %v, and %v, %d run", canceled, late, err, running)
 			}
 		case err != nil || running != 1:

@@ -24,7 +24,8 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 			for ; ; looks++ {
 				s := l.Stats()
 				var sum Tally
-				for _, c := range []Tally{s.Tally, s.Of(decision.Background), s.Of(decision.Normal), s.Of(decision.High), s.Of(decision.Critical)} {
+				for _, c := range []Tally{s.Tally, s.Of(decision.Background), s.Of(decision.Normal), s.Of(decision.High),
+					s.Of(decision.Critical)} {
 					if c.Submitted != c.Executed+c.Rejected+c.Canceled+uint64(c.Queued)+uint64(c.Running) {
 						t.Errorf("Q6: %+v does not add up", c)
 					}
@@ -44,7 +45,8 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 						t.Errorf("Q6: rejected for %s: %d, and %d before", r, s.RejectedFor(r), last.RejectedFor(r))
 					}
 				}
-				if byReason != s.Rejected+s.Canceled || s.Submitted < last.Submitted || s.Executed < last.Executed || s.Rejected < last.Rejected || s.Canceled < last.Canceled {
+				if byReason != s.Rejected+s.Canceled || s.Submitted < last.Submitted || s.Executed < last.Executed ||
+					s.Rejected < last.Rejected || s.Canceled < last.Canceled {
 					t.Errorf("Q6: %+v after %+v", s, last)
 				}
 				last = s
@@ -68,7 +70,8 @@ func TestPropertyCountersAtAnyInstant(t *testing.T) {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(12, 12))
 			for seq := uint64(2); seq < 300; seq++ {
-				l.Apply(decision.ControlDecision{Seq: seq, TargetConcurrency: 1 + rng.IntN(4), ShedProbability: rng.Float64() / 2, Yields: rng.IntN(3)})
+				l.Apply(decision.ControlDecision{Seq: seq, TargetConcurrency: 1 + rng.IntN(4), ShedProbability: rng.Float64() / 2,
+					Yields: rng.IntN(3)})
 				time.Sleep(10 * time.Microsecond) // so that some load runs under each decision
 			}
 			l.Close()

@@ -19,7 +19,8 @@ func TestWhoMayNotWaitIsToldSo(t *testing.T) {
 	_, busy := l.TryAcquire(Task{})
 	for reason, err := range map[decision.RejectionReason]error{decision.QueueOverflow: full, decision.NoSlot: busy} {
 		r := wantReason(t, err, reason)
-		if r.Error() != fmt.Sprintf(`limiter: "api": rejected: %s (target reached, may not wait)`, reason) || !strings.Contains(r.String(), "concurrency limit 1 reached, may not wait; decision 1") {
+		if r.Error() != fmt.Sprintf(`limiter: "api": rejected: %s (target reached, may not wait)`, reason) ||
+			!strings.Contains(r.String(), "concurrency limit 1 reached, may not wait; decision 1") {
 			t.Errorf("%v: %v", err, r)
 		}
 	}

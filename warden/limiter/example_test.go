@@ -53,7 +53,8 @@ func ExampleDo() {
 
 // The task waits until the slot is free, its deadline comes, or the context ends.
 func ExampleLimiter_Acquire() {
-	l, _ := limiter.New(limiter.Config{Name: "reports", MaxQueue: 10, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+	l, _ := limiter.New(limiter.Config{Name: "reports", MaxQueue: 10,
+		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
 	first, _ := l.Acquire(context.Background(), limiter.Task{Name: "first"})
 
 	soon := limiter.Task{Name: "second", Deadline: time.Now().Add(time.Millisecond)}
@@ -91,7 +92,8 @@ func ExampleLimiter_Apply() {
 	permit, _ := l.TryAcquire(limiter.Task{Name: "call"})
 	defer permit.Release()
 	fmt.Println(permit.Explain())
-	// Output: started (slot_free): task "call", priority normal, waited 0s; "api": 1 in flight, 0 queued; decision 1 (applied): target 8, shed 0, maintenance: operator=1 (tighten)
+	// Output: started (slot_free): task "call", priority normal, waited 0s; "api": 1 in flight, 0 queued; decision 1 (applied):
+	// target 8, shed 0, maintenance: operator=1 (tighten)
 }
 
 // What was rejected lately, and why.
@@ -110,7 +112,8 @@ func ExampleLimiter_Recent() {
 
 // A dry run lets everything start, and says what it would have rejected. Then it is enforced.
 func ExampleLimiter_SetMode() {
-	l, err := limiter.New(limiter.Config{Name: "inventory", Mode: decision.DryRun, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+	l, err := limiter.New(limiter.Config{Name: "inventory", Mode: decision.DryRun,
+		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
 	if err != nil {
 		panic(err)
 	}

@@ -31,7 +31,8 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) decision.Explanation {
 	e := decision.Explanation{
 		Limiter: l.name, Outcome: decision.Started, Grant: o.grant.Grant(), Reason: o.reason.Reason(), Task: t, Waited: o.waited,
 		Deadline: d.at, DeadlineFrom: d.source(), MaxWait: o.maxWait, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
-		InFlight: int(o.inFlight), QueueLen: int(o.queued), OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would.Reason(), Mode: o.rule.mode,
+		InFlight: int(o.inFlight), QueueLen: int(o.queued), OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would.Reason(),
+		Mode: o.rule.mode,
 	}
 	switch {
 	case o.reason == queue.Gone:

@@ -47,7 +47,8 @@ func TestAnObserverChangesNothing(t *testing.T) {
 	_, err := l.TryAcquire(Task{})
 	wantReason(t, err, decision.NoSlot)
 	p.Release()
-	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 || s.RejectedFor(decision.NoSlot) != 1 {
+	if s := l.Stats(); s.ObserverPanics != 3 || f.calls != 3 || s.Executed != 1 || s.Running != 0 ||
+		s.RejectedFor(decision.NoSlot) != 1 {
 		t.Errorf("Q6: %+v after %d calls", s, f.calls)
 	}
 	f.exits = true

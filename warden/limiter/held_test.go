@@ -16,8 +16,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Permits are taken and released in any order. A rejection never says that a slot has been held for longer than the oldest has, and for
-// a second more than the one before it if nothing was released between them. One that nobody ever releases is found.
+// Permits are taken and released in any order. A rejection never says that a slot has been held for longer than the oldest has,
+// and for a second more than the one before it if nothing was released between them. One that nobody ever releases is found.
 func TestPropertyOldestHeld(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := rapid.IntRange(1, 4).Draw(rt, "limit")
@@ -104,8 +104,10 @@ func TestAForgottenReleaseShows(t *testing.T) {
 		time.Sleep(time.Minute)
 		defer must(l.Acquire(t.Context(), Task{}))(t).Release()
 		for i, want := range []struct{ text, err, log string }{
-			{"2 in flight, 0 queued, concurrency limit 2 reached, the oldest slot held for 5s or longer;", `limiter: "db": rejected: deadline_exceeded (target reached)`, "oldest_held=5s"},
-			{"concurrency limit 2 reached, the oldest slot held for 10s or longer;", `limiter: "db": rejected: deadline_exceeded (target reached, a slot held for 10s or longer)`, "oldest_held=10s"},
+			{"2 in flight, 0 queued, concurrency limit 2 reached, the oldest slot held for 5s or longer;",
+				`limiter: "db": rejected: deadline_exceeded (target reached)`, "oldest_held=5s"},
+			{"concurrency limit 2 reached, the oldest slot held for 10s or longer;",
+				`limiter: "db": rejected: deadline_exceeded (target reached, a slot held for 10s or longer)`, "oldest_held=10s"},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			_, err := l.Acquire(ctx, Task{})

@@ -107,8 +107,11 @@ func TestLongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, want := range []any{decision.Grant("slot_free"), decision.Grant("queue_oldest"), decision.Grant("queue_newest"), decision.Grant("starvation_turn"), decision.PressureHigh, decision.QueueOverflow, decision.NoSlot, decision.ProbabilisticShedding,
-		decision.PriorityDrop, decision.MaxWaitExceeded, decision.DeadlineExceeded, decision.Canceled, decision.Closed, decision.Initial, decision.Applied, decision.Stale} {
+	for _, want := range []any{decision.Grant("slot_free"), decision.Grant("queue_oldest"), decision.Grant("queue_newest"),
+		decision.Grant("starvation_turn"), decision.PressureHigh, decision.QueueOverflow, decision.NoSlot,
+		decision.ProbabilisticShedding,
+		decision.PriorityDrop, decision.MaxWaitExceeded, decision.DeadlineExceeded, decision.Canceled, decision.Closed,
+		decision.Initial, decision.Applied, decision.Stale} {
 		if t.Logf("%s: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%s occurred %d times", want, seen[want])
 		}

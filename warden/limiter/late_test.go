@@ -171,7 +171,8 @@ func TestLittleTimeAtTheLastLook(t *testing.T) {
 			d.Needs, d.Yields = needs(30*time.Millisecond, "first"), 1
 			l := mustNew(t, Config{Initial: d, MaxQueue: 8, Rand: noTrial})
 			q := newLine(t, l)
-			q.joinCtx(&lingering{Context: context.Background(), pause: 40 * time.Millisecond}, Task{Name: "first", Deadline: time.Now().Add(60 * time.Millisecond)})
+			q.joinCtx(&lingering{Context: context.Background(), pause: 40 * time.Millisecond},
+				Task{Name: "first", Deadline: time.Now().Add(60 * time.Millisecond)})
 			if waits {
 				q.join(Task{Name: "second"})
 			}
@@ -197,7 +198,8 @@ func TestStale(t *testing.T) {
 		{"with a lower one", &decision.ControlDecision{TargetConcurrency: 2}, 2},
 		{"with a higher one", &decision.ControlDecision{TargetConcurrency: 9}, 5},
 		{"with none", nil, 5},
-		{"with one that would expire too", &decision.ControlDecision{TargetConcurrency: 3, ValidFor: 1, Stale: &decision.ControlDecision{}}, 3},
+		{"with one that would expire too", &decision.ControlDecision{TargetConcurrency: 3, ValidFor: 1,
+			Stale: &decision.ControlDecision{}}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -241,11 +243,12 @@ func TestStale(t *testing.T) {
 	}
 	t.Run("a late timer", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
-			l := mustNew(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 5, ValidFor: valid, Stale: &decision.ControlDecision{}}})
+			l := mustNew(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 5, ValidFor: valid,
+				Stale: &decision.ControlDecision{}}})
 			l.expiry.Stop()
 			time.Sleep(valid + 1)
 			_, err := l.Acquire(t.Context(), Task{Deadline: time.Now().Add(time.Hour)})
-			if r := wantReason(t, err, decision.PressureHigh); r.Explanation.DecisionState != decision.Stale {
+			if r := wantReason(t, err, decision.PressureHigh); r.DecisionState != decision.Stale {
 				t.Errorf("Q13: %v", r)
 			}
 		})

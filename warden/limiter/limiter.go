@@ -53,9 +53,10 @@ type Limiter struct {
 	observer   Observer
 	draw       func() float64
 	rejections *queue.Recent[decision.Explanation]
-	delayed    *queue.Recent[decision.Explanation] // tasks that started after waiting, kept apart so that they do not push rejections out
-	prompt     *queue.Recent[decision.Explanation] // tasks that did not wait; nil: they are not kept
-	waiters    queue.Pool[outcome]
+	// tasks that started after waiting, kept apart so that they do not push rejections out
+	delayed *queue.Recent[decision.Explanation]
+	prompt  *queue.Recent[decision.Explanation] // tasks that did not wait; nil: they are not kept
+	waiters queue.Pool[outcome]
 
 	mu      sync.Mutex // guards all below; no foreign code runs while it is held
 	rule    *rule      // the decision in force
@@ -227,7 +228,8 @@ func (l *Limiter) Stats() Stats {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Target: l.rule.decision.TargetConcurrency, DecisionState: l.rule.decisionState, Mode: l.rule.mode, ObserverPanics: l.observerPanics, classes: l.classes}
+	s := Stats{Target: l.rule.decision.TargetConcurrency, DecisionState: l.rule.decisionState, Mode: l.rule.mode,
+		ObserverPanics: l.observerPanics, classes: l.classes}
 	for i := range s.classes {
 		s.classes[i].Queued = s.classes[i].waiting()
 		s.Tally = s.plus(s.classes[i])
@@ -236,8 +238,8 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, none is added until enough
-// have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero. SetMaxQueue does not block.
+// SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, none is added until
+// enough have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero. SetMaxQueue does not block.
 func (l *Limiter) SetMaxQueue(n int) error {
 	switch {
 	case !l.valid():

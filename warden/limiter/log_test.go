@@ -49,14 +49,16 @@ func TestLogValues(t *testing.T) {
 	}
 	shed := why.Explanation
 	shed.ShedBelow, shed.Decision = decision.High, nil
-	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.shed_below=high") || strings.Contains(line, "decision") {
+	if line := logged("e", Event{Explanation: shed}); !strings.Contains(line, "e.shed_below=high") ||
+		strings.Contains(line, "decision") {
 		t.Errorf("an event: %s", line)
 	}
 	withdrawn := decision.Explanation{Outcome: decision.OutcomeCanceled, Reason: decision.Canceled, ShedBelow: lowest}
 	if line := withdrawn.String(); !strings.HasPrefix(line, "canceled: priority") {
 		t.Errorf("a task that was withdrawn: %s", line)
 	}
-	if line := logged("e", decision.Explanation{}) + (decision.Explanation{}).String(); !strings.Contains(line, "e.outcome=\"\" e.task") || strings.Contains(line, "shed") {
+	if line := logged("e", decision.Explanation{}) + (decision.Explanation{}).String(); !strings.Contains(line,
+		"e.outcome=\"\" e.task") || strings.Contains(line, "shed") {
 		t.Errorf("the zero explanation: %s", line)
 	}
 }
@@ -98,7 +100,8 @@ func TestEventsSayHowLongItTook(t *testing.T) {
 			took = append(took, e.Took)
 		}
 		// The first starts and ends; the second starts after it and ends.
-		if want := []time.Duration{0, 3 * time.Second, 0, 2 * time.Second}; !slices.Equal(took, want) && !slices.Equal(took, []time.Duration{0, 0, 3 * time.Second, 2 * time.Second}) {
+		if want := []time.Duration{0, 3 * time.Second, 0, 2 * time.Second}; !slices.Equal(took, want) &&
+			!slices.Equal(took, []time.Duration{0, 0, 3 * time.Second, 2 * time.Second}) {
 			t.Errorf("took %v, want %v", took, want)
 		}
 	})

@@ -50,7 +50,8 @@ func (x *machine) Observe(e Event) { x.events[e.Outcome].Add(1) }
 
 func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	x := &machine{fatalf: fatalf, events: map[decision.Outcome]*atomic.Int64{}}
-	for _, o := range []decision.Outcome{decision.Started, decision.Executed, decision.Rejected, decision.OutcomeCanceled, decision.ModeChanged} {
+	for _, o := range []decision.Outcome{decision.Started, decision.Executed, decision.Rejected, decision.OutcomeCanceled,
+		decision.ModeChanged} {
 		x.events[o] = new(atomic.Int64)
 	}
 	first := decision.ControlDecision{Seq: 1, TargetConcurrency: s.target}
@@ -77,7 +78,8 @@ var kindNames = []string{"", "quick", "slow", "unknown"}
 
 // submit asks for a task to run. Deadlines lie between the instants at which steps are made.
 func (x *machine) submit(a, b int, try bool) {
-	t := Task{Name: kindNames[b/3%len(kindNames)], ID: fmt.Sprint("task ", len(x.tasks)), Priority: priorities[a%len(priorities)], Patient: b%7 == 0}
+	t := Task{Name: kindNames[b/3%len(kindNames)], ID: fmt.Sprint("task ", len(x.tasks)), Priority: priorities[a%len(priorities)],
+		Patient: b%7 == 0}
 	due, now := never, time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	limit := time.Duration(b/4%8)*8*time.Millisecond + 300*time.Microsecond
@@ -99,7 +101,8 @@ func (x *machine) submit(a, b int, try bool) {
 	if b%11 == 10 {
 		x.draw = 0.99
 	}
-	run := &taskRun{is: &taskModel{id: len(x.tasks), name: t.Name, trial: x.draw == 0.99, priority: t.Priority, due: due, patient: t.Patient || t.Priority == decision.Critical}, cancel: cancel}
+	run := &taskRun{is: &taskModel{id: len(x.tasks), name: t.Name, trial: x.draw == 0.99, priority: t.Priority, due: due,
+		patient: t.Patient || t.Priority == decision.Critical}, cancel: cancel}
 	x.tasks = append(x.tasks, run)
 	go func() {
 		if try {
@@ -149,14 +152,16 @@ func (x *machine) apply(a, b int) {
 		ShedProbability: []float64{0, 0.25, 0.5, 0.75, 1}[b%5],
 		Expected:        time.Duration(a/5%3) * 8 * time.Millisecond,
 		Burst:           []time.Duration{0, 7 * time.Millisecond, 40 * time.Millisecond}[(a+b)%3],
-		Needs:           []map[string]time.Duration{nil, {"quick": 3 * time.Millisecond, "slow": 24 * time.Millisecond}, {"": 8 * time.Millisecond, "slow": time.Hour}}[(a+b)%3],
-		MaxWait:         []time.Duration{0, 30 * time.Millisecond, 500 * time.Millisecond}[(a+b)/3%3],
-		Yields:          b % 3,
+		Needs: []map[string]time.Duration{nil, {"quick": 3 * time.Millisecond, "slow": 24 * time.Millisecond},
+			{"": 8 * time.Millisecond, "slow": time.Hour}}[(a+b)%3],
+		MaxWait: []time.Duration{0, 30 * time.Millisecond, 500 * time.Millisecond}[(a+b)/3%3],
+		Yields:  b % 3,
 	}
 	if b/5%3 == 1 {
 		d.ValidFor = time.Duration(a%7)*10*time.Millisecond + 700*time.Microsecond
 		if b%2 == 0 {
-			d.Stale = &decision.ControlDecision{TargetConcurrency: a % 3, ShedProbability: 0.5, Expected: time.Duration(b%2) * 16 * time.Millisecond, Needs: map[string]time.Duration{"slow": 16 * time.Millisecond}}
+			d.Stale = &decision.ControlDecision{TargetConcurrency: a % 3, ShedProbability: 0.5,
+				Expected: time.Duration(b%2) * 16 * time.Millisecond, Needs: map[string]time.Duration{"slow": 16 * time.Millisecond}}
 		}
 	}
 	switch (a + b) % 8 {
@@ -320,11 +325,13 @@ func (x *machine) checkTask(run *taskRun) {
 		x.fatalf("Q7: task %d: %v", t.id, run.err)
 	default:
 		e = r.Explanation
-		if errors.Is(r, context.Canceled) != (r.Reason == decision.Canceled) || errors.Is(r, context.DeadlineExceeded) != (r.Reason == decision.DeadlineExceeded) {
+		if errors.Is(r, context.Canceled) != (r.Reason == decision.Canceled) ||
+			errors.Is(r, context.DeadlineExceeded) != (r.Reason == decision.DeadlineExceeded) {
 			x.fatalf("Q7: task %d: %v wraps %v", t.id, r, r.Unwrap())
 		}
 	}
-	state := map[decision.Outcome]taskState{decision.Started: runs, decision.Rejected: rejected, decision.OutcomeCanceled: rejected}[e.Outcome]
+	state := map[decision.Outcome]taskState{decision.Started: runs, decision.Rejected: rejected,
+		decision.OutcomeCanceled: rejected}[e.Outcome]
 	if t.reason == decision.DeadlineExceeded || t.reason == decision.MaxWaitExceeded {
 		e.QueueLen = t.queueLen // several may leave at one instant, in any order
 	}
@@ -344,7 +351,8 @@ func (x *machine) checkTask(run *taskRun) {
 		wrong = "Q13"
 	case e.MaxWait != t.maxWait:
 		wrong = "Q16"
-	case e.Task.Priority != t.priority || e.Task.Name != t.name || e.Task.ID != fmt.Sprint("task ", t.id) || e.Waited != t.waited || e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
+	case e.Task.Priority != t.priority || e.Task.Name != t.name || e.Task.ID != fmt.Sprint("task ", t.id) || e.Waited != t.waited ||
+		e.InFlight != t.inFlight || e.QueueLen != t.queueLen:
 		wrong = "Q7"
 	case e.ShedBelow != t.cut:
 		wrong = "Q10"
@@ -388,7 +396,8 @@ func about(want *taskModel, got taskState, reason decision.RejectionReason) stri
 }
 
 func sameDecision(a, b decision.ControlDecision) bool {
-	return a.Seq == b.Seq && a.TargetConcurrency == b.TargetConcurrency && a.ShedProbability == b.ShedProbability && a.Expected == b.Expected &&
+	return a.Seq == b.Seq && a.TargetConcurrency == b.TargetConcurrency && a.ShedProbability == b.ShedProbability &&
+		a.Expected == b.Expected &&
 		maps.Equal(a.Needs, b.Needs)
 }
 

@@ -63,8 +63,8 @@ func (l *Limiter) startDryRunLocked(t Task, due, now time.Duration, mayWait bool
 	return o
 }
 
-// evaluateLocked estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that Enforce
-// would have accepted fill the slots of the limit, the rest of them are the queue, and Little's law gives the queue wait.
+// evaluateLocked estimates on arrival why Enforce would reject a task; 0: it would not. In this model the running tasks that
+// Enforce would have accepted fill the slots of the limit, the rest of them are the queue, and Little's law gives the queue wait.
 func (l *Limiter) evaluateLocked(t Task, due, now time.Duration, mayWait bool, draw float64) queue.Result {
 	d, accepted := l.rule.decision, l.running-l.unwanted
 	queued := accepted - d.TargetConcurrency
@@ -96,8 +96,8 @@ func (l *Limiter) evaluateLocked(t Task, due, now time.Duration, mayWait bool, d
 	return 0
 }
 
-// overstaysLocked reports whether a task that would wait for so long, in nanoseconds, would have to leave: no slot has been free since
-// lastFree.
+// overstaysLocked reports whether a task that would wait for so long, in nanoseconds, would have to leave: no slot has been free
+// since lastFree.
 func (l *Limiter) overstaysLocked(wait float64, now time.Duration) bool {
 	r := l.rule.queue()
 	r.Expected = l.rule.decision.Expected

@@ -61,7 +61,8 @@ func TestModeLongHistories(t *testing.T) {
 			t.Fatalf("history %d: %s", i, failed)
 		}
 	}
-	for _, want := range []any{decision.Enforce, decision.DryRun, decision.Bypass, would{""}, would{decision.PressureHigh}, would{decision.QueueOverflow}, would{decision.NoSlot}, would{decision.ProbabilisticShedding},
+	for _, want := range []any{decision.Enforce, decision.DryRun, decision.Bypass, would{""}, would{decision.PressureHigh},
+		would{decision.QueueOverflow}, would{decision.NoSlot}, would{decision.ProbabilisticShedding},
 		would{decision.DeadlineExceeded}, would{decision.MaxWaitExceeded}, "waited, and was let go"} {
 		if t.Logf("%v: %d", want, seen[want]); seen[want] < 10 {
 			t.Errorf("%v occurred %d times", want, seen[want])
@@ -69,8 +70,8 @@ func TestModeLongHistories(t *testing.T) {
 	}
 }
 
-// TestADryRunTellsOfTheLongestWait has a task arrive every 10 ms of which each takes 100 ms of the only slot: where nobody would wait for a
-// second, the eleventh would have to leave, as soon as the queue stands.
+// TestADryRunTellsOfTheLongestWait has a task arrive every 10 ms of which each takes 100 ms of the only slot: where nobody would
+// wait for a second, the eleventh would have to leave, as soon as the queue stands.
 func TestADryRunTellsOfTheLongestWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := fixed(1)
@@ -90,7 +91,8 @@ func TestADryRunTellsOfTheLongestWait(t *testing.T) {
 			task Task
 			want decision.RejectionReason
 		}{
-			{Task{}, decision.MaxWaitExceeded}, {Task{Patient: true}, ""}, {Task{Priority: decision.Critical}, ""}, {Task{Deadline: time.Now().Add(time.Hour)}, ""},
+			{Task{}, decision.MaxWaitExceeded}, {Task{Patient: true}, ""}, {Task{Priority: decision.Critical}, ""},
+			{Task{Deadline: time.Now().Add(time.Hour)}, ""},
 		} {
 			if why := ask(c.task); why != c.want {
 				t.Errorf("Q17: %+v would be rejected: %s, want %s", c.task, why, c.want)
@@ -180,7 +182,8 @@ func TestTold(t *testing.T) {
 		defer p.Release()
 	}
 	recent := l.Recent()
-	if len(recent) != 1 || recent[0].WouldReject != decision.QueueOverflow || recent[0].Bound != decision.BoundTarget || recent[0].Limit != 1 || recent[0].At.IsZero() {
+	if len(recent) != 1 || recent[0].WouldReject != decision.QueueOverflow || recent[0].Bound != decision.BoundTarget ||
+		recent[0].Limit != 1 || recent[0].At.IsZero() {
 		t.Fatalf("Q17: recent: %v", recent)
 	}
 	const want = `started (slot_free), would have been rejected: queue_overflow: task "quote", priority normal, mode dry_run, waited 0s; ` +
@@ -244,7 +247,8 @@ func TestRaceMachine(t *testing.T) {
 	close(stop)
 	switching.Wait()
 	s := l.Stats()
-	if s.Running != 0 || s.Queued != 0 || l.unwanted != 0 || int64(s.Executed) != a.executed.Load() || int64(s.Rejected) != a.rejected.Load() {
+	if s.Running != 0 || s.Queued != 0 || l.unwanted != 0 || int64(s.Executed) != a.executed.Load() ||
+		int64(s.Rejected) != a.rejected.Load() {
 		t.Errorf("at rest %+v, %d unwanted; %d executed, %d rejected", s, l.unwanted, a.executed.Load(), a.rejected.Load())
 	}
 }

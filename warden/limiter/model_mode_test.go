@@ -17,8 +17,8 @@ func (m *model) setMode(mode decision.Mode) {
 	m.serve()
 }
 
-// startDryRun starts a task in a dry run. The accepted are those in flight that would not have been rejected; as many as the target
-// run, and the others would wait.
+// startDryRun starts a task in a dry run. The accepted are those in flight that would not have been rejected; as many as the
+// target run, and the others would wait.
 func (m *model) startDryRun(t *taskModel, try bool, draw float64) {
 	accepted := 0
 	for _, o := range m.all {
@@ -63,7 +63,8 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 		return decision.DeadlineExceeded
 	}
 	stood := m.now - m.lastFree
-	if t.due == never && !t.patient && m.d.MaxWait > 0 && stood > max(m.burst(), m.d.Expected) && wait > m.bound(stood, m.d.Expected) {
+	if t.due == never && !t.patient && m.d.MaxWait > 0 && stood > max(m.burst(), m.d.Expected) &&
+		wait > m.bound(stood, m.d.Expected) {
 		return decision.MaxWaitExceeded
 	}
 	return ""

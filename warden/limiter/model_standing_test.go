@@ -21,7 +21,8 @@ func (m *model) burst() time.Duration {
 	return 25 * time.Millisecond
 }
 
-// maxWait is how long one who comes while a queue stands may wait there: less, the longer somebody has waited in it without a break.
+// maxWait is how long one who comes while a queue stands may wait there: less, the longer somebody has waited in it without a
+// break.
 func (m *model) maxWait(p decision.Priority) time.Duration {
 	if m.d.MaxWait == 0 {
 		return 0

@@ -16,8 +16,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Q19: behind a slot that nobody gives back, each task is told no when less is left than its own kind needs, a task of an unknown kind or
-// a trial at its deadline, and none sooner, whatever the others are expected to take.
+// Q19: behind a slot that nobody gives back, each task is told no when less is left than its own kind needs, a task of an unknown
+// kind or a trial at its deadline, and none sooner, whatever the others are expected to take.
 func TestPropertyEachKindByItsOwnNeed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ms := func(label string, most int) time.Duration {
@@ -36,7 +36,8 @@ func TestPropertyEachKindByItsOwnNeed(t *testing.T) {
 		}
 		tasks := make([]asked, rapid.IntRange(1, 12).Draw(rt, "tasks"))
 		for i := range tasks {
-			tasks[i] = asked{kind: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, "kind"), trial: rapid.IntRange(0, 3).Draw(rt, "trial") == 0, left: ms("left", 300)}
+			tasks[i] = asked{kind: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(rt, "kind"),
+				trial: rapid.IntRange(0, 3).Draw(rt, "trial") == 0, left: ms("left", 300)}
 		}
 		bubble(t, func(t *testing.T) {
 			draw := 0.0
@@ -73,7 +74,8 @@ func TestPropertyEachKindByItsOwnNeed(t *testing.T) {
 	})
 }
 
-// Q19: a kind of work of which an hour is believed, and which takes a millisecond, is found out while others keep the only slot busy.
+// Q19: a kind of work of which an hour is believed, and which takes a millisecond, is found out while others keep the only slot
+// busy.
 func TestNoBeliefLatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := fixed(1)
@@ -90,7 +92,11 @@ func TestNoBeliefLatches(t *testing.T) {
 		for range 3 {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = Do(ctx, l, Task{Name: "slow"}, func(context.Context) (int, error) { time.Sleep(10 * time.Millisecond); return 0, nil })
+					_, _ = Do(ctx, l, Task{Name: "slow"}, func(context.Context) (int, error) {
+						time.Sleep(10 * time.Millisecond)
+						return 0,
+							nil
+					})
 				}
 			})
 		}

@@ -20,8 +20,8 @@ type Observer interface {
 }
 
 // Event is one outcome: a task was started, executed, rejected or canceled; or the mode changed, and then only Limiter, Mode,
-// At, Decision and DecisionState are set, to the current values. Each Started event is followed by an Executed one when the permit
-// is released, and At is then the time of the release.
+// At, Decision and DecisionState are set, to the current values. Each Started event is followed by an Executed one when the
+// permit is released, and At is then the time of the release.
 type Event struct {
 	decision.Explanation
 
@@ -60,7 +60,8 @@ func (l *Limiter) observeMode() {
 	r := l.rule
 	l.mu.Unlock()
 	l.observe(decision.Explanation{
-		Limiter: l.name, Outcome: decision.ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision, DecisionState: r.decisionState, ShedBelow: lowest,
+		Limiter: l.name, Outcome: decision.ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision,
+		DecisionState: r.decisionState, ShedBelow: lowest,
 	}, 0)
 }
 

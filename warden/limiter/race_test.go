@@ -91,8 +91,10 @@ func (a *account) spend(t *testing.T, l *Limiter, rng *rand.Rand, most int64) bo
 func (a *account) atRest(t *testing.T, l *Limiter) {
 	t.Helper()
 	s := l.Stats()
-	if s.Running != 0 || s.Queued != 0 || s.Executed != uint64(a.executed.Load()) || s.Rejected != uint64(a.rejected.Load()) || s.Canceled != uint64(a.canceled.Load()) {
-		t.Errorf("at rest %+v; callers saw %d executed, %d rejected, %d canceled", s, a.executed.Load(), a.rejected.Load(), a.canceled.Load())
+	if s.Running != 0 || s.Queued != 0 || s.Executed != uint64(a.executed.Load()) || s.Rejected != uint64(a.rejected.Load()) ||
+		s.Canceled != uint64(a.canceled.Load()) {
+		t.Errorf("at rest %+v; callers saw %d executed, %d rejected, %d canceled", s, a.executed.Load(), a.rejected.Load(),
+			a.canceled.Load())
 	}
 }
 

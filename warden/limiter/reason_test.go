@@ -21,7 +21,8 @@ import (
 // and the counters.
 func TestEveryReason(t *testing.T) {
 	grounds := decision.NewReason("queueing", "lag_p90_seconds", 0.012, decision.Tighten)
-	half := decision.ControlDecision{Seq: 5, TargetConcurrency: 1, ShedProbability: 0.5, Needs: needs(10*time.Millisecond, "x"), Reasons: []decision.Reason{grounds}}
+	half := decision.ControlDecision{Seq: 5, TargetConcurrency: 1, ShedProbability: 0.5, Needs: needs(10*time.Millisecond, "x"),
+		Reasons: []decision.Reason{grounds}}
 	for _, c := range []struct {
 		want    decision.RejectionReason
 		why     string // what the text must say beside the code
@@ -96,7 +97,8 @@ func TestEveryReason(t *testing.T) {
 				c.provoke(t, l, q)
 				r := q.wantRejected("x", c.want)
 
-				if errors.Is(r, context.DeadlineExceeded) != (c.want == decision.DeadlineExceeded) || errors.Is(r, context.Canceled) != (c.want == decision.Canceled) {
+				if errors.Is(r, context.DeadlineExceeded) != (c.want == decision.DeadlineExceeded) ||
+					errors.Is(r, context.Canceled) != (c.want == decision.Canceled) {
 					t.Errorf("Q7: it wraps %v", r.Unwrap())
 				}
 				if r.Decision.Seq < 5 || len(r.Decision.Reasons) != 1 || r.InFlight != 1 {
@@ -136,13 +138,15 @@ func TestExecutions(t *testing.T) {
 		q.join(Task{Name: "a"})
 		q.join(Task{Name: "b"})
 		sleep(7 * time.Millisecond)
-		if e := p.Explain(); e.Grant != "slot_free" || e.Waited != 0 || e.DecisionState != decision.Initial || e.Decision.Seq != 1 || e.Task.Name != "first" || e.InFlight != 1 {
+		if e := p.Explain(); e.Grant != "slot_free" || e.Waited != 0 || e.DecisionState != decision.Initial || e.Decision.Seq != 1 ||
+			e.Task.Name != "first" || e.InFlight != 1 {
 			t.Errorf("Q7: %+v", e)
 		}
 		p.Release()
 		synctest.Wait()
 		e := q.permits["a"].Explain()
-		if e.Grant != "queue_oldest" || e.Waited != 7*time.Millisecond || e.QueueLen != 1 || e.InFlight != 1 || e.Outcome != decision.Started {
+		if e.Grant != "queue_oldest" || e.Waited != 7*time.Millisecond || e.QueueLen != 1 || e.InFlight != 1 ||
+			e.Outcome != decision.Started {
 			t.Errorf("Q7: %+v", e)
 		}
 		if !strings.HasPrefix(e.String(), `started (queue_oldest): task "a", priority normal, waited 7ms; "api": 1 in flight, 1 queued; decision 1 (initial): target 1, shed 0`) {
@@ -159,7 +163,8 @@ func TestExecutions(t *testing.T) {
 		sleep(20 * time.Millisecond)
 		q.permits["a"].Release()
 		synctest.Wait()
-		if e := q.permits["b"].Explain(); e.Grant != "queue_newest" || e.Waited != 27*time.Millisecond || e.DecisionState != decision.Applied {
+		if e := q.permits["b"].Explain(); e.Grant != "queue_newest" || e.Waited != 27*time.Millisecond ||
+			e.DecisionState != decision.Applied {
 			t.Errorf("Q7: %+v", e)
 		}
 		if (q.permits["a"].Explain() != decision.Explanation{}) || (Permit{}).Explain() != (decision.Explanation{}) {
@@ -179,7 +184,8 @@ func TestExecutions(t *testing.T) {
 // TestWhoseDeadlineAndWhichBound looks at the two that a rejection names beside its reason.
 func TestWhoseDeadlineAndWhichBound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		l, p := occupied(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Needs: needs(5*time.Millisecond, "x")}})
+		l, p := occupied(t, Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1,
+			Needs: needs(5*time.Millisecond, "x")}})
 		in := func(d time.Duration) time.Time { return time.Now().Add(d) }
 		for _, c := range []struct {
 			own, contexts time.Duration // deadlines; 0: none
@@ -209,12 +215,14 @@ func TestWhoseDeadlineAndWhichBound(t *testing.T) {
 				t.Errorf("Q7: %+v: %s", c, err)
 			}
 			// Who was late already when it came has met no bound.
-			if full := r.Waited > 0; full != (r.Bound == decision.BoundTarget && r.Limit == 1) || full != strings.Contains(r.String(), "concurrency limit 1 reached") {
+			if full := r.Waited > 0; full != (r.Bound == decision.BoundTarget && r.Limit == 1) ||
+				full != strings.Contains(r.String(), "concurrency limit 1 reached") {
 				t.Errorf("Q7: %+v: %s", c, err)
 			}
 		}
 		_, err := l.TryAcquire(Task{})
-		if r := wantReason(t, err, decision.NoSlot); r.Bound != decision.BoundTarget || r.Limit != 1 || r.DeadlineFrom != "" || !r.Deadline.IsZero() {
+		if r := wantReason(t, err, decision.NoSlot); r.Bound != decision.BoundTarget || r.Limit != 1 || r.DeadlineFrom != "" ||
+			!r.Deadline.IsZero() {
 			t.Errorf("Q7: %+v", r)
 		}
 		p.Release()
@@ -295,7 +303,8 @@ func TestDelayedStartsPushNoRejectionOut(t *testing.T) {
 	})
 }
 
-// TestPromptStartsAreKeptIfAsked: whichever way a task starts at once, its explanation is there afterwards, and none is otherwise.
+// TestPromptStartsAreKeptIfAsked: whichever way a task starts at once, its explanation is there afterwards, and none is
+// otherwise.
 func TestPromptStartsAreKeptIfAsked(t *testing.T) {
 	for _, keep := range []int{0, 3} {
 		for _, yields := range []int{0, 2} {
@@ -318,7 +327,8 @@ func TestPromptStartsAreKeptIfAsked(t *testing.T) {
 			var names []string
 			for _, e := range l.Recent() {
 				names = append(names, e.Task.Name)
-				if e.Outcome != decision.Started || e.Grant != "slot_free" || e.At.Before(before) || e.Decision == nil || e.InFlight != 1 || e.Limiter != "api" {
+				if e.Outcome != decision.Started || e.Grant != "slot_free" || e.At.Before(before) || e.Decision == nil || e.InFlight != 1 ||
+					e.Limiter != "api" {
 					t.Errorf("Q7: %+v", e)
 				}
 			}

@@ -11,7 +11,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// TestWhenAQueueStands keeps the order of arrival until the oldest has waited for longer than a burst would last, and turns it from then on.
+// TestWhenAQueueStands keeps the order of arrival until the oldest has waited for longer than a burst would last, and turns it
+// from then on.
 func TestWhenAQueueStands(t *testing.T) {
 	slow := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Expected: 3 * time.Second}
 	for _, c := range []struct {

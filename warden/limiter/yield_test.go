@@ -85,7 +85,8 @@ func TestTheHiddenQueue(t *testing.T) {
 	t.Logf("of %d: first or second with yields %d, later than that without %d; through the queue: %d with, %d without, of %d",
 		runs, visible, hidden, queuedWith, queuedWithout, runs*20)
 	if visible < runs*3/4 || queuedWith < runs*19*3/4 {
-		t.Errorf("Q15: with yields, the important task was first or second in %d of %d runs; %d tasks came through the queue", visible, runs, queuedWith)
+		t.Errorf("Q15: with yields, the important task was first or second in %d of %d runs; %d tasks came through the queue", visible,
+			runs, queuedWith)
 	}
 	if hidden < runs*3/4 || queuedWithout > runs*19/4 {
 		t.Errorf("Q15: without, the important task was later in %d of %d runs; %d tasks came through the queue: what is there to be surfaced?", hidden, runs, queuedWithout)
@@ -98,7 +99,8 @@ func TestYieldsWhileOthersArrive(t *testing.T) {
 	oneCore(t)
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, c := range []struct{ yields, arrivals, want int }{{0, 5, 0}, {1, 0, 1}, {1, 5, 1}, {3, 5, 3}, {8, 0, 1}, {8, 5, 6}, {64, 4, 5}} {
+	for _, c := range []struct{ yields, arrivals, want int }{{0, 5, 0}, {1, 0, 1}, {1, 5, 1}, {3, 5, 3}, {8, 0, 1}, {8, 5, 6},
+		{64, 4, 5}} {
 		d := fixed(1)
 		d.Yields = c.yields
 		l := mustNew(t, Config{Initial: d})
@@ -139,7 +141,8 @@ func TestYieldsWhileOthersArrive(t *testing.T) {
 		}
 		// Every 61st turn of the scheduler is an odd one, and something else may run as well.
 		if right < 35 || never < 45 {
-			t.Errorf("Q15: Yields %d, %d arrive: %d of 50 were %d yields; %d of 50 TryAcquires did not yield", c.yields, c.arrivals, right, c.want, never)
+			t.Errorf("Q15: Yields %d, %d arrive: %d of 50 were %d yields; %d of 50 TryAcquires did not yield", c.yields, c.arrivals, right,
+				c.want, never)
 		}
 	}
 }

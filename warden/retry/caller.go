@@ -12,7 +12,8 @@ import (
 )
 
 // Caller decides for all calls of a client, for each dependency by itself. Its methods are safe for concurrent use, never
-// block and call no function of the program but Config.Rand. It must come from [New]: the zero Caller rejects every call as invalid.
+// block and call no function of the program but Config.Rand. It must come from [New]: the zero Caller rejects every call as
+// invalid.
 type Caller struct {
 	cfg   Config
 	epoch time.Time

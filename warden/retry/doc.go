@@ -23,8 +23,8 @@
 // # Errors and blocking
 //
 // Nothing here waits or sends: [Caller.Begin] answers at once, with [ErrThrottled] if the call must not be sent, and [Call.Retry]
-// returns how long to wait. Report each attempt's end with [Call.Ended], also that of one that hangs: give attempts a deadline. An
-// attempt that is never reported counts in the budget, but in no throttle.
+// returns how long to wait. Report each attempt's end with [Call.Ended], also that of one that hangs: give attempts a deadline.
+// An attempt that is never reported counts in the budget, but in no throttle.
 //
 // docs/retries.md has the invariants R1 to R8.
 package retry

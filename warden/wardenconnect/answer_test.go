@@ -303,9 +303,11 @@ func TestConvert(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]told{
-		&decision.Rejection{Explanation: decision.Explanation{Reason: bulkhead.BreakerOpen}}: {connect.CodeUnavailable, "warden: breaker_open", "BREAKER_OPEN", false, false, true},
-		decision.ErrReentry:            {connect.CodeInternal, "warden: reentry", "REENTRY", false, false, false},
-		bulkhead.ErrUnknownCompartment: {connect.CodeInternal, "warden: unknown_compartment", "UNKNOWN_COMPARTMENT", false, false, false},
+		&decision.Rejection{Explanation: decision.Explanation{Reason: bulkhead.BreakerOpen}}: {connect.CodeUnavailable,
+			"warden: breaker_open", "BREAKER_OPEN", false, false, true},
+		decision.ErrReentry: {connect.CodeInternal, "warden: reentry", "REENTRY", false, false, false},
+		bulkhead.ErrUnknownCompartment: {connect.CodeInternal, "warden: unknown_compartment", "UNKNOWN_COMPARTMENT", false, false,
+			false},
 	} {
 		if diff := cmp.Diff(want, read(t, wardenconnect.Convert(err))); diff != "" {
 			t.Error(diff)

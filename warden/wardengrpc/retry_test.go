@@ -77,10 +77,14 @@ func (a answer) err(t fataler) error {
 }
 
 var answers = []answer{
-	{code: codes.OK}, {code: codes.Internal}, {code: codes.NotFound}, {code: codes.Aborted, wait: true}, {code: codes.ResourceExhausted},
-	{code: codes.Unavailable, again: true}, {code: codes.ResourceExhausted, wait: true, again: true}, {code: codes.DeadlineExceeded, again: true},
-	{code: codes.ResourceExhausted, info: true, again: true}, {code: codes.ResourceExhausted, info: true, wait: true, processed: "false", again: true},
-	{code: codes.Unavailable, info: true, processed: "false", again: true}, {code: codes.Unavailable, info: true, processed: "true", again: true},
+	{code: codes.OK}, {code: codes.Internal}, {code: codes.NotFound}, {code: codes.Aborted, wait: true},
+	{code: codes.ResourceExhausted},
+	{code: codes.Unavailable, again: true}, {code: codes.ResourceExhausted, wait: true, again: true},
+	{code: codes.DeadlineExceeded, again: true},
+	{code: codes.ResourceExhausted, info: true, again: true},
+	{code: codes.ResourceExhausted, info: true, wait: true, processed: "false", again: true},
+	{code: codes.Unavailable, info: true, processed: "false", again: true},
+	{code: codes.Unavailable, info: true, processed: "true", again: true},
 	{code: codes.Unavailable, pushback: []string{"0"}, again: true}, {code: codes.Unavailable, pushback: []string{"-1"}},
 	{code: codes.Unavailable, pushback: []string{"1", "1"}}, {code: codes.Unavailable, pushback: []string{"soon"}},
 	{code: codes.Unavailable, pushback: []string{""}},

@@ -162,7 +162,8 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 		{0, time.Hour, 0.999999, "7200"},
 		{3 * time.Second, time.Hour, 0, "3"}, {time.Minute, 0, 0.999, "120"}, {-time.Second, 0, 0, "1"},
 	} {
-		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.WithRand(wardenhttp.Config{RetryAfter: c.configured}, func() float64 { return c.draw }))
+		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.WithRand(wardenhttp.Config{RetryAfter: c.configured},
+			func() float64 { return c.draw }))
 		rec := httptest.NewRecorder()
 		m.WriteError(
 			rec, nil, &warden.Rejection{Explanation: decision.Explanation{Reason: decision.PressureHigh}, RetryAfter: c.known},

@@ -53,10 +53,11 @@
 //
 // # Errors and blocking
 //
-// A request waits for its slot until one is free, its deadline cannot be met any more, the queue is full or it is shed; the answer
-// then is 503, 504 or 429 with the reason. [NewTransport] and [NewRetry] wait in RoundTrip, and return errors that errors.Is and
-// errors.As recognize through an [http.Client]: [warden.ErrRejected], [bulkhead.ErrTimeout], [retry.ErrThrottled]. Invalid
-// configurations are errors of the constructors ([warden.ErrInvalid]); invalid requests and compartments are answered 500.
+// A request waits for its slot until one is free, its deadline cannot be met any more, the queue is full or it is shed; the
+// answer then is 503, 504 or 429 with the reason. [NewTransport] and [NewRetry] wait in RoundTrip, and return errors that
+// errors.Is and errors.As recognize through an [http.Client]: [warden.ErrRejected], [bulkhead.ErrTimeout], [retry.ErrThrottled].
+// Invalid configurations are errors of the constructors ([warden.ErrInvalid]); invalid requests and compartments are answered
+// 500.
 //
 // docs/wardenhttp.md has the invariants H1 to H22 and the table of answers.
 package wardenhttp

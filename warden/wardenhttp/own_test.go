@@ -113,8 +113,9 @@ func TestWriteErrorTellsIDAndInstance(t *testing.T) {
 		err  error
 		want string
 	}{
-		"without an id":   {retry.ErrThrottled, `"reason":"throttled","request_id":"mine","server_instance":"shop-1"}`},
-		"its own id":      {&decision.Rejection{Explanation: decision.Explanation{Reason: bulkhead.BreakerOpen, Task: warden.Task{ID: "another"}}}, `"reason":"breaker_open","request_id":"another","server_instance":"shop-1"}`},
+		"without an id": {retry.ErrThrottled, `"reason":"throttled","request_id":"mine","server_instance":"shop-1"}`},
+		"its own id": {&decision.Rejection{Explanation: decision.Explanation{Reason: bulkhead.BreakerOpen,
+			Task: warden.Task{ID: "another"}}}, `"reason":"breaker_open","request_id":"another","server_instance":"shop-1"}`},
 		"no decision yet": {undecided(t), `"reason":"queue_overflow","request_id":"mine","server_instance":"shop-1"}`},
 	} {
 		t.Run(name, func(t *testing.T) {

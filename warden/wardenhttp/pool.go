@@ -19,14 +19,14 @@ import (
 // warden wait for. Other transports, such as one that retries, go around it. Several wardens may have the pool. If base is nil,
 // the transport is too, and warden.New returns an error.
 //
-// The bound is MaxConnsPerHost; without one the pool reports nothing. A request needs a connection from when it asks for one until
-// its response has no more to read, its body is closed, its context has ended or it fails; after 101 (Switching Protocols)
+// The bound is MaxConnsPerHost; without one the pool reports nothing. A request needs a connection from when it asks for one
+// until its response has no more to read, its body is closed, its context has ended or it fails; after 101 (Switching Protocols)
 // net/http does not count the connection any more. As many requests as the bound are in use, with those that wait for their own
 // new connection, as net/http counts them; the others wait. Each host has connections of its own, and the host that needs most is
 // told. That several hosts share the connections of one HTTP proxy is not seen.
 //
-// Nothing is reported before the first HTTP/1 connection. Requests over HTTP/2 are not counted: they share connections, and net/http
-// opens more than MaxConnsPerHost of them as soon as the server's limit of streams requires it, so none waits for one.
+// Nothing is reported before the first HTTP/1 connection. Requests over HTTP/2 are not counted: they share connections, and
+// net/http opens more than MaxConnsPerHost of them as soon as the server's limit of streams requires it, so none waits for one.
 //
 // RoundTrip blocks as long as base does, does not modify the request, and allocates a trace, contexts, a copy of the request and
 // a small body.
@@ -38,7 +38,8 @@ func Pool(name string, base *http.Transport) (monitor.Pool, http.RoundTripper) {
 	return monitor.Pool{Name: name, Stats: c.stats}, c
 }
 
-// host has connections of its own. (net/http also has separate connections for each proxy, and for requests that only HTTP/1 can carry.)
+// host has connections of its own. (net/http also has separate connections for each proxy, and for requests that only HTTP/1 can
+// carry.)
 type host struct{ scheme, name string }
 
 // poolTransport sends requests over base and counts the connections that they need.

@@ -105,7 +105,8 @@ func TestARejectionIsAnEventWithItsExplanation(t *testing.T) {
 
 func TestOtherRejections(t *testing.T) {
 	rejected := func(reason decision.RejectionReason) error {
-		return &decision.Rejection{Explanation: decision.Explanation{Limiter: "api", Reason: reason, Task: limiter.Task{ID: "4bf92f"}, InFlight: 4}}
+		return &decision.Rejection{Explanation: decision.Explanation{Limiter: "api", Reason: reason, Task: limiter.Task{ID: "4bf92f"},
+			InFlight: 4}}
 	}
 	for reason, err := range map[string]error{
 		"timeout_running": &bulkhead.TimeoutError{Compartment: "api", After: time.Second, RequestID: "4bf92f"},

@@ -30,7 +30,8 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 	}
-	call := bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: bulkhead.Succeeded}, Took: time.Millisecond}
+	call := bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: bulkhead.Succeeded},
+		Took: time.Millisecond}
 	for _, c := range []struct {
 		name string
 		most float64

@@ -51,7 +51,8 @@ func TestExporter(t *testing.T) {
 }
 
 func TestExporterBadInput(t *testing.T) {
-	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}.Watch}); !errors.Is(err, decision.ErrInvalid) {
+	if _, err := service.New(service.Config{Name: "shop", Metrics: wardenprom.Exporter{}.Watch}); !errors.Is(err,
+		decision.ErrInvalid) {
 		t.Errorf("no registry: %v", err)
 	}
 	registry := prometheus.NewRegistry()

@@ -141,7 +141,8 @@ func readCompartment(p put, c bulkhead.CompartmentSnapshot) {
 	}
 	show("healthy", truth(c.Unhealthy == ""))
 	show("rejection_ratio", c.RejectionRate)
-	for _, o := range []decision.Outcome{bulkhead.Succeeded, bulkhead.Failed, bulkhead.TimedOut, decision.OutcomeCanceled, bulkhead.Panicked} {
+	for _, o := range []decision.Outcome{bulkhead.Succeeded, bulkhead.Failed, bulkhead.TimedOut, decision.OutcomeCanceled,
+		bulkhead.Panicked} {
 		show("answered_total", float64(c.Outcomes[string(o)]), string(o))
 	}
 	for _, r := range append(limiter.Reasons(), bulkhead.TimeoutQueued, bulkhead.BreakerOpen, decision.Reentry) {

@@ -27,7 +27,8 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	l.Observe(event(decision.Rejected, 8*time.Second, 0))
 	l.Observe(event(decision.OutcomeCanceled, 16*time.Second, 0))
 	for _, e := range []bulkhead.Event{
-		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: bulkhead.Failed, Waited: time.Second}, Took: 2 * time.Second},
+		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: bulkhead.Failed, Waited: time.Second},
+			Took: 2 * time.Second},
 		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: decision.Rejected, Waited: 4 * time.Second}},
 		{Kind: bulkhead.Returned, Explanation: decision.Explanation{Limiter: "a"}, Took: time.Hour},
 		{Kind: bulkhead.Abandoned, Explanation: decision.Explanation{Limiter: "b"}},

@@ -51,7 +51,8 @@ func TestASetsAllocations(t *testing.T) {
 	o := log.Bulkhead()
 	for _, e := range []bulkhead.Event{
 		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: bulkhead.Succeeded}},
-		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: decision.Rejected, Reason: decision.QueueOverflow}},
+		{Kind: bulkhead.Answered, Explanation: decision.Explanation{Limiter: "a", Outcome: decision.Rejected,
+			Reason: decision.QueueOverflow}},
 		{Kind: bulkhead.Abandoned, Explanation: decision.Explanation{Limiter: "a"}},
 		{Kind: bulkhead.Returned, Explanation: decision.Explanation{Limiter: "a"}},
 	} {

@@ -104,7 +104,9 @@ func TestASetInAStorm(t *testing.T) {
 		log, b := open()
 		o := log.Bulkhead()
 		for i := range 10_000 {
-			o.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{At: time.Now(), Limiter: "api", Outcome: decision.Rejected, Reason: "other", Task: decision.Task{Name: strings.Repeat("x\n\xff", 1000) + string(rune(i))}}, Err: errors.New(strings.Repeat("y", 10_000))})
+			o.Observe(bulkhead.Event{Kind: bulkhead.Answered,
+				Explanation: decision.Explanation{At: time.Now(), Limiter: "api", Outcome: decision.Rejected, Reason: "other",
+					Task: decision.Task{Name: strings.Repeat("x\n\xff", 1000) + string(rune(i))}}, Err: errors.New(strings.Repeat("y", 10_000))})
 		}
 		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{
 			At: time.Now(), Limiter: "api", Outcome: decision.Rejected, Reason: decision.Canceled,
@@ -118,7 +120,8 @@ func TestASetInAStorm(t *testing.T) {
 			t.Errorf("%d bytes", n)
 		}
 		time.Sleep(10 * time.Second)
-		o.Observe(bulkhead.Event{Kind: bulkhead.Answered, Explanation: decision.Explanation{At: time.Now(), Limiter: "api", Outcome: bulkhead.Succeeded}})
+		o.Observe(bulkhead.Event{Kind: bulkhead.Answered,
+			Explanation: decision.Explanation{At: time.Now(), Limiter: "api", Outcome: bulkhead.Succeeded}})
 		synctest.Wait()
 		left := uint64(0)
 		for _, e := range b.lines(t) {

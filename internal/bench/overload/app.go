@@ -1,6 +1,7 @@
 //go:build linux
 
-// The application workload: a web page from real parts, which allocates memory and shares the processor with the garbage collector.
+// The application workload: a web page from real parts, which allocates memory and shares the processor with the garbage
+// collector.
 
 package main
 
@@ -74,7 +75,8 @@ func newApplication() (_ *application, err error) {
 	if a.dir, err = os.MkdirTemp("", "overload-app"); err != nil {
 		return nil, err
 	}
-	if a.db, err = sql.Open("sqlite", filepath.Join(a.dir, "app.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"); err != nil {
+	if a.db, err = sql.Open("sqlite", filepath.Join(a.dir, "app.db")+
+		"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"); err != nil {
 		return nil, err
 	}
 	a.db.SetMaxOpenConns(16)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Cell is the result of one variant. Times are in milliseconds, fractions from 0 to 1. Of several runs Goodput and Critical are the
-// medians, and the rest is of the run with the median goodput.
+// Cell is the result of one variant. Times are in milliseconds, fractions from 0 to 1. Of several runs Goodput and Critical are
+// the medians, and the rest is of the run with the median goodput.
 type Cell struct {
 	Workload string  `json:"workload"`
 	Load     float64 `json:"load"` // relative to the capacity

@@ -28,7 +28,8 @@ const msec = time.Millisecond
 func TestJudge(t *testing.T) {
 	w := mustWork(t, "costs")
 	all := []request{
-		{due: 0, sent: 1, done: at(10 * msec), status: 200},                                                              // while warming up
+		// while warming up
+		{due: 0, sent: 1, done: at(10 * msec), status: 200},
 		{due: at(1000 * msec), sent: at(1000 * msec), done: at(1010 * msec), status: 200, counted: true},                 // light
 		{due: at(1100 * msec), sent: at(1100 * msec), done: at(1300 * msec), status: 200, heavy: true, counted: true},    // heavy
 		{due: at(1200 * msec), sent: at(1200 * msec), done: at(1451 * msec), status: 200, critical: true, counted: true}, // late
@@ -42,7 +43,8 @@ func TestJudge(t *testing.T) {
 	if c.Refused != 1.0/6 || c.Left != 1.0/6 || c.Reject99 != 3 {
 		t.Errorf("refused %v, left %v, noes %v", c.Refused, c.Left, c.Reject99)
 	}
-	if c.Count != 6 || c.Unsent != 1 || c.Success != 0.5 || c.Critical != 1.0/3 || c.Offered != 3 || c.Reject != 3 || c.P99 != 200 || c.P99Crit != 10 {
+	if c.Count != 6 || c.Unsent != 1 || c.Success != 0.5 || c.Critical != 1.0/3 || c.Offered != 3 || c.Reject != 3 || c.P99 != 200 ||
+		c.P99Crit != 10 {
 		t.Errorf("%+v", c)
 	}
 	mean := 0.9*1 + 0.1*30
@@ -111,13 +113,16 @@ func TestReplay(t *testing.T) {
 		{due: at(1000 * msec), critical: true, counted: true},
 	}
 	out := replay(all, w, 10)
-	want := []int64{at(100 * msec), 0, 0, at(200 * msec), at(1100 * msec)} // the second would be done at 300 ms, for a client that leaves at 260
+	// the second would be done at 300 ms, for a client that leaves at 260
+	want := []int64{at(100 * msec), 0, 0, at(200 * msec), at(1100 * msec)}
 	for i, r := range out {
-		if r.done != want[i] || (r.status == 200) != (want[i] > 0) || r.due != all[i].due || r.critical != all[i].critical || r.counted != all[i].counted {
+		if r.done != want[i] || (r.status == 200) != (want[i] > 0) || r.due != all[i].due || r.critical != all[i].critical ||
+			r.counted != all[i].counted {
 			t.Errorf("request %d: %+v, want it done at %v", i, r, time.Duration(want[i]))
 		}
 	}
-	if two := replay(all, mustWork(t, "cpu4x2"), 20); two[1].done != at(110*msec) || two[2].done != at(210*msec) && two[3].done != at(200*msec) {
+	if two := replay(all, mustWork(t, "cpu4x2"), 20); two[1].done != at(110*msec) || two[2].done != at(210*msec) &&
+		two[3].done != at(200*msec) {
 		t.Errorf("two processors: %+v", two)
 	}
 	if bound := replay(all, mustWork(t, "downstream"), 250); bound[3].done != at(70*msec) || bound[1].done != at(50*msec) {
@@ -141,13 +146,15 @@ func TestMedian(t *testing.T) {
 	runs := []Cell{one, run(0.9, 0.7), run(0.8, 0.9)}
 	runs[2].Capacity, runs[2].Stolen = 2, 0.01
 	got := median(runs)
-	if got.Goodput != 0.8 || got.Critical != 0.9 || got.Offered != 8 || got.Capacity != 2 || got.Doubt != "1 of 3 rounds were disturbed" {
+	if got.Goodput != 0.8 || got.Critical != 0.9 || got.Offered != 8 || got.Capacity != 2 ||
+		got.Doubt != "1 of 3 rounds were disturbed" {
 		t.Errorf("of three: %+v", got)
 	}
 	if len(got.Rounds) != 3 || got.Rounds[0].Doubt != "late" || got.Rounds[2] != (Round{2, 0.8, 0.9, 0.01, ""}) {
 		t.Errorf("rounds %+v", got.Rounds)
 	}
-	if even := median(runs[1:]); math.Abs(even.Goodput-0.85) > 1e-9 || math.Abs(even.Critical-0.8) > 1e-9 || even.Offered != 8 || even.Doubt != "" {
+	if even := median(runs[1:]); math.Abs(even.Goodput-0.85) > 1e-9 || math.Abs(even.Critical-0.8) > 1e-9 || even.Offered != 8 ||
+		even.Doubt != "" {
 		t.Errorf("of two: %+v", even)
 	}
 }

@@ -112,5 +112,6 @@ func lostOf(cores []int, pid int) (lost, error) {
 // stolen is the fraction of n cores' time since before in which the server was runnable but not running.
 func (l lost) stolen(before lost, n int) float64 {
 	time := float64(l.at.Sub(before.at)) * float64(n)
-	return min(max(0, float64(l.waited-before.waited+l.withheld-before.withheld)/time), 0.99) // something is always left to divide by
+	// something is always left to divide by
+	return min(max(0, float64(l.waited-before.waited+l.withheld-before.withheld)/time), 0.99)
 }

@@ -37,7 +37,8 @@ func schedule(rate float64, warm, length, tail time.Duration, seed uint64) []req
 			return all
 		}
 		all = append(all, request{
-			due: int64(at), critical: r.Float64() < criticalShare, heavy: r.Float64() < heavyShare, counted: at >= warm && at < warm+length,
+			due: int64(at), critical: r.Float64() < criticalShare, heavy: r.Float64() < heavyShare, counted: at >= warm &&
+				at < warm+length,
 		})
 	}
 }
@@ -64,8 +65,8 @@ type conn struct {
 
 func (c *conn) load() int { return len(c.waiting) + len(c.under) }
 
-// A generator sends requests to one server. On a core of its own it spins, so its lateness is bounded by the work for one request;
-// otherwise it sleeps up to a millisecond. It records its lateness.
+// A generator sends requests to one server. On a core of its own it spins, so its lateness is bounded by the work for one
+// request; otherwise it sleeps up to a millisecond. It records its lateness.
 type generator struct {
 	addr     unix.SockaddrInet4
 	http2    bool

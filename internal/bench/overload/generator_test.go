@@ -45,8 +45,8 @@ func generatorOf(t *testing.T, to *net.TCPAddr, knows string, patience time.Dura
 	return g
 }
 
-// What was answered, what was refused and what the client left is told apart, and the server sees who leaves, but for a POST whose
-// body it has not read.
+// What was answered, what was refused and what the client left is told apart, and the server sees who leaves, but for a POST
+// whose body it has not read.
 func TestGeneratorAccounts(t *testing.T) {
 	for _, knows := range []string{untold, post, h2} {
 		t.Run(knows, func(t *testing.T) {
@@ -128,7 +128,8 @@ func TestClosedLoop(t *testing.T) {
 		_, _ = rw.Write([]byte("done"))
 	})
 	begun := 0
-	perSecond, err := generatorOf(t, to, untold, time.Hour).closed(n, 50*time.Millisecond, 200*time.Millisecond, func() error { begun++; return nil })
+	perSecond, err := generatorOf(t, to, untold, time.Hour).closed(n, 50*time.Millisecond, 200*time.Millisecond,
+		func() error { begun++; return nil })
 	if err != nil || begun != 1 {
 		t.Fatalf("begun %d times: %v", begun, err)
 	}
@@ -222,8 +223,10 @@ func TestFramesInPieces(t *testing.T) {
 			}
 			replies = append(replies, reply...)
 		}
-		want := append(frame(http2.FrameSettings, http2.FlagSettingsAck, 0, nil), frame(http2.FramePing, http2.FlagPingAck, 0, []byte{7, 0, 0, 0, 0, 0, 0, 0})...)
-		if !slices.Equal(streams, []uint32{3, 1, 5}) || !slices.Equal(statuses, []int{503, 200, 0}) || !bytes.Equal(replies, want) || c.n != 0 {
+		want := append(frame(http2.FrameSettings, http2.FlagSettingsAck, 0, nil),
+			frame(http2.FramePing, http2.FlagPingAck, 0, []byte{7, 0, 0, 0, 0, 0, 0, 0})...)
+		if !slices.Equal(streams, []uint32{3, 1, 5}) || !slices.Equal(statuses, []int{503, 200, 0}) || !bytes.Equal(replies, want) ||
+			c.n != 0 {
 			t.Fatalf("pieces of %d: streams %v answered %v, replies %v, %d bytes left", size, streams, statuses, replies, c.n)
 		}
 	}
@@ -254,7 +257,8 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 	n := float64(len(all))
-	for _, c := range []struct{ got, want float64 }{{n, 40000}, {critical / n, criticalShare}, {heavy / n, heavyShare}, {counted / n, 0.5}} {
+	for _, c := range []struct{ got, want float64 }{{n, 40000}, {critical / n, criticalShare}, {heavy / n, heavyShare},
+		{counted / n, 0.5}} {
 		if c.got < 0.95*c.want || c.got > 1.05*c.want {
 			t.Errorf("%v, want about %v", c.got, c.want)
 		}

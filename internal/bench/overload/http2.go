@@ -38,8 +38,8 @@ func preface() []byte {
 	return append(b, frame(http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, 1<<31-1-1<<16))...)
 }
 
-// headersFrame is an encoded request, whose stream begin fills in. It uses no index and no compression, so it is the same on every
-// connection.
+// headersFrame is an encoded request, whose stream begin fills in. It uses no index and no compression, so it is the same on
+// every connection.
 func headersFrame(path string) []byte {
 	literal := func(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 	b := []byte{0x82, 0x86} // GET, http
@@ -61,8 +61,8 @@ func (f *frames) begin(request []byte) (stream uint32) {
 	return stream
 }
 
-// take parses the complete frames in the buffer of c, calls done for each response (status 0: reset), and returns the reply to the
-// server.
+// take parses the complete frames in the buffer of c, calls done for each response (status 0: reset), and returns the reply to
+// the server.
 func (f *frames) take(c *conn, done func(stream uint32, status int)) (reply []byte, err error) {
 	b := c.buf[:c.n]
 	for len(b) >= frameHead {

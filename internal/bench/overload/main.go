@@ -123,7 +123,8 @@ type group struct {
 	all      bool // variants in all rounds
 }
 
-// groups returns the selected cells. Without a flag, clients of unbound workloads are untold only, HTTP/2 runs with cpu4 only, and
+// groups returns the selected cells. Without a flag, clients of unbound workloads are untold only, HTTP/2 runs with cpu4 only,
+// and
 // -headline selects those of README's table, -noes those of the table of noes.
 func (s selection) groups() ([]group, error) {
 	knows := usualKnows()
@@ -161,10 +162,11 @@ func (s selection) groups() ([]group, error) {
 	return groups, errors.Join(err1, err2, err3, err4)
 }
 
-// asks reports whether to measure a variant in a group. A variant that needs the right number, or a pool, is skipped where there is
-// none; one that engages late, and only with busy processors, where none is busy.
+// asks reports whether to measure a variant in a group. A variant that needs the right number, or a pool, is skipped where there
+// is none; one that engages late, and only with busy processors, where none is busy.
 func (g *group) asks(v variant) bool {
-	return (!v.right || g.workload.right > 0) && (!v.pool || g.workload.pooled()) && (!v.slow || g.knows == untold && g.workload.computes())
+	return (!v.right || g.workload.right > 0) && (!v.pool || g.workload.pooled()) &&
+		(!v.slow || g.knows == untold && g.workload.computes())
 }
 
 // A peer whose first round of a cell reached less than hopeless, or less than the best peer's by behind, has no other.
@@ -232,8 +234,8 @@ func (l *lab) prepare() (err error) {
 	return nil
 }
 
-// measure runs the cells, and saves the report after each run. A round measures the capacity, and then each variant at each load; the
-// rounds of one workload follow each other.
+// measure runs the cells, and saves the report after each run. A round measures the capacity, and then each variant at each load;
+// the rounds of one workload follow each other.
 func measure(l *lab, groups []group, rounds, retries int, r *report, out string) error {
 	if err := l.prepare(); err != nil {
 		return err

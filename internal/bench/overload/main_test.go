@@ -83,14 +83,16 @@ func TestNoes(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 	}
-	if want := map[string]time.Duration{stay: 2 * time.Second, long: 30 * time.Second, jobs: 10 * time.Minute}; len(all) != 6*len(want) || !maps.Equal(seen, want) {
+	if want := map[string]time.Duration{stay: 2 * time.Second, long: 30 * time.Second,
+		jobs: 10 * time.Minute}; len(all) != 6*len(want) || !maps.Equal(seen, want) {
 		t.Errorf("%d groups, %v", len(all), seen)
 	}
 }
 
 // Variants alternate, and after the first round a peer runs on only where it can still be the best.
 func TestTurn(t *testing.T) {
-	g := groupsOf(t, selection{workloads: "downstream", loads: "2", variants: "warden,none,failsafe,failsafe-prio,gradient2,aegis", knows: untold})[0]
+	g := groupsOf(t, selection{workloads: "downstream", loads: "2", variants: "warden,none,failsafe,failsafe-prio,gradient2,aegis",
+		knows: untold})[0]
 	names := func(round int, runs map[string][]Cell) (all string) {
 		for _, v := range g.turn(round, runs) {
 			all += " " + v.name
@@ -179,7 +181,8 @@ func TestApplication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(page), "<tr "); n != perCustomer || !strings.Contains(string(page), "City &lt;") || strings.Contains(string(page), "City <") {
+	if n := strings.Count(string(page), "<tr "); n != perCustomer || !strings.Contains(string(page), "City &lt;") ||
+		strings.Contains(string(page), "City <") {
 		t.Errorf("%d orders in %.300s", n, page)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Two variants, or two builds of one, in pairs of runs beside each other: what the machine does to both drops out of the difference.
+// Two variants, or two builds of one, in pairs of runs beside each other: what the machine does to both drops out of the
+// difference.
 
 package main
 
@@ -40,12 +41,14 @@ func sidesNamed(text string) (sides [2]side, err error) {
 	return sides, err
 }
 
-// The capacities before and after a pair may differ by the factor drift. Otherwise the pair is void and repeated, up to so many times.
+// The capacities before and after a pair may differ by the factor drift. Otherwise the pair is void and repeated, up to so many
+// times.
 const drift, repeats = 1.05, 3
 
-// pairUp measures n pairs, the first side first in every other one, and the capacity before and after each. It leaves out those of
-// which each repetition is void, too.
-func pairUp(n int, probe func() (able, error), run func(side, pair int, can able) (Cell, error)) (kept [][2]Cell, void int, err error) {
+// pairUp measures n pairs, the first side first in every other one, and the capacity before and after each. It leaves out those
+// of which each repetition is void, too.
+func pairUp(n int, probe func() (able, error), run func(side, pair int, can able) (Cell, error)) (kept [][2]Cell, void int,
+	err error) {
 	before, err := probe()
 	if err != nil {
 		return nil, 0, err
@@ -74,8 +77,8 @@ func pairUp(n int, probe func() (able, error), run func(side, pair int, can able
 	return kept, void, nil
 }
 
-// difference is the mean of the second side minus the first, and half of its 95 % confidence interval by Student's t: infinite for
-// fewer than two pairs.
+// difference is the mean of the second side minus the first, and half of its 95 % confidence interval by Student's t: infinite
+// for fewer than two pairs.
 func difference(pairs [][2]Cell, of func(*Cell) float64) (mean, half float64) {
 	n := float64(len(pairs))
 	if n == 0 {
@@ -108,11 +111,12 @@ func compare(l *lab, groups []group, sides [2]side, n int, out io.Writer) error 
 			continue
 		}
 		for _, load := range g.loads {
-			kept, void, err := pairUp(n, func() (able, error) { return l.measure(g.workload, g.knows) }, func(s, pair int, can able) (Cell, error) {
-				c, err := l.run(sides[s], g.workload, load, g.knows, can, pair)
-				fmt.Fprintf(out, "%v  %c\n", &c, "AB"[s])
-				return c, err
-			})
+			kept, void, err := pairUp(n, func() (able, error) { return l.measure(g.workload, g.knows) },
+				func(s, pair int, can able) (Cell, error) {
+					c, err := l.run(sides[s], g.workload, load, g.knows, can, pair)
+					fmt.Fprintf(out, "%v  %c\n", &c, "AB"[s])
+					return c, err
+				})
 			if err != nil {
 				return err
 			}
@@ -160,6 +164,8 @@ func row(g group, load float64, kept [][2]Cell, void int) string {
 	if !slices.ContainsFunc(kept, func(p [2]Cell) bool { return p[0].P99Crit*p[1].P99Crit == 0 }) { // 0: none was answered
 		p99 = entry(0, func(c *Cell) float64 { return c.P99Crit })
 	}
-	return fmt.Sprintf("| %s | %s | %s | %d | %d | %d | %s | %s | %s |\n", g.workload.about, strings.ReplaceAll(g.workload.loadName(load), "x", "×"), g.knows,
-		len(kept), void, disturbed, entry(3, func(c *Cell) float64 { return c.Goodput }), entry(3, func(c *Cell) float64 { return c.Critical }), p99)
+	return fmt.Sprintf("| %s | %s | %s | %d | %d | %d | %s | %s | %s |\n", g.workload.about,
+		strings.ReplaceAll(g.workload.loadName(load), "x", "×"), g.knows,
+		len(kept), void, disturbed, entry(3, func(c *Cell) float64 { return c.Goodput }),
+		entry(3, func(c *Cell) float64 { return c.Critical }), p99)
 }

@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Pairs alternate their order, share the probe between them, and are void if the probes beside them differ by more than 5 %: such a
-// pair is repeated, at most three times.
+// Pairs alternate their order, share the probe between them, and are void if the probes beside them differ by more than 5 %: such
+// a pair is repeated, at most three times.
 func TestPairUp(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -143,7 +143,8 @@ func TestSides(t *testing.T) {
 	}
 }
 
-// Two sides of real servers, one of another binary, over real HTTP: each pair is kept or void, and the lines say what was measured.
+// Two sides of real servers, one of another binary, over real HTTP: each pair is kept or void, and the lines say what was
+// measured.
 func TestCompareForReal(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -156,12 +157,14 @@ func TestCompareForReal(t *testing.T) {
 	l := &lab{plan: plan{warm: 100 * time.Millisecond, length: 300 * time.Millisecond, probe: 200 * time.Millisecond, seed: 1}}
 	var out strings.Builder
 	// No connection to a pool in the first: not compared.
-	if err := compare(l, groupsOf(t, selection{workloads: "cpu4,downstream", loads: "2", knows: untold}), sides, 2, &out); err != nil {
+	if err := compare(l, groupsOf(t, selection{workloads: "cpu4,downstream", loads: "2", knows: untold}), sides, 2,
+		&out); err != nil {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(out.String(), "|---|---|---|---|---|---|---|---|---|\n")
 	var kept, void int
-	if n, err := fmt.Sscanf(table, "| 40 ms on one of 10 connections | 2× | untold | %d | %d |", &kept, &void); n != 2 || strings.Count(table, "\n") != 1 {
+	if n, err := fmt.Sscanf(table, "| 40 ms on one of 10 connections | 2× | untold | %d | %d |", &kept, &void); n != 2 ||
+		strings.Count(table, "\n") != 1 {
 		t.Fatalf("%v in\n%s", err, &out)
 	}
 	ofA, ofB := strings.Count(out.String(), "  A\n"), strings.Count(out.String(), "  B\n")

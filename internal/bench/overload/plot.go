@@ -46,14 +46,16 @@ func (r *report) plot() string {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" role="img"><title>%s</title>`+"\n%s",
 		plotWidth, bottom+34, "At four times its capacity: goodput and critical requests answered in time, Stopbank and the best peer of each workload", plotStyle)
 	fmt.Fprintf(&b, `<rect class="paper" width="100%%" height="100%%"/><text class="b" x="16" y="24">Four times the load that one core can serve</text>`+"\n")
-	fmt.Fprintf(&b, `<circle class="ours" cx="420" cy="20" r="6"/><text class="oursT" x="434" y="24">Stopbank, all defaults</text>`+"\n")
+	fmt.Fprintf(&b, `<circle class="ours" cx="420" cy="20" r="6"/><text class="oursT" x="434" y="24">Stopbank, all defaults</text>`+
+		"\n")
 	fmt.Fprintf(&b, `<circle class="peer" cx="620" cy="20" r="5"/><text class="peerT" x="634" y="24">best other library, by row</text>`+"\n")
 	for i, title := range []string{"goodput, share of the capacity", "critical requests answered in time"} {
 		x := labels + float64(i)*(panelWide+panelGap)
 		fmt.Fprintf(&b, `<text class="m" x="%g" y="%g">%s</text>`+"\n", x, top-18, title)
 		for _, tick := range []float64{0, 0.5, 1} {
 			at := x + tick*panelWide
-			fmt.Fprintf(&b, `<path class="grid" d="M%g %gV%g"/><text class="m" x="%g" y="%g" text-anchor="middle">%g %%</text>`+"\n", at, top-8, bottom, at, bottom+20, 100*tick)
+			fmt.Fprintf(&b, `<path class="grid" d="M%g %gV%g"/><text class="m" x="%g" y="%g" text-anchor="middle">%g %%</text>`+"\n", at,
+				top-8, bottom, at, bottom+20, 100*tick)
 		}
 	}
 	return b.String() + rows.String() + "</svg>\n"

@@ -6,8 +6,8 @@ package main
 
 import "time"
 
-// replay runs the requests through that queue at perSecond mean requests per second, one at a time per processor or connection. It
-// serves critical requests first, in order within a priority, and starts none that would be late.
+// replay runs the requests through that queue at perSecond mean requests per second, one at a time per processor or connection.
+// It serves critical requests first, in order within a priority, and starts none that would be late.
 func replay(all []request, w workload, perSecond float64) []request {
 	servers, after := w.processors, w.wait // the wait between two pieces of computing occupies no processor
 	if w.connections > 0 {
@@ -32,7 +32,8 @@ func replay(all []request, w workload, perSecond float64) []request {
 			now = max(now, all[next].due)
 		}
 		for ; next < len(all) && all[next].due <= now; next++ {
-			out[next] = request{due: all[next].due, sent: all[next].due, critical: all[next].critical, heavy: all[next].heavy, counted: all[next].counted}
+			out[next] = request{due: all[next].due, sent: all[next].due, critical: all[next].critical, heavy: all[next].heavy,
+				counted: all[next].counted}
 			q := &queues[1]
 			if all[next].critical {
 				q = &queues[0]

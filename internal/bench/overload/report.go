@@ -97,7 +97,8 @@ func (r *report) summary() string {
 	for _, w := range workloads() {
 		twice, four := r.find(w.name, 2, untold, "warden"), r.find(w.name, 4, untold, "warden")
 		if !w.unbound() && twice != nil && four != nil {
-			fmt.Fprintf(&b, "| %s | **%s** | %s | **%s** | %s |\n", w.about, twice.entry(2), r.best(w.name, 2, 2), four.entry(2), r.best(w.name, 4, 2))
+			fmt.Fprintf(&b, "| %s | **%s** | %s | **%s** | %s |\n", w.about, twice.entry(2), r.best(w.name, 2, 2), four.entry(2),
+				r.best(w.name, 4, 2))
 		}
 	}
 	return b.String()
@@ -182,7 +183,8 @@ func (r *report) headline() string {
 			if c.Queue != nil {
 				queue = fmt.Sprintf(" (%.0f)", c.Queue.P99Crit)
 			}
-			fmt.Fprintf(&b, "| %s | %s | %.2f | **%s** | %.0f ms%s | %s | %s | %s | %s |\n", w.about, strings.ReplaceAll(w.loadName(load), "x", "×"), c.Ceiling,
+			fmt.Fprintf(&b, "| %s | %s | %.2f | **%s** | %.0f ms%s | %s | %s | %s | %s |\n", w.about,
+				strings.ReplaceAll(w.loadName(load), "x", "×"), c.Ceiling,
 				c.entry(3), c.P99Crit, queue, r.find(w.name, load, told, "warden").entry(3), r.find(w.name, load, post, "warden").entry(3),
 				r.find(w.name, load, h2, "warden").entry(3), r.best(w.name, load, 3))
 		}
@@ -197,8 +199,10 @@ func (r *report) noes() string {
 		for _, knows := range noesKnows() {
 			for _, load := range r.loads(w, knows) {
 				c := r.find(w.name, load, knows, "warden")
-				fmt.Fprintf(&b, "| %s | %s | %s | %.1f %% | %.1f %% | %.0f ms | %.0f ms | %.0f ms | %s |\n", w.about, strings.ReplaceAll(w.loadName(load), "x", "×"),
-					map[string]string{stay: "2 s", long: "30 s", jobs: "10 min, patient"}[knows], 100*c.Left, 100*c.Refused, c.Reject, c.Reject99, c.P99, c.entry(3))
+				fmt.Fprintf(&b, "| %s | %s | %s | %.1f %% | %.1f %% | %.0f ms | %.0f ms | %.0f ms | %s |\n", w.about,
+					strings.ReplaceAll(w.loadName(load), "x", "×"),
+					map[string]string{stay: "2 s", long: "30 s", jobs: "10 min, patient"}[knows], 100*c.Left, 100*c.Refused, c.Reject,
+					c.Reject99, c.P99, c.entry(3))
 			}
 		}
 	}
@@ -238,7 +242,8 @@ func (c *Cell) entry(decimals int) string {
 	if c.Doubt != "" {
 		mark = " ?"
 	}
-	return figure(c.Goodput, func(r Round) float64 { return r.Goodput }) + " / " + figure(c.Critical, func(r Round) float64 { return r.Critical }) + mark
+	return figure(c.Goodput, func(r Round) float64 { return r.Goodput }) + " / " + figure(c.Critical,
+		func(r Round) float64 { return r.Critical }) + mark
 }
 
 // best is the best peer of a cell.
@@ -254,7 +259,8 @@ func (r *report) bestCell(workload string, load float64) *Cell {
 	var best *Cell
 	for _, v := range variants() {
 		c := r.find(workload, load, untold, v.name)
-		if v.peer && c != nil && (best == nil || c.Goodput > best.Goodput+0.01 || c.Goodput > best.Goodput-0.01 && c.Critical > best.Critical) {
+		if v.peer && c != nil && (best == nil || c.Goodput > best.Goodput+0.01 || c.Goodput > best.Goodput-0.01 &&
+			c.Critical > best.Critical) {
 			best = c
 		}
 	}
@@ -278,34 +284,40 @@ func targets() []target {
 	goodput := func(_ *report, c *Cell) (float64, bool) { return c.Goodput, true }
 	success := func(_ *report, c *Cell) (float64, bool) { return c.Success, true }
 	return []target{
-		{text: "goodput ≥ 0.97 of the ceiling", workloads: even, loads: over, least: 0.97, value: func(_ *report, c *Cell) (float64, bool) { return c.Goodput / c.Ceiling, true }},
+		{text: "goodput ≥ 0.97 of the ceiling", workloads: even, loads: over, least: 0.97,
+			value: func(_ *report, c *Cell) (float64, bool) { return c.Goodput / c.Ceiling, true }},
 		{text: "goodput ≥ 0.95 of the capacity", workloads: even, loads: over, least: 0.95, value: goodput},
 		{text: "goodput ≥ 0.92, mixed", workloads: "mixed", loads: over, least: 0.92, value: goodput},
 		{text: "goodput ≥ 0.90, costs of 1:30", workloads: "costs", loads: over, least: 0.90, value: goodput},
 		{text: "critical at most 0.01 below the queue's", loads: over, least: -0.01, value: func(_ *report, c *Cell) (float64, bool) {
 			return c.Critical - c.Queue.Critical, true
 		}},
-		{text: "p99 of critical at most 1.15 × the queue's: queue's / ours ≥ 0.87", loads: over, least: 1 / 1.15, value: func(_ *report, c *Cell) (float64, bool) {
-			return c.Queue.P99Crit / c.P99Crit, c.P99Crit > 0
-		}},
+		{text: "p99 of critical at most 1.15 × the queue's: queue's / ours ≥ 0.87", loads: over, least: 1 / 1.15,
+			value: func(_ *report, c *Cell) (float64, bool) {
+				return c.Queue.P99Crit / c.P99Crit, c.P99Crit > 0
+			}},
 		{text: "p99 of critical at most 2 × the queue's", loads: over, most: 2, value: func(_ *report, c *Cell) (float64, bool) {
 			return c.P99Crit / c.Queue.P99Crit, c.P99Crit > 0
 		}},
-		{text: "told at most 0.02 better, goodput and critical", loads: over, least: -0.02, value: func(r *report, c *Cell) (float64, bool) {
-			if t := r.find(c.Workload, c.Load, told, c.Variant); t != nil {
-				return min(c.Goodput-t.Goodput, c.Critical-t.Critical), true
-			}
-			return 0, false
-		}},
-		{text: "clients who stay for 2 s: at most 0.01 leave without an answer", loads: over, most: 0.01, knows: stay, value: func(_ *report, c *Cell) (float64, bool) {
-			return c.Left, true
-		}},
-		{text: "the same: half of the noes within 0.15 s", loads: over, most: 0.15, knows: stay, value: func(_ *report, c *Cell) (float64, bool) {
-			return c.Reject / 1000, true
-		}},
-		{text: "the same: 99 % of the noes within 1 s", loads: over, most: 1, knows: stay, value: func(_ *report, c *Cell) (float64, bool) {
-			return c.Reject99 / 1000, true
-		}},
+		{text: "told at most 0.02 better, goodput and critical", loads: over, least: -0.02,
+			value: func(r *report, c *Cell) (float64, bool) {
+				if t := r.find(c.Workload, c.Load, told, c.Variant); t != nil {
+					return min(c.Goodput-t.Goodput, c.Critical-t.Critical), true
+				}
+				return 0, false
+			}},
+		{text: "clients who stay for 2 s: at most 0.01 leave without an answer", loads: over, most: 0.01, knows: stay,
+			value: func(_ *report, c *Cell) (float64, bool) {
+				return c.Left, true
+			}},
+		{text: "the same: half of the noes within 0.15 s", loads: over, most: 0.15, knows: stay,
+			value: func(_ *report, c *Cell) (float64, bool) {
+				return c.Reject / 1000, true
+			}},
+		{text: "the same: 99 % of the noes within 1 s", loads: over, most: 1, knows: stay,
+			value: func(_ *report, c *Cell) (float64, bool) {
+				return c.Reject99 / 1000, true
+			}},
 		{text: "answered at 0.7× ≥ 0.99", loads: []float64{0.7}, least: 0.99, value: success},
 		{text: "answered ≥ 0.99 where nothing bounds", workloads: "wait500ms wait2s wait10s", least: 0.99, value: success},
 	}
@@ -357,7 +369,8 @@ func (r *report) firstSeconds() string {
 				return fmt.Sprintf("%.2f", c.Seconds[i])
 			}
 			peer := r.find(w.name, load, untold, "failsafe")
-			fmt.Fprintf(&b, "| %s | %.0f | %.2f | %s | %s | %s | %s | %s | %s / %s |\n", w.about, load*c.Capacity, min(1, 1/load), at(c, 0), at(c, 1), at(c, 2), at(c, 4), at(c, 9), at(peer, 0), at(peer, 4))
+			fmt.Fprintf(&b, "| %s | %.0f | %.2f | %s | %s | %s | %s | %s | %s / %s |\n", w.about, load*c.Capacity, min(1, 1/load),
+				at(c, 0), at(c, 1), at(c, 2), at(c, 4), at(c, 9), at(peer, 0), at(peer, 4))
 		}
 	}
 	if b.Len() == 0 {
@@ -371,7 +384,8 @@ func (r *report) firstSeconds() string {
 // The markers around the generated section of a page.
 const sectionBegins, sectionEnds = "<!-- begin: make overload -->\n", "<!-- end: make overload -->\n"
 
-// insert replaces the section between the markers of a page. It changes nothing in a page without markers or with an empty section.
+// insert replaces the section between the markers of a page. It changes nothing in a page without markers or with an empty
+// section.
 func insert(page, section string) string {
 	before, rest, found := strings.Cut(page, sectionBegins)
 	_, after, closed := strings.Cut(rest, sectionEnds)

@@ -14,7 +14,8 @@ import (
 func cellWith(workload string, load float64, knows, variant string, goodput float64) Cell {
 	return Cell{
 		Workload: workload, Load: load, Knows: knows, Variant: variant, Goodput: goodput, Ceiling: 1, Offered: 100, Capacity: 50,
-		tally: tally{Critical: 1, Success: goodput, P99Crit: 10}, Queue: &tally{Critical: 1, P99Crit: 9}, Seconds: []float64{0.25, 0.5, 0.75},
+		tally: tally{Critical: 1, Success: goodput, P99Crit: 10}, Queue: &tally{Critical: 1, P99Crit: 9},
+		Seconds: []float64{0.25, 0.5, 0.75},
 	}
 }
 
@@ -127,7 +128,8 @@ func TestReportIsKept(t *testing.T) {
 		}
 	}
 	r, err := open(dir)
-	if err != nil || len(r.Cells) != 2 || r.find("cpu4", 2, untold, "warden").Goodput != 0.2 || r.Cells[1].Queue.P99Crit != 9 || r.Cells[1].Critical != 1 {
+	if err != nil || len(r.Cells) != 2 || r.find("cpu4", 2, untold, "warden").Goodput != 0.2 || r.Cells[1].Queue.P99Crit != 9 ||
+		r.Cells[1].Critical != 1 {
 		t.Fatalf("%+v, %v", r.Cells, err)
 	}
 	b, err := os.ReadFile(page)
@@ -136,7 +138,8 @@ func TestReportIsKept(t *testing.T) {
 	}
 	text := string(b)
 	row := "| 4 ms of computing in one piece | 100 | 0.50 | 0.25 | 0.50 | 0.75 |  |  |  /  |"
-	if strings.Count(text, row) != 1 || !strings.HasPrefix(text, "# P\n\nmany\n\n"+sectionBegins) || !strings.HasSuffix(text, sectionEnds+"\nslowly\n") {
+	if strings.Count(text, row) != 1 || !strings.HasPrefix(text, "# P\n\nmany\n\n"+sectionBegins) ||
+		!strings.HasSuffix(text, sectionEnds+"\nslowly\n") {
 		t.Errorf("%s", text)
 	}
 	if got := insert(text, ""); got != text {

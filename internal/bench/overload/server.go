@@ -23,8 +23,8 @@ import (
 	"time"
 )
 
-// overdueHeader is the time at which the client leaves, in nanoseconds of the wall clock. It is for counting only: no variant reads
-// it. 0: the request is not counted.
+// overdueHeader is the time at which the client leaves, in nanoseconds of the wall clock. It is for counting only: no variant
+// reads it. 0: the request is not counted.
 const overdueHeader = "Overdue"
 
 // What a server knows about its clients' patience.
@@ -94,7 +94,8 @@ func serve(args string) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	s := &http.Server{Handler: handler, Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // the only client is the lab
+	s := &http.Server{Handler: handler, Protocols: new(http.Protocols),
+		ErrorLog: log.New(io.Discard, "", 0)} //nolint:gosec // the only client is the lab
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = s.Serve(l) }()
@@ -141,8 +142,8 @@ type child struct {
 	out   *bufio.Reader
 }
 
-// start runs a server of this binary, or another, on its cores. The calling goroutine must be locked to its thread on the generator's core and returns to that
-// core: the child inherits the affinity that the thread has at the start.
+// start runs a server of this binary, or another, on its cores. The calling goroutine must be locked to its thread on the
+// generator's core and returns to that core: the child inherits the affinity that the thread has at the start.
 func start(binary string, a serveArgs, at placement) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -41,15 +41,20 @@ type variant struct {
 func variants() []variant {
 	return []variant{
 		{name: "warden", about: "`warden.New(warden.Config{})`: defaults, no knowledge of the capacity", mount: ours},
-		{name: "warden-pool", about: "`warden`, told its pool: `Config.Pools` has the connections that the work needs", mount: oursPool, pool: true},
+		{name: "warden-pool", about: "`warden`, told its pool: `Config.Pools` has the connections that the work needs", mount: oursPool,
+			pool: true},
 		{name: "none", about: "no limiter", mount: none},
 		{name: "static", about: "a bound that is told the right number, and refuses beyond it", mount: static, right: true},
-		{name: "semaphore", about: "golang.org/x/sync/semaphore with the right number; waits in order until its context ends", mount: queued, right: true},
+		{name: "semaphore", about: "golang.org/x/sync/semaphore with the right number; waits in order until its context ends",
+			mount: queued, right: true},
 		{name: "failsafe", about: "failsafe-go adaptivelimiter, defaults", mount: failsafeAdaptive, peer: true},
-		{name: "failsafe-queue", about: "failsafe-go adaptivelimiter as in its page's first example: limits 1, 100, 20, queueing 2, 3", mount: failsafeQueue, peer: true},
-		{name: "failsafe-prio", about: "failsafe-go prioritized adaptivelimiter, calibrated every second as its page shows", mount: failsafePriority, peer: true},
+		{name: "failsafe-queue", about: "failsafe-go adaptivelimiter as in its page's first example: limits 1, 100, 20, queueing 2, 3",
+			mount: failsafeQueue, peer: true},
+		{name: "failsafe-prio", about: "failsafe-go prioritized adaptivelimiter, calibrated every second as its page shows",
+			mount: failsafePriority, peer: true},
 		{name: "gradient2", about: "the law of Netflix concurrency-limits' Gradient2, with the defaults and in the window of its README, written for this bench", mount: gradient, peer: true},
-		{name: "go-zero", about: "go-zero core/load adaptive shedder, CpuThreshold 900 as in rest.RestConf, of the server's core", mount: goZero, slow: true, peer: true},
+		{name: "go-zero", about: "go-zero core/load adaptive shedder, CpuThreshold 900 as in rest.RestConf, of the server's core",
+			mount: goZero, slow: true, peer: true},
 		{name: "aegis", about: "go-kratos/aegis bbr, defaults as in kratos' ratelimit middleware, CPUThreshold 800 of the server's core", mount: aegis, slow: true, peer: true},
 	}
 }
@@ -186,8 +191,8 @@ func failsafePriority(work http.Handler, _ *worker) (http.Handler, error) {
 	}), nil
 }
 
-// ofMachine converts a CPU threshold, in thousandths, to what a limiter measures here: go-zero and aegis measure all processors of
-// the machine, of which the server has n, and the generator spins on another one if it has one.
+// ofMachine converts a CPU threshold, in thousandths, to what a limiter measures here: go-zero and aegis measure all processors
+// of the machine, of which the server has n, and the generator spins on another one if it has one.
 func ofMachine(use int64, n int) (int64, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {

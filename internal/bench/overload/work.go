@@ -38,9 +38,11 @@ func workloads() []workload {
 		{name: "cpu4", about: "4 ms of computing in one piece", cpu: 4 * time.Millisecond, right: 2},
 		{name: "cpu4y", about: "4 ms of computing, a scheduling point every 250 us", cpu: 4 * time.Millisecond, points: true, right: 2},
 		{name: "cpu4x2", about: "4 ms of computing in one piece, two processors", cpu: 4 * time.Millisecond, processors: 2, right: 4},
-		{name: "costs", about: "1 ms of computing, 30 ms one time in ten", cpu: time.Millisecond, heavy: 30 * time.Millisecond, right: 2},
+		{name: "costs", about: "1 ms of computing, 30 ms one time in ten", cpu: time.Millisecond, heavy: 30 * time.Millisecond,
+			right: 2},
 		{name: "app", about: "an application: SQLite, JSON, html/template, garbage", app: true, right: 2},
-		{name: "mixed", about: "2 ms of computing, 20 ms of waiting, 2 ms of computing", cpu: 4 * time.Millisecond, wait: 20 * time.Millisecond, right: 8},
+		{name: "mixed", about: "2 ms of computing, 20 ms of waiting, 2 ms of computing", cpu: 4 * time.Millisecond,
+			wait: 20 * time.Millisecond, right: 8},
 		{name: "downstream", about: "40 ms on one of 10 connections", wait: 40 * time.Millisecond, connections: 10, right: 12},
 	}
 	for i := range all {
@@ -66,8 +68,8 @@ func workloadNamed(name string) (workload, error) {
 	return workload{}, fmt.Errorf("there is no workload %q", name)
 }
 
-// atOnce replaces the capacity of an unbound workload: this many calls in flight, slightly fewer than the 1024 that a warden queues
-// by default.
+// atOnce replaces the capacity of an unbound workload: this many calls in flight, slightly fewer than the 1024 that a warden
+// queues by default.
 const atOnce = 1000
 
 // unbound reports whether the server can run any number of calls at a time.

@@ -39,7 +39,8 @@ func limited(n int, burst time.Duration) room {
 
 // compartment returns the slot of a compartment.
 func compartment(n int) room {
-	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, MaxQueue: n + 2}}}))
+	set := must(bulkhead.New(bulkhead.Config{Total: 1,
+		Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, MaxQueue: n + 2}}}))
 	c := set.Compartment("c")
 	return room{
 		enter: func(ctx context.Context) (func(), error) {

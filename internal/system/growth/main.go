@@ -1,10 +1,10 @@
 // Growth checks that what a page or docstring promises about a cost is true at any size: that its time does not grow, or that it
 // allocates nothing.
 //
-// Each operation of costs.go is measured with 10, 1,000 and 100,000 of what its cost must not depend on: the least processor time of
-// nine runs, which take turns, so that a busy machine disturbs all sizes alike. The growth between two sizes is the exponent e of
-// time = size^e, and has to be below .3: a logarithm and the processor's caches stay below it, a walk is near 1. A known breach is
-// expected to fail; one that does not fail any more is an error as well.
+// Each operation of costs.go is measured with 10, 1,000 and 100,000 of what its cost must not depend on: the least processor time
+// of nine runs, which take turns, so that a busy machine disturbs all sizes alike. The growth between two sizes is the exponent e
+// of time = size^e, and has to be below .3: a logarithm and the processor's caches stay below it, a walk is near 1. A known
+// breach is expected to fail; one that does not fail any more is an error as well.
 //
 // Usage, at the root: go run ./internal/system/growth [WORDS OF A LINE]
 package main
@@ -105,8 +105,8 @@ func (c cost) check() (says string, kept bool) {
 	return strings.Join(said, ", "), kept
 }
 
-// measure returns the least processor time of each operation. The collector runs between the runs and not in them: its time depends
-// on what else is in memory.
+// measure returns the least processor time of each operation. The collector runs between the runs and not in them: its time
+// depends on what else is in memory.
 func measure(operations [len(sizes)]func()) (least [len(sizes)]time.Duration) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var times [len(sizes)]int

@@ -1,9 +1,9 @@
 // Mutants breaks each numbered invariant on purpose, once, and shows which tests notice.
 //
-// A mutant in mutants.txt quotes a few words of one declaration and what to put in their place. The go command builds the tests with
-// the changed file laid over the real one, which stays as it is. A failure of the mutant's own test begins with the number, as in
-// "Q17: …"; other tests that fail are named too. The run fails if a mutant does not fit or compile, or if no failure says its
-// number, and before that if a number of docs/ has no mutant or the tests fail with nothing broken.
+// A mutant in mutants.txt quotes a few words of one declaration and what to put in their place. The go command builds the tests
+// with the changed file laid over the real one, which stays as it is. A failure of the mutant's own test begins with the number,
+// as in "Q17: …"; other tests that fail are named too. The run fails if a mutant does not fit or compile, or if no failure says
+// its number, and before that if a number of docs/ has no mutant or the tests fail with nothing broken.
 //
 // Usage, at the root: go run ./internal/system/mutants [-v] [-table PAGE | -only NUMBER or LETTER...]
 package main
@@ -102,8 +102,8 @@ var (
 	whole = regexp.MustCompile(`(?m)\A(?:.*[^{(\n]$|(?s:.*?)^[})])`) //nolint:gocritic // the ^ is the end of a declaration
 )
 
-// apply returns the file that has the declaration, and its text with the mutant in it. The words must occur in the declaration exactly
-// once, however they are laid out and commented: a mutant must not change its meaning in silence when the code changes.
+// apply returns the file that has the declaration, and its text with the mutant in it. The words must occur in the declaration
+// exactly once, however they are laid out and commented: a mutant must not change its meaning in silence when the code changes.
 func (m mutant) apply() (path, text string, err error) {
 	receiver, name, method := strings.Cut(m.decl, ".")
 	begin := regexp.MustCompile(`(?m)^(?:func |type |var |const |\t)` + m.decl + `\b`)
@@ -189,7 +189,8 @@ func (m mutant) try(ctx context.Context, dir string) (own, others []string, out 
 		}
 	}
 	if len(own) == 0 {
-		return nil, nil, out, fmt.Errorf("%s %s %s: no failure says so (others: %s):\n-%s+%s%w", m.number, m.dir, m.decl, strings.Join(others, ", "), m.old, m.new, err)
+		return nil, nil, out, fmt.Errorf("%s %s %s: no failure says so (others: %s):\n-%s+%s%w", m.number, m.dir, m.decl,
+			strings.Join(others, ", "), m.old, m.new, err)
 	}
 	return own, others, out, ctx.Err()
 }
@@ -232,7 +233,8 @@ func all(ctx context.Context, only []string, verbose bool, page string) error {
 		if wrong = append(wrong, err); ctx.Err() != nil {
 			break
 		}
-		row := fmt.Sprintf("| %s | %s | %s | %s |\n", m.number, strings.ReplaceAll(m.what, "|", `\|`), strings.Join(own, ", "), strings.Join(others, ", "))
+		row := fmt.Sprintf("| %s | %s | %s | %s |\n", m.number, strings.ReplaceAll(m.what, "|", `\|`), strings.Join(own, ", "),
+			strings.Join(others, ", "))
 		rows.WriteString(row)
 		fmt.Print(row)
 		if verbose {
@@ -247,7 +249,8 @@ func all(ctx context.Context, only []string, verbose bool, page string) error {
 	if err != nil || !found {
 		return fmt.Errorf("no table in %s: %w", page, err)
 	}
-	return os.WriteFile(page, []byte(before+"\n|---|---|---|---|\n"+rows.String()), 0o644) //nolint:gosec // a page of the documentation
+	return os.WriteFile(page, []byte(before+"\n|---|---|---|---|\n"+rows.String()),
+		0o644) //nolint:gosec // a page of the documentation
 }
 
 func main() {

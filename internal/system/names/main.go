@@ -2,7 +2,8 @@
 // package, an example or a page. What only its own package and its own tests use is no API.
 //
 // A use is an identifier in code (not in tests, but in Example functions, and in tests of another module), or a word of code in a
-// page (Markdown but docs/api, docs/evidence and CHANGELOG.md): the name, or the text of a constant. Methods that an interface asks for are as used as their type.
+// page (Markdown but docs/api, docs/evidence and CHANGELOG.md): the name, or the text of a constant. Methods that an interface
+// asks for are as used as their type.
 //
 // Usage, at the root: go run ./internal/system/names
 package main
@@ -31,7 +32,8 @@ const project = "github.com/stopbank/stopbank/"
 
 // standard are methods that the standard library or a well-known one calls through an interface.
 var standard = []string{
-	"Error", "Is", "As", "Unwrap", "String", "LogValue", "MarshalText", "UnmarshalText", "MarshalJSON", "AppendBinary", "UnmarshalBinary",
+	"Error", "Is", "As", "Unwrap", "String", "LogValue", "MarshalText", "UnmarshalText", "MarshalJSON", "AppendBinary",
+	"UnmarshalBinary",
 	"ServeHTTP", "RoundTrip", "CloseIdleConnections", "Timeout", "Describe", "Collect", "GRPCStatus",
 }
 
@@ -52,7 +54,8 @@ func main() {
 		fmt.Println(f)
 	}
 	if len(findings) > 0 {
-		fmt.Printf("%d exported names that nothing outside their folder uses: unexport them, or show them in an example or a page\n", len(findings))
+		fmt.Printf("%d exported names that nothing outside their folder uses: unexport them, or show them in an example or a page\n",
+			len(findings))
 		os.Exit(1)
 	}
 }
@@ -132,7 +135,8 @@ var typeName = regexp.MustCompile(regexp.QuoteMeta(project) + `[\w/]+\.\w+`)
 
 // list returns the packages of the workspace and all that they import, with their export data.
 func list() (all []pkg, err error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-test", "-json=ImportPath,Name,Dir,Export,ForTest,Module,GoFiles,TestGoFiles,XTestGoFiles", "work")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-test",
+		"-json=ImportPath,Name,Dir,Export,ForTest,Module,GoFiles,TestGoFiles,XTestGoFiles", "work")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -182,7 +186,8 @@ func (c *checker) uses(p pkg, files []string, under *types.Package) *types.Packa
 		test := strings.HasSuffix(c.fset.Position(f.Pos()).Filename, "_test.go")
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
-			example := ok && strings.HasPrefix(fn.Name.Name, "Example") || strings.HasPrefix(filepath.Base(c.fset.Position(f.Pos()).Filename), "example")
+			example := ok && strings.HasPrefix(fn.Name.Name, "Example") ||
+				strings.HasPrefix(filepath.Base(c.fset.Position(f.Pos()).Filename), "example")
 			ast.Inspect(d, func(n ast.Node) bool {
 				id, ok := n.(*ast.Ident)
 				if !ok {

@@ -66,7 +66,7 @@ func (m *Member[P]) Run(ctx context.Context) error {
 		case err != nil && m.Server.Final(err):
 			m.lose(err)
 			for running > 0 {
-				m.wait(context.Background(), func(ctx context.Context) error { <-ctx.Done(); return nil })
+				_ = m.wait(context.Background(), func(ctx context.Context) error { <-ctx.Done(); return nil })
 				_, running = m.snapshot()
 			}
 			return err

@@ -107,7 +107,8 @@ func TestMemberGivesBackWhatIsTooMuch(t *testing.T) {
 		})
 		m.set(func() { m.share = 1 })
 		m.after(2*time.Minute, func() {
-			if len(m.running) != 1 || !m.running[0] || !errors.Is(m.causes[1], context.Canceled) || !errors.Is(m.causes[2], context.Canceled) {
+			if len(m.running) != 1 || !m.running[0] || !errors.Is(m.causes[1], context.Canceled) ||
+				!errors.Is(m.causes[2], context.Canceled) {
 				t.Errorf("works on %v, the others ended by %v", m.running, m.causes)
 			}
 		})

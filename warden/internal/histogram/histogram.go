@@ -1,5 +1,5 @@
-// Package histogram has the ranges of log-linear histograms of durations, as in HdrHistogram: 1<<groupBits ranges of 1<<fineBits ns
-// each, and from there as many for each doubling.
+// Package histogram has the ranges of log-linear histograms of durations, as in HdrHistogram: 1<<groupBits ranges of 1<<fineBits
+// ns each, and from there as many for each doubling.
 package histogram
 
 import (

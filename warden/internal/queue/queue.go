@@ -15,7 +15,8 @@ import (
 // Never is the deadline of a task without one.
 const Never = time.Duration(1<<63 - 1)
 
-// Result says what happened to a task: a queue gives all but Free, NoSlot and Closed, which are its owner's. It is what owners count by.
+// Result says what happened to a task: a queue gives all but Free, NoSlot and Closed, which are its owner's. It is what owners
+// count by.
 type Result uint8
 
 // The results. Those from Shed to Closed reject the task, and those before Late for lack of a slot.
@@ -39,6 +40,8 @@ const (
 )
 
 // reasons and grants are the codes of the results.
+//
+//nolint:gochecknoglobals // nobody writes them
 var (
 	reasons = [...]decision.RejectionReason{
 		Shed: decision.PressureHigh, ShedInPart: decision.ProbabilisticShedding, Full: decision.QueueOverflow, NoSlot: decision.NoSlot,
@@ -143,8 +146,9 @@ func (q *Queue[T]) Evaluate(priority int8, waiting int, now time.Duration, r Rul
 	return v
 }
 
-// shed counts an arrival in l, behind that many waiting tasks, and returns Shed or ShedInPart if it is to be shed, else Waits. No draw
-// sheds where nobody waits, because there is room; nor critical tasks of a burst, because those who were less important just started.
+// shed counts an arrival in l, behind that many waiting tasks, and returns Shed or ShedInPart if it is to be shed, else Waits. No
+// draw sheds where nobody waits, because there is room; nor critical tasks of a burst, because those who were less important just
+// started.
 func (q *Queue[T]) shed(l *lane[T], waiting int, now time.Duration, r Rule, draw float64) Result {
 	q.count(l, now)
 	switch cut, part := q.Cut(r.Share); {

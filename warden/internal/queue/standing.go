@@ -1,4 +1,5 @@
-// A standing queue: a priority that is not served as fast as it comes is served from its newest end, and who waits there is told soon.
+// A standing queue: a priority that is not served as fast as it comes is served from its newest end, and who waits there is told
+// soon.
 
 package queue
 
@@ -18,8 +19,8 @@ func (q *Queue[T]) stands(l *lane[T], now time.Duration, r Rule) bool {
 // maxWait returns how long a task that arrives now may wait in a queue that stands; 0: for ever.
 func (l *lane[T]) maxWait(now time.Duration, r Rule) time.Duration { return MaxWait(now-l.since, r) }
 
-// MaxWait returns how long a task may wait in a queue that has not been empty for so long; 0: for ever. The longer that is, the less
-// hope there is of a lull in which old tasks are served, and what a shorter lull needs is little.
+// MaxWait returns how long a task may wait in a queue that has not been empty for so long; 0: for ever. The longer that is, the
+// less hope there is of a lull in which old tasks are served, and what a shorter lull needs is little.
 func MaxWait(stood time.Duration, r Rule) time.Duration {
 	if r.MaxWait <= 0 {
 		return 0

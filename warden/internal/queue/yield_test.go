@@ -10,8 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A task looks once at how many have arrived, and again after each time that it has let others run: until nobody has come since, or Yields is used up.
-// On one core, others run in between, but where Go's scheduler takes its own turn, as it does once in 61 times.
+// A task looks once at how many have arrived, and again after each time that it has let others run: until nobody has come since,
+// or Yields is used up. On one core, others run in between, but where Go's scheduler takes its own turn, as it does once in 61
+// times.
 func TestPropertyYieldsWhileOthersArrive(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	yielded, unseen := 0, 0

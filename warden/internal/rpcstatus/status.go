@@ -163,8 +163,8 @@ func (s Status) Metadata(unseen bool) map[string]string {
 	return m
 }
 
-// Delay returns how long a caller is asked to wait before it tries again: the limiter's estimate, else otherwise, and a random part of
-// up to as much again, because callers that are rejected together must not come back together.
+// Delay returns how long a caller is asked to wait before it tries again: the limiter's estimate, else otherwise, and a random
+// part of up to as much again, because callers that are rejected together must not come back together.
 func (s Status) Delay(otherwise time.Duration) time.Duration {
 	d := cmp.Or(s.After, otherwise)
 	return d + time.Duration(float64(d)*rand.Float64())

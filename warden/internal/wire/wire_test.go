@@ -41,8 +41,9 @@ func TestTimes(t *testing.T) {
 			"99999999999999999999": 0,
 		},
 		"grpc-timeout": {
-			"1S": time.Second, "100m": 100 * ms, "2M": 2 * time.Minute, "24H": Longest, "250u": 250 * time.Microsecond, "99999999n": 99999999,
-			"25H": 0, "99999999H": 0, "1": 0, "S": 0, "": 0, "0S": 0, "-1S": 0, "+1S": 0, "1s": 0, "1.5S": 0, "100000000n": 0,
+			"1S": time.Second, "100m": 100 * ms, "2M": 2 * time.Minute, "24H": Longest, "250u": 250 * time.Microsecond,
+			"99999999n": 99999999,
+			"25H":       0, "99999999H": 0, "1": 0, "S": 0, "": 0, "0S": 0, "-1S": 0, "+1S": 0, "1s": 0, "1.5S": 0, "100000000n": 0,
 			" 1S": 0, "1S ": 0, "1 S": 0, "٣S": 0,
 		},
 		"warden-timeouts": {"1": 0},

@@ -23,7 +23,8 @@ func TestJudge(t *testing.T) {
 		lost, doubled, other   int
 		redone, fenced, refuse int
 	}{
-		"as it should be":       {entries: whole, journal: []note{said("holding", 2, 1), said("done", 2, 1), said("done", 3, 6)}, strict: true},
+		"as it should be": {entries: whole, journal: []note{said("holding", 2, 1), said("done", 2, 1), said("done", 3, 6)},
+			strict: true},
 		"a record is missing":   {entries: whole[:2], lost: 1},
 		"nothing is there":      {lost: 3},
 		"it was to be given up": {entries: whole[:2], poison: &Entry{Domain: "A", Offset: 3}},

@@ -38,7 +38,8 @@ func BadInput(t *testing.T, open func(t testing.TB) Shared) {
 		return len(first.done) == (keys-1)*each && first.refused > 0 && first.stalled == "working"
 	})
 	first.cancel()
-	if err := within(t, "the owner ends", first.result); !errors.Is(err, dispatch.ErrDrain) || !strings.Contains(err.Error(), "1 abandoned") {
+	if err := within(t, "the owner ends", first.result); !errors.Is(err, dispatch.ErrDrain) ||
+		!strings.Contains(err.Error(), "1 abandoned") {
 		t.Errorf("the owner with the handler that never returns ended with %v, want ErrDrain with one abandoned", err)
 	}
 	second := startBad(t, s.Second, func(dispatch.Job) {})
