@@ -246,6 +246,5 @@ func ExampleObserver() {
 	// msg=ledger op=offer result=enqueued domain=A offset=2 leased=false retries=0 err=<nil>
 	// msg=ledger op=fail result=retry_scheduled domain=A offset=1 leased=true retries=1 err=<nil>
 	// msg=ledger op=compact result=ok domain="" offset=-1 leased=false retries=0 err=<nil>
-	// msg=ledger op=compact result=floor domain="" offset=-2 leased=false retries=0 err="lease: floor -2 is below the ledger's floor
-	// -1"
+	// msg=ledger op=compact result=floor domain="" offset=-2 leased=false retries=0 err="lease: floor -2 is below the ledger's floor -1"
 }

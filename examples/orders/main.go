@@ -11,7 +11,7 @@
 //
 //	-engine    records    group               ledgers, effects   server
 //	nats       stream     leasenats.Group     buckets            embedded, with its files in -dir; or NATS_URL
-//	postgres   table      leasepg.Ownership   tables             private, if PostgreSQL is installed; or STOPBANK_POSTGRES_URL
+//	postgres   table      leasepg.OpenGroup   tables             private, if PostgreSQL is installed; or STOPBANK_POSTGRES_URL
 //	kafka      topic      leasekafka.Group    as with nats       a fake broker in its own process; or KAFKA_BROKERS
 //
 // After a successful audit, the run deletes what it created on an external server; its PostgreSQL database is always dropped.

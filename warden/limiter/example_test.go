@@ -92,8 +92,8 @@ func ExampleLimiter_Apply() {
 	permit, _ := l.TryAcquire(limiter.Task{Name: "call"})
 	defer permit.Release()
 	fmt.Println(permit.Explain())
-	// Output: started (slot_free): task "call", priority normal, waited 0s; "api": 1 in flight, 0 queued; decision 1 (applied):
-	// target 8, shed 0, maintenance: operator=1 (tighten)
+	// Output:
+	// started (slot_free): task "call", priority normal, waited 0s; "api": 1 in flight, 0 queued; decision 1 (applied): target 8, shed 0, maintenance: operator=1 (tighten)
 }
 
 // What was rejected lately, and why.

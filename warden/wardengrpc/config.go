@@ -33,7 +33,8 @@ type Config struct {
 	// acquire a slot of the compartment instead: its Criticality is their priority, and Task is not called. A call for which
 	// it returns nil is rejected as Internal: an unknown compartment is a configuration error.
 	Compartment func(ctx context.Context, fullMethod string) *bulkhead.Compartment
-	// Exempt reports methods whose calls need no slot and never wait. nil: the function [Exempt].
+	// Exempt reports methods whose calls need no slot and never wait. nil: those of gRPC's own health and
+	// reflection services.
 	Exempt func(fullMethod string) bool
 	// Trusted reports clients that may raise their priority above the Task's, on the server. A shorter deadline or a lower
 	// priority is accepted from every client. When the deadline of an untrusted client passes, the breaker gets no failure;
@@ -55,9 +56,9 @@ const (
 	longestName       = 256
 )
 
-// Exempt reports whether a method belongs to gRPC's own health or reflection service. They are needed most while other calls
+// exempt reports whether a method belongs to gRPC's own health or reflection service. They are needed most while other calls
 // are rejected, and a rejected health check would take an overloaded but working server out of service.
-func Exempt(fullMethod string) bool {
+func exempt(fullMethod string) bool {
 	return strings.HasPrefix(fullMethod, "/grpc.health.v1.Health/") ||
 		strings.HasPrefix(fullMethod, "/grpc.reflection.v1.ServerReflection/") ||
 		strings.HasPrefix(fullMethod, "/grpc.reflection.v1alpha.ServerReflection/")
@@ -84,7 +85,7 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }
 	}
 	if cfg.Exempt == nil {
-		cfg.Exempt = Exempt
+		cfg.Exempt = exempt
 	}
 	if cfg.RetryAfter == 0 {
 		cfg.RetryAfter = defaultRetryAfter

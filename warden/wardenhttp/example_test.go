@@ -59,9 +59,8 @@ func ExampleNew() {
 	fetch(h, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
 	// Output:
 	// 200 served
-	// 503 {"title":"Service
-	// Unavailable","status":503,"reason":"closed","decision":1,"request_id":"4bf92f3577b34da6","server_instance":"shop-7f9c"} 200
-	// served
+	// 503 {"title":"Service Unavailable","status":503,"reason":"closed","decision":1,"request_id":"4bf92f3577b34da6","server_instance":"shop-7f9c"}
+	// 200 served
 }
 
 // Customers share the slots of an API fairly. One that sends too much gets 429 and the others are not affected; a client that

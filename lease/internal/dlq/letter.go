@@ -27,7 +27,7 @@ func Replay(l deadletter.Letter) dispatch.Record {
 	return record
 }
 
-// Check rejects a filter with a negative Limit. Error: *deadletter.InvalidError.
+// Check rejects a filter with a negative Limit. Error: *lease.InvalidError.
 func Check(f deadletter.Filter) error {
 	if f.Limit < 0 {
 		return &lease.InvalidError{Field: "Filter.Limit", Value: f.Limit, Allowed: "0 (unlimited) or more"}
