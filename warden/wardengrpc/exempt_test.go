@@ -1,3 +1,5 @@
+// Which methods need no slot unless Config.Exempt says otherwise.
+
 package wardengrpc
 
 import "testing"
