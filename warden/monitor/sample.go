@@ -20,6 +20,14 @@ type Sample struct {
 	// Throttled is the share of time in which the cgroup's quota kept its processors from running, 0 to 1. It covers the last
 	// second or more, and repeats until the next value is known.
 	Throttled Reading
+	// Share is the processor time that this process got, of what its threads were ready to use and no quota or GOMAXPROCS of its own
+	// withheld, 0 to 1: below 1, other processes use the processors. It covers the last second or more, and repeats until the next
+	// value is known. Missing while the threads needed next to nothing, and where the kernel does not say it: Linux only.
+	Share Reading
+	// Memory is the heap, as the last garbage collection left it, and what it may grow to.
+	Memory Memory
+	// Remote says that the work runs in other processes: nothing is measured of the processors of this one.
+	Remote bool
 	// Service describes the executions since the previous sample, as far as [Sampler.Recorder] recorded them.
 	Service Service
 	// Parts describe the executions of each part of the program, see [Recorder.Part], in the order in which they became known;
@@ -73,4 +81,18 @@ type Service struct {
 	Concurrency float64
 	// Times are the execution times, sorted: the first Count elements, or all 32, evenly spaced, if more executions ended.
 	Times [32]time.Duration
+}
+
+// Memory is the heap as of the last garbage collection that has ended, and the memory that the process may use.
+type Memory struct {
+	// Limit is the memory that the process may use, in bytes: GOMEMLIMIT, else that of the tightest cgroup; 0: there is none, or
+	// none is known. Soft says that it is GOMEMLIMIT, which the collector keeps.
+	Limit uint64
+	Soft  bool
+	// Live is what the last collection found in use, in bytes.
+	Live uint64
+	// Collections is the number of collections that have ended since the previous sample.
+	Collections uint64
+	// Running is how many executions ran when the last of them ended, as far as samples tell.
+	Running float64
 }
