@@ -24,7 +24,7 @@ type Sample struct {
 	// withheld, 0 to 1: below 1, other processes use the processors. It covers the last second or more, and repeats until the next
 	// value is known. Missing while the threads needed next to nothing, and where the kernel does not say it: Linux only.
 	Share Reading
-	// Memory is the heap, as the last garbage collection left it, and what it may grow to.
+	// Memory is the heap as the last garbage collection left it, and what it may grow to.
 	Memory Memory
 	// Remote says that the work runs in other processes: nothing is measured of the processors of this one.
 	Remote bool
@@ -83,16 +83,14 @@ type Service struct {
 	Times [32]time.Duration
 }
 
-// Memory is the heap as of the last garbage collection that has ended, and the memory that the process may use.
+// Memory is what the process may use, and what the last garbage collection found.
 type Memory struct {
-	// Limit is the memory that the process may use, in bytes: GOMEMLIMIT, else that of the tightest cgroup; 0: there is none, or
-	// none is known. Soft says that it is GOMEMLIMIT, which the collector keeps.
+	// Limit is the memory that the process may use, in bytes: GOMEMLIMIT, or the limit of its tightest cgroup if that is less. 0: none is
+	// known. Soft says that it is GOMEMLIMIT, which the collector keeps by working harder; nothing keeps the other.
 	Limit uint64
 	Soft  bool
-	// Live is what the last collection found in use, in bytes.
-	Live uint64
+	// Live is what the last collection found in use, in bytes, and Goal the size of the heap at which the next one is to end.
+	Live, Goal uint64
 	// Collections is the number of collections that have ended since the previous sample.
 	Collections uint64
-	// Running is how many executions ran when the last of them ended, as far as samples tell.
-	Running float64
 }
