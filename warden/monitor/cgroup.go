@@ -1,4 +1,4 @@
-// The process's cgroup: its processor quota and throttled time, read once a second.
+// The process's cgroup: its processor quota, throttled time and memory limit, read once a second.
 
 package monitor
 
@@ -15,18 +15,23 @@ import (
 // cgroupEvery is the time between two reads of the cgroup, which costs more than the rest of a sample.
 const cgroupEvery = time.Second
 
-// A cgroup is the process's cgroup with all its visible ancestors: a quota at any level applies. The zero cgroup has no quota
-// and an unknown throttled time.
+// noMemory and more bytes are no limit.
+const noMemory = 1 << 60
+
+// A cgroup is the process's cgroup with all its visible ancestors: a quota or limit at any level applies. The zero cgroup has
+// no quota, no memory limit, and an unknown throttled time.
 type cgroup struct {
 	quota     float64 // the tightest quota, in processors; +Inf for none
 	throttled Reading
+	memory    uint64 // the tightest limit, in bytes; 0 for none
 
 	root       string   // "/", except in tests
 	membership *os.File // /proc/self/cgroup; nil: no cgroups on this system
 	member     string   // its content when levels were opened
 	levels     []level
-	at         time.Time // of the last refresh
-	procs      int       // as of then
+	limits     []*os.File // of memory, one a level
+	at         time.Time  // of the last refresh
+	procs      int        // as of then
 	buf        [8 << 10]byte
 }
 
@@ -53,7 +58,7 @@ func (c *cgroup) refresh(at time.Time, procs int) {
 	if !c.at.IsZero() && elapsed >= 0 && elapsed < cgroupEvery {
 		return
 	}
-	c.quota, c.throttled = math.Inf(1), Reading{}
+	c.quota, c.throttled, c.memory = math.Inf(1), Reading{}, 0
 	// The total processor time; a change of procs is assumed half way.
 	capacity := float64(elapsed) * float64(procs+c.procs) / 2
 	c.follow()
@@ -68,6 +73,12 @@ func (c *cgroup) refresh(at time.Time, procs int) {
 		}
 		l.throttled, l.known = now, known
 	}
+	for _, f := range c.limits {
+		// Where there is no limit, v2 says "max", and v1 the largest number of pages.
+		if n, ok := number(contents(f, c.buf[:])); ok && n > 0 && n < noMemory && (c.memory == 0 || n < c.memory) {
+			c.memory = n
+		}
+	}
 	c.at, c.procs = at, procs
 }
 
@@ -81,26 +92,35 @@ func (c *cgroup) follow() {
 	for i := range c.levels {
 		c.levels[i].close()
 	}
-	c.levels = c.levels[:0]
+	for _, f := range c.limits {
+		_ = f.Close() // as in level.close
+	}
+	c.levels, c.limits = c.levels[:0], c.limits[:0]
 	mounts, err := os.ReadFile(filepath.Join(c.root, "proc", "self", "mountinfo"))
 	if err != nil {
 		return
 	}
-	dirs, v2 := locate(c.member, string(mounts))
-	for _, dir := range dirs {
-		c.levels = append(c.levels, openLevel(filepath.Join(c.root, dir), v2))
-	}
-}
-
-func openLevel(dir string, v2 bool) level {
-	file := func(name string) *os.File {
-		f, _ := os.Open(filepath.Join(dir, name))
+	file := func(dir, name string) *os.File {
+		f, _ := os.Open(filepath.Join(c.root, dir, name))
 		return f
 	}
-	if v2 {
-		return level{v2: true, quota: file("cpu.max"), stat: file("cpu.stat")}
+	dirs, v2 := locate("cpu", c.member, string(mounts))
+	for _, dir := range dirs {
+		l := level{v2: v2, stat: file(dir, "cpu.stat")}
+		if v2 {
+			l.quota = file(dir, "cpu.max")
+		} else {
+			l.quota, l.period = file(dir, "cpu.cfs_quota_us"), file(dir, "cpu.cfs_period_us")
+		}
+		c.levels = append(c.levels, l)
 	}
-	return level{quota: file("cpu.cfs_quota_us"), period: file("cpu.cfs_period_us"), stat: file("cpu.stat")}
+	name := "memory.limit_in_bytes"
+	if dirs, v2 = locate("memory", c.member, string(mounts)); v2 {
+		name = "memory.max"
+	}
+	for _, dir := range dirs {
+		c.limits = append(c.limits, file(dir, name))
+	}
 }
 
 func (l *level) close() {

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// locate returns the directories of the cgroup that governs the processor and of its mounted ancestors, lowest first, and
-// whether they belong to cgroup v2; none if they are not visible.
-func locate(membership, mounts string) (dirs []string, v2 bool) {
-	group, v2 := findGroup(membership)
-	root, point := findMount(mounts, group, v2)
+// locate returns the directories of the cgroup that has this controller ("cpu", "memory") and of its mounted ancestors, lowest
+// first, and whether they belong to cgroup v2; none if they are not visible.
+func locate(controller, membership, mounts string) (dirs []string, v2 bool) {
+	group, v2 := findGroup(controller, membership)
+	root, point := findMount(controller, mounts, group, v2)
 	if point == "" {
 		return nil, v2
 	}
@@ -27,15 +27,14 @@ func locate(membership, mounts string) (dirs []string, v2 bool) {
 }
 
 // findGroup returns the path of the process's cgroup from the root of its hierarchy, "" if there is none. Each line of
-// membership is one hierarchy: number, controllers, path. With both versions in use, v1 governs the processor if it has the
-// cpu controller.
-func findGroup(membership string) (group string, v2 bool) {
+// membership is one hierarchy: number, controllers, path. With both versions in use, v1 governs what it has the controller of.
+func findGroup(controller, membership string) (group string, v2 bool) {
 	for line := range strings.Lines(membership) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") || slices.Contains(strings.Split(fields[2], "/"), "..") {
 			continue // malformed, or outside the visible hierarchy
 		}
-		if slices.Contains(strings.Split(fields[1], ","), "cpu") {
+		if slices.Contains(strings.Split(fields[1], ","), controller) {
 			return fields[2], false
 		}
 		if fields[0] == "0" && fields[1] == "" {
@@ -47,14 +46,15 @@ func findGroup(membership string) (group string, v2 bool) {
 
 // findMount returns the mount of the hierarchy that contains group: the mounted part of the hierarchy, and the mount point.
 // Of several mounts it returns the one that shows most. The format is that of proc_pid_mountinfo(5).
-func findMount(mounts, group string, v2 bool) (root, point string) {
+func findMount(controller, mounts, group string, v2 bool) (root, point string) {
 	for line := range strings.Lines(mounts) {
 		mount, source, found := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
 		fields, about := strings.Split(mount, " "), strings.Split(source, " ")
 		if !found || len(fields) < 6 || len(about) < 3 {
 			continue
 		}
-		if v2 && about[0] != "cgroup2" || !v2 && (about[0] != "cgroup" || !slices.Contains(strings.Split(about[2], ","), "cpu")) {
+		v1 := about[0] == "cgroup" && slices.Contains(strings.Split(about[2], ","), controller)
+		if v2 && about[0] != "cgroup2" || !v2 && !v1 {
 			continue
 		}
 		shown, at := strings.TrimSuffix(unescape(fields[3]), "/"), unescape(fields[4])

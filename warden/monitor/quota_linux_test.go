@@ -71,7 +71,7 @@ func TestRealQuota(t *testing.T) {
 func quotaGroup(t *testing.T) string {
 	member, _ := os.ReadFile("/proc/self/cgroup")
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	dirs, v2 := locate(string(member), string(mounts))
+	dirs, v2 := locate("cpu", string(member), string(mounts))
 	if len(dirs) == 0 {
 		t.Skip("no cgroup governs the processor here")
 	}

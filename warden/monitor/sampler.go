@@ -17,7 +17,7 @@ type Sampler struct {
 	sampled  bool // there was a sample before
 	prev     facts
 	delays   distribution // of the time between the last two facts
-	metrics  [2]metrics.Sample
+	metrics  [6]metrics.Sample
 	group    cgroup
 	recorder *Recorder
 	pools    []*poolReader
@@ -36,18 +36,23 @@ type facts struct {
 
 	runnableOK bool
 	throttled  Reading
+	memory     Memory // Collections since the process began
 }
 
 // Indexes of Sampler.metrics.
 const (
 	latencies = iota
 	runnable
+	heapLive
+	heapGoal
+	collections
+	memoryLimit
 )
 
 // New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
 // an [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
 //
-// On Linux a Sampler keeps a few files open, at most three for each level of the process's cgroup and one more, so that it
+// On Linux a Sampler keeps a few files open, at most four for each level of the process's cgroup and one more, so that it
 // can read them even when the process has run out of file descriptors; they are closed when the Sampler is garbage collected.
 func New(pools ...Pool) (*Sampler, error) {
 	readers, err := poolReaders(pools)
@@ -57,6 +62,10 @@ func New(pools ...Pool) (*Sampler, error) {
 	s := &Sampler{recorder: newRecorder(), pools: readers}
 	s.metrics[latencies].Name = "/sched/latencies:seconds"
 	s.metrics[runnable].Name = "/sched/goroutines/runnable:goroutines"
+	s.metrics[heapLive].Name = "/gc/heap/live:bytes"
+	s.metrics[heapGoal].Name = "/gc/heap/goal:bytes"
+	s.metrics[collections].Name = "/gc/cycles/total:gc-cycles"
+	s.metrics[memoryLimit].Name = "/gc/gomemlimit:bytes"
 	if runtime.GOOS == "linux" {
 		s.group.open("/")
 	}
@@ -118,13 +127,30 @@ func (s *Sampler) readLocked() facts {
 	now.used, now.usedOK = processorTime()
 	s.group.refresh(now.at, now.procs)
 	now.throttled = s.group.throttled
+	now.memory = s.memoryLocked()
 	now.allowed = min(float64(now.procs), s.group.quota)
 	return now
 }
 
+// memoryLocked returns what the last read says of the heap, and the limit of the cgroup.
+func (s *Sampler) memoryLocked() Memory {
+	value := func(i int) uint64 {
+		if v := s.metrics[i].Value; v.Kind() == metrics.KindUint64 {
+			return v.Uint64()
+		}
+		return 0
+	}
+	m := Memory{Limit: s.group.memory, Live: value(heapLive), Goal: value(heapGoal), Collections: value(collections)}
+	if soft := value(memoryLimit); soft > 0 && soft < noMemory && (m.Limit == 0 || soft <= m.Limit) {
+		m.Limit, m.Soft = soft, true
+	}
+	return m
+}
+
 // compareLocked returns the change since the previous facts, and keeps these.
 func (s *Sampler) compareLocked(now facts) Sample {
-	out := Sample{At: now.at, Throttled: now.throttled, Gap: max(0, now.at.Sub(s.prev.at))}
+	out := Sample{At: now.at, Throttled: now.throttled, Memory: now.memory, Gap: max(0, now.at.Sub(s.prev.at))}
+	out.Memory.Collections -= min(s.prev.memory.Collections, out.Memory.Collections)
 	if now.counts != nil {
 		since(s.delays.counts, s.prev.counts, now.counts)
 		out.Lag = s.delays.lag()
