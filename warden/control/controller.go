@@ -45,6 +45,7 @@ type state struct {
 	shed       float64
 	processors float64 // the limit of the processors' half
 	served     service // the service half
+	memory     memory
 	parts      map[string]*part
 	wait       wait
 	needs      map[string]time.Duration // shared with decisions, and never changed
@@ -53,8 +54,11 @@ type state struct {
 // ends returns the limit for what ends: the smaller of both halves.
 func (st *state) ends() float64 { return min(st.processors, st.served.target) }
 
-// target returns the limit: what runs for long comes on top of what ends.
-func (st *state) target(cfg Config) float64 { return cfg.within(st.ends() + st.served.long.slots) }
+// all returns the limit without memory: what runs for long comes on top of what ends.
+func (st *state) all() float64 { return st.ends() + st.served.long.slots }
+
+// target returns the limit: all has to fit into memory.
+func (st *state) target(cfg Config) float64 { return cfg.within(min(st.all(), st.memory.most())) }
 
 // New returns a controller at its initial limit. The error is an [*InvalidError].
 func New(cfg Config) (*Controller, error) {
@@ -158,6 +162,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	}
 	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
 	st.needs = needs(s.Service.Needs)
+	st.memory.observe(s.Memory, s.Service, float64(cfg.Processors), dt)
 	st.wait.observe(math.Round(st.target(cfg)), st.served.expected(), dt, st.served.phase != watching)
 	st.shed = shedding(st.shed, st.pressure, dt)
 	if ok(s.Utilization) {

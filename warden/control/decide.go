@@ -54,6 +54,9 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	if r, ok := st.served.reason(); ok {
 		reasons = append(reasons, r)
 	}
+	if st.memory.most() < st.all() {
+		reasons = append(reasons, st.memory.reason())
+	}
 	if unread := st.served.unread; len(unread) > 0 {
 		r := decision.NewReason("pool_unreadable", "pools_unreadable", float64(len(unread)), decision.Hold)
 		reasons = append(reasons, r.Because(strings.Join(unread, ", ")))
