@@ -60,6 +60,10 @@ type Config struct {
 	// then that compartment's limit follows. Not with Sampler.
 	Pools []monitor.Pool
 
+	// Remote says that the work runs in other processes, as behind a gateway: this one's processors say nothing about it and are
+	// not read. The limit follows execution times, Pools and memory.
+	Remote bool
+
 	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.
 	Sampler interface{ Sample() monitor.Sample }
 	// Controller replaces this module's controller; nil: [control.New]. If its decision numbers restart, the warden continues
@@ -151,7 +155,7 @@ func New(cfg Config) (*Warden, error) {
 		return nil, err
 	}
 	w := &Warden{
-		limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, target: cfg.ApplyTo,
+		limiter: l, name: cfg.Limiter.Name, interval: cfg.Interval, target: cfg.ApplyTo, remote: cfg.Remote,
 		sampler: cfg.Sampler, controller: cfg.Controller, epoch: time.Now(), history: ring{keep: cfg.History},
 	}
 	if w.controller == nil {

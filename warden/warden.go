@@ -23,6 +23,7 @@ type Warden struct {
 	controller controller
 	target     target
 	interval   time.Duration
+	remote     bool
 	epoch      time.Time
 
 	running   atomic.Bool
@@ -150,6 +151,10 @@ func (w *Warden) turnLocked(byRequest bool) {
 		}
 	}()
 	s := w.sampler.Sample()
+	if s.Remote = s.Remote || w.remote; s.Remote {
+		s.Lag, s.Utilization, s.Runnable = monitor.Lag{}, monitor.Reading{}, monitor.Reading{}
+		s.Throttled, s.Share = monitor.Reading{}, monitor.Reading{}
+	}
 	d := w.controller.Step(s)
 	d.Seq = max(d.Seq, w.last.Decision.Seq+1)
 	w.limiter.Apply(d)

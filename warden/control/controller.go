@@ -128,6 +128,9 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 // step advances the state by dt seconds, and reports whether the sample had any information about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
 	top, informed := cfg.dominant(s, st.busy)
+	if s.Remote {
+		top, informed = signal{name: elsewhere}, true
+	}
 	if dt == 0 || !informed {
 		return informed
 	}

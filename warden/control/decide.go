@@ -44,6 +44,8 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	switch {
 	case !fresh:
 		reasons = append(reasons, decision.NewReason("no_information", or(st.top.name, "none"), st.top.value, decision.Hold))
+	case st.top.name == elsewhere:
+		reasons = append(reasons, decision.NewReason(elsewhere, "none", 0, decision.Relax))
 	case st.pressure > shrinkAbove:
 		reasons = append(reasons, decision.NewReason("queueing", st.top.name, st.top.value, decision.Tighten))
 	case st.pressure >= growBelow:

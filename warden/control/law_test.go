@@ -70,7 +70,18 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 		})
 	}
 	s.Parts = parts(t)
+	s.Memory = anyMemory(t)
+	s.Remote = rapid.IntRange(0, 9).Draw(t, "remote") == 0
 	return s
+}
+
+// anyMemory is whatever the type can hold, mostly none.
+func anyMemory(t *rapid.T) monitor.Memory {
+	bytes := rapid.OneOf(rapid.SampledFrom([]uint64{0, 1, 1 << 30, math.MaxUint64}), rapid.Uint64Range(0, 1<<31))
+	return monitor.Memory{
+		Limit: rapid.OneOf(rapid.Just(uint64(0)), bytes).Draw(t, "memory"), Soft: rapid.Bool().Draw(t, "soft"),
+		Live: bytes.Draw(t, "live"), Growth: floats.Draw(t, "growth"), Collections: rapid.Uint64Range(0, 2).Draw(t, "collections"),
+	}
 }
 
 // parts are none, or compartments in any state.
@@ -142,6 +153,12 @@ func plausible(t *rapid.T, at time.Time) monitor.Sample {
 		}
 	}
 	s.Parts = parts(t)
+	if rapid.IntRange(0, 3).Draw(t, "memory") == 0 {
+		s.Memory = monitor.Memory{
+			Limit: 1 << 30, Live: rapid.Uint64Range(0, 1<<30).Draw(t, "live"), Soft: true,
+			Collections: rapid.Uint64Range(0, 1).Draw(t, "collections"),
+		}
+	}
 	return s
 }
 
@@ -217,7 +234,7 @@ func TestPropertyBounded(t *testing.T) {
 			if s.Service.Concurrency = running; running == 0 {
 				s.Service = monitor.Service{}
 			}
-			s.Pools = nil // they cut at once: C14
+			s.Pools, s.Memory = nil, monitor.Memory{} // they cut at once: C14, C19
 			d := c.Step(s)
 			was, is := float64(before.TargetConcurrency), float64(d.TargetConcurrency)
 			low, high := 0.5*(was-0.5)-0.5, max(2*(was+0.5)+0.5, float64(highest))
@@ -411,7 +428,7 @@ func TestPropertyNoInformationRaisesNothing(t *testing.T) {
 		for range 30 {
 			now = now.Add(100 * time.Millisecond)
 			s := anySample(t, now)
-			s.Utilization.OK, s.Runnable.OK, s.Lag.Count = false, false, 0
+			s.Utilization.OK, s.Runnable.OK, s.Lag.Count, s.Remote = false, false, 0, false
 			d := c.Step(s)
 			if d.TargetConcurrency > before.TargetConcurrency {
 				t.Fatalf("C8: target from %d to %d", before.TargetConcurrency, d.TargetConcurrency)

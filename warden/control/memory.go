@@ -120,9 +120,8 @@ func (m *memory) learn(live, tasks, unsure, limit float64) {
 	}
 	m.baseVar -= alongBase * alongBase / sum
 	m.covar -= alongBase * alongEach / sum
-	m.eachVar -= alongEach * alongEach / sum
+	m.eachVar = max(m.eachVar-alongEach*alongEach/sum, 0)
 }
-
 
 func square(x float64) float64 { return x * x }
 

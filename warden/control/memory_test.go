@@ -31,8 +31,6 @@ type heap struct {
 	took        float64 // seconds for which a task runs
 
 	running, live, used float64
-	collections         uint64
-	peak                float64 // the most that was held at once
 }
 
 // sample lets a tick pass in which so many are to run, as far as the limit allows.
@@ -59,7 +57,6 @@ func (h *heap) sample(offered float64, target int) monitor.Sample {
 		h.used = h.live
 		s.Memory.Collections++
 	}
-	h.peak = max(h.peak, h.base+h.running*h.each)
 	s.Memory.Live, s.Memory.Limit, s.Memory.Soft = uint64(h.live), uint64(h.limit), h.soft
 	if !math.IsInf(h.gogc, 1) {
 		s.Memory.Growth = h.gogc
@@ -122,13 +119,10 @@ func TestPropertyMemoryFits(t *testing.T) {
 		for range 30 { // some are served before there are too many
 			d = c.Step(h.sample(float64(h.random.IntN(int(fits/2)+2)), d.TargetConcurrency))
 		}
-		h.peak = 0
 		load := rapid.Float64Range(1.5, 10).Draw(t, "load")
-		average, most := 0.0, 600
-		for i := range most {
+		for i := range 600 {
 			rising := min(1, float64(i+1)/50)
 			d = c.Step(h.sample(math.Ceil(load*fits*rising), d.TargetConcurrency))
-			average += float64(d.TargetConcurrency) / float64(most)
 		}
 		if last := float64(d.TargetConcurrency); last > 1.25*fits+1 || last < 0.75*fits-1 {
 			t.Fatalf("C19: the limit is %v where %.1f fit: %v; %+v", last, fits, d.Reasons, *h)
@@ -153,6 +147,83 @@ func TestPropertyMemoryThatIsNotTheTasks(t *testing.T) {
 			d = c.Step(h.sample(math.Round(mean*2*h.random.Float64()), d.TargetConcurrency))
 			if lowersForMemory(d) {
 				t.Fatalf("C19: %v, with %+v", d.Reasons, *h)
+			}
+		}
+	})
+}
+
+// C19: where clearly less than half of the memory suffices, or none is limited, or none would start a collection, no task is held back.
+func TestPropertyMemoryThatSuffices(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := someHeap(t)
+		most := 40.0
+		h.base = h.usable() * rapid.Float64Range(0, 0.3).Draw(t, "beside")
+		h.each = (0.4*h.usable() - h.base) / most * rapid.Float64Range(0, 1).Draw(t, "each")
+		why := rapid.SampledFrom([]string{"half suffices", "no limit", "GOGC=off and no GOMEMLIMIT"}).Draw(t, "why")
+		if why != "half suffices" {
+			h.each *= 5
+		}
+		c := mustNew(t, control.Config{Processors: 1})
+		d := begin(c)
+		for range 300 {
+			s := h.sample(math.Round(most*h.random.Float64()), d.TargetConcurrency)
+			switch why {
+			case "no limit":
+				s.Memory.Limit = 0
+			case "GOGC=off and no GOMEMLIMIT":
+				s.Memory.Soft, s.Memory.Growth = false, 0
+			}
+			if d = c.Step(s); lowersForMemory(d) {
+				t.Fatalf("C19: %v where %s; %+v", d.Reasons, why, *h)
+			}
+		}
+	})
+}
+
+// C19: a leak leaves one task per processor, and what is owed to tasks.
+func TestPropertyMemoryLeak(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := someHeap(t)
+		h.each = h.usable() * rapid.Float64Range(0.0001, 0.3).Draw(t, "each")
+		h.grows = h.usable() / rapid.Float64Range(10, 60).Draw(t, "seconds")
+		processors := rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors")
+		c := mustNew(t, control.Config{Processors: processors})
+		d := begin(c)
+		for range 900 {
+			if d = c.Step(h.sample(100, d.TargetConcurrency)); d.TargetConcurrency < processors {
+				t.Fatalf("C19: the limit is %d for %d processors: %v; %+v", d.TargetConcurrency, processors, d.Reasons, *h)
+			}
+		}
+	})
+}
+
+func TestMemoryReason(t *testing.T) {
+	h := &heap{
+		random: rand.New(rand.NewPCG(1, 1)), limit: 256 << 20, soft: true, gogc: 1, base: 2e6, each: 20e6, took: 2,
+	}
+	c := mustNew(t, control.Config{Processors: 1})
+	d := begin(c)
+	for i := range 100 {
+		d = c.Step(h.sample(float64(i)/2, d.TargetConcurrency))
+	}
+	if why := fmt.Sprint(d.Reasons); !strings.Contains(why, "memory: 20 MB a task, 9 of 9 fit (tighten)") {
+		t.Errorf("C19: %s", why)
+	}
+}
+
+// C20: what runs elsewhere is judged as if the processors here were idle, whatever they say.
+func TestPropertyRemote(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := configs(t)
+		idle, odd := mustNew(t, cfg), mustNew(t, cfg)
+		samples, _ := history(t)
+		for i, s := range samples {
+			s.Remote = true
+			other := s
+			s.Lag, s.Utilization, s.Runnable, s.Throttled = monitor.Lag{}, value(0), value(0), monitor.Reading{}
+			d, o := idle.Step(s), odd.Step(other)
+			if d.TargetConcurrency != o.TargetConcurrency || o.ShedProbability != 0 {
+				t.Fatalf("C20: sample %d: %d, %+v", i, d.TargetConcurrency, o)
 			}
 		}
 	})

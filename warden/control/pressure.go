@@ -34,6 +34,9 @@ type signal struct {
 	level float64
 }
 
+// elsewhere is the signal of a sample whose work runs in other processes: it says nothing against any limit.
+const elsewhere = "remote"
+
 // ramp is 0 up to lo, 1 from hi on, and a smooth cubic between.
 func ramp(x, lo, hi float64) float64 {
 	x = min(max((x-lo)/(hi-lo), 0), 1)

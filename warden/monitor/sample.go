@@ -89,8 +89,10 @@ type Memory struct {
 	// known. Soft says that it is GOMEMLIMIT, which the collector keeps by working harder; nothing keeps the other.
 	Limit uint64
 	Soft  bool
-	// Live is what the last collection found in use, in bytes, and Goal the size of the heap at which the next one is to end.
-	Live, Goal uint64
+	// Live is what the last collection found in use, in bytes.
+	Live uint64
+	// Growth is by what share of Live the heap may grow until the next one: GOGC / 100. 0: GOGC is off, only the limit starts one.
+	Growth float64
 	// Collections is the number of collections that have ended since the previous sample.
 	Collections uint64
 }

@@ -3,6 +3,7 @@
 package monitor
 
 import (
+	"math"
 	"runtime"
 	"runtime/metrics"
 	"sync"
@@ -44,7 +45,7 @@ const (
 	latencies = iota
 	runnable
 	heapLive
-	heapGoal
+	gogc
 	collections
 	memoryLimit
 )
@@ -63,7 +64,7 @@ func New(pools ...Pool) (*Sampler, error) {
 	s.metrics[latencies].Name = "/sched/latencies:seconds"
 	s.metrics[runnable].Name = "/sched/goroutines/runnable:goroutines"
 	s.metrics[heapLive].Name = "/gc/heap/live:bytes"
-	s.metrics[heapGoal].Name = "/gc/heap/goal:bytes"
+	s.metrics[gogc].Name = "/gc/gogc:percent"
 	s.metrics[collections].Name = "/gc/cycles/total:gc-cycles"
 	s.metrics[memoryLimit].Name = "/gc/gomemlimit:bytes"
 	if runtime.GOOS == "linux" {
@@ -140,7 +141,10 @@ func (s *Sampler) memoryLocked() Memory {
 		}
 		return 0
 	}
-	m := Memory{Limit: s.group.memory, Live: value(heapLive), Goal: value(heapGoal), Collections: value(collections)}
+	m := Memory{Limit: s.group.memory, Live: value(heapLive), Collections: value(collections)}
+	if percent := value(gogc); percent < math.MaxInt32 { // off is the largest number
+		m.Growth = float64(percent) / 100
+	}
 	if soft := value(memoryLimit); soft > 0 && soft < noMemory && (m.Limit == 0 || soft <= m.Limit) {
 		m.Limit, m.Soft = soft, true
 	}
