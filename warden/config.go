@@ -60,8 +60,8 @@ type Config struct {
 	// then that compartment's limit follows. Not with Sampler.
 	Pools []monitor.Pool
 
-	// Remote says that the work runs in other processes, as behind a gateway: this one's processors say nothing about it and are
-	// not read. The limit follows execution times, Pools and memory.
+	// Remote says that the work runs in other processes, as behind a gateway: this one's processors say nothing about it and do not
+	// count. The limit follows execution times, Pools and memory.
 	Remote bool
 
 	// Sampler replaces this module's sampler; nil: [monitor.New]. A replacement has to measure execution times itself.

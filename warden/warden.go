@@ -151,10 +151,7 @@ func (w *Warden) turnLocked(byRequest bool) {
 		}
 	}()
 	s := w.sampler.Sample()
-	if s.Remote = s.Remote || w.remote; s.Remote {
-		s.Lag, s.Utilization, s.Runnable = monitor.Lag{}, monitor.Reading{}, monitor.Reading{}
-		s.Throttled, s.Share = monitor.Reading{}, monitor.Reading{}
-	}
+	s.Remote = s.Remote || w.remote
 	d := w.controller.Step(s)
 	d.Seq = max(d.Seq, w.last.Decision.Seq+1)
 	w.limiter.Apply(d)

@@ -521,3 +521,29 @@ func TestAForgottenRunIsLoggedOnce(t *testing.T) {
 		}
 	}
 }
+
+type jam struct{}
+
+func (jam) Sample() monitor.Sample {
+	return monitor.Sample{
+		At: time.Now(), Gap: 100 * time.Millisecond, Utilization: monitor.Reading{Value: 1, OK: true},
+		Lag: monitor.Lag{P50: time.Second, P90: time.Second, P99: time.Second, Count: 100},
+	}
+}
+
+// C20: the processors of a gateway lower no limit of work that runs elsewhere.
+func TestRemote(t *testing.T) {
+	for _, remote := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := mustNew(t, Config{Sampler: jam{}, Remote: remote})
+			ctx, stop := context.WithCancel(t.Context())
+			go func() { _ = w.Run(ctx) }()
+			time.Sleep(5 * time.Second)
+			stop()
+			synctest.Wait()
+			if limit := w.Limiter().Stats().Target; (limit < 16) == remote {
+				t.Errorf("C20: the limit is %d with Remote: %v", limit, remote)
+			}
+		})
+	}
+}

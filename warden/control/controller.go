@@ -106,6 +106,7 @@ func (c *Controller) Step(s monitor.Sample) decision.ControlDecision {
 	defer c.mu.Unlock()
 	st := &c.state
 	dt := st.elapsed(s)
+	s = related(s)
 	informed := st.step(c.cfg, s, dt)
 	st.seq++
 	return st.decide(c.cfg, s.At, informed && dt > 0)
@@ -128,9 +129,6 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 // step advances the state by dt seconds, and reports whether the sample had any information about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
 	top, informed := cfg.dominant(s, st.busy)
-	if s.Remote {
-		top, informed = signal{name: elsewhere}, true
-	}
 	if dt == 0 || !informed {
 		return informed
 	}

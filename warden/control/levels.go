@@ -12,6 +12,6 @@ func (c *Controller) Pressure(s monitor.Sample) (pressure float64, levels map[st
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	levels = map[string]float64{}
-	c.cfg.each(s, c.state.busy, func(name string, _, level float64) { levels[name] = level })
+	c.cfg.each(related(s), c.state.busy, func(name string, _, level float64) { levels[name] = level })
 	return c.state.pressure, levels
 }

@@ -173,7 +173,7 @@ func TestPropertyMemoryThatSuffices(t *testing.T) {
 			case "GOGC=off and no GOMEMLIMIT":
 				s.Memory.Soft, s.Memory.Growth = false, 0
 			}
-			if d = c.Step(s); lowersForMemory(d) {
+			if d = c.Step(s); lowersForMemory(d) && d.TargetConcurrency < int(most) {
 				t.Fatalf("C19: %v where %s; %+v", d.Reasons, why, *h)
 			}
 		}

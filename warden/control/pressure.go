@@ -37,6 +37,15 @@ type signal struct {
 // elsewhere is the signal of a sample whose work runs in other processes: it says nothing against any limit.
 const elsewhere = "remote"
 
+// related returns the sample without the processors that its work does not run on.
+func related(s monitor.Sample) monitor.Sample {
+	if s.Remote {
+		s.Lag, s.Utilization, s.Runnable = monitor.Lag{}, monitor.Reading{}, monitor.Reading{}
+		s.Throttled, s.Share = monitor.Reading{}, monitor.Reading{}
+	}
+	return s
+}
+
 // ramp is 0 up to lo, 1 from hi on, and a smooth cubic between.
 func ramp(x, lo, hi float64) float64 {
 	x = min(max((x-lo)/(hi-lo), 0), 1)
@@ -59,6 +68,9 @@ func ok(r monitor.Reading) bool { return r.OK && !math.IsNaN(r.Value) }
 // dominant returns the signal with the highest level; informed is false if the sample has no information about processors. used
 // is the smoothed utilization before the sample.
 func (cfg Config) dominant(s monitor.Sample, used float64) (top signal, informed bool) {
+	if s.Remote {
+		return signal{name: elsewhere}, true
+	}
 	cfg.each(s, used, func(name string, value, level float64) {
 		if !informed || level > top.level {
 			top, informed = signal{name, value, level}, true

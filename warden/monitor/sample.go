@@ -26,7 +26,7 @@ type Sample struct {
 	Share Reading
 	// Memory is the heap as the last garbage collection left it, and what it may grow to.
 	Memory Memory
-	// Remote says that the work runs in other processes: nothing is measured of the processors of this one.
+	// Remote says that the work runs in other processes, so that the processors of this one do not matter. A Sampler does not know.
 	Remote bool
 	// Service describes the executions since the previous sample, as far as [Sampler.Recorder] recorded them.
 	Service Service
