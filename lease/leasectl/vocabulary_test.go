@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -54,10 +55,7 @@ var clients = []string{"Conn", "Pool", "Options", "Storage"}
 // mismatches compares the functions that open, and the fields of their configurations.
 func mismatches(openers map[string][]any) (found []string) {
 	results := map[string]reflect.Type{"Store": reflect.TypeFor[durable.Store](), "Letters": reflect.TypeFor[deadletter.Store]()}
-	types := map[string]reflect.Type{}
-	for name, meaning := range meanings {
-		types[name] = meaning
-	}
+	types := maps.Clone(meanings)
 	for what, functions := range openers {
 		for _, function := range functions {
 			f := reflect.TypeOf(function)

@@ -4,7 +4,6 @@ package leasekafka_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -399,10 +398,4 @@ func until(t *testing.T, what string, met func() bool) {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}
-}
-
-// is reports whether err is, or wraps, an E.
-func is[E error](err error) bool {
-	var e E
-	return errors.As(err, &e)
 }

@@ -71,7 +71,7 @@ func (w *window) recordsFrom(offset int64, limit int) []dispatch.Record {
 	return slices.Clone(w.records[first:last])
 }
 
-// trim removes records that have been handed out: those below floor, and the oldest others until at most most bytes are left.
+// trim removes records that have been handed out: those below floor, and the oldest others until no more than most bytes are left.
 func (w *window) trim(floor int64, most int) {
 	n := 0
 	for _, r := range w.records {

@@ -47,8 +47,8 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	var invalid *lease.InvalidError
-	if _, err := leasenats.OpenStore(nil, leasenats.StoreConfig{Conn: nc, Bucket: "b"}); !errors.As(err, &invalid) ||
-		invalid.Field != "leasenats.ctx" { //nolint:staticcheck // refused, not a panic
+	_, err := leasenats.OpenStore(nil, leasenats.StoreConfig{Conn: nc, Bucket: "b"}) //nolint:staticcheck // refused, not a panic
+	if !errors.As(err, &invalid) || invalid.Field != "leasenats.ctx" {
 		t.Errorf("a nil context: %v", err)
 	}
 }

@@ -41,8 +41,8 @@ func TestConfig(t *testing.T) {
 		t.Errorf("no pool: %v", err)
 	}
 	pool := migrated(t, 1)
-	if _, err := leasepg.OpenStore(nil, leasepg.StoreConfig{Pool: pool}); !refusesField(err,
-		"ctx") { //nolint:staticcheck // refused, not a panic
+	_, err = leasepg.OpenStore(nil, leasepg.StoreConfig{Pool: pool}) //nolint:staticcheck // refused, not a panic
+	if !refusesField(err, "ctx") {
 		t.Errorf("New with a nil context: %v", err)
 	}
 	if err := leasepg.Migrate(nil, pool); !refusesField(err, "ctx") { //nolint:staticcheck // the same

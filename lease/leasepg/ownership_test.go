@@ -124,18 +124,22 @@ func TestOwnershipRefuses(t *testing.T) {
 		"Conn":    func(c *leasepg.GroupConfig) { c.Conn = nil },
 		"Group":   func(c *leasepg.GroupConfig) { c.Group = "" },
 		"Names":   func(c *leasepg.GroupConfig) { c.Names = nil },
-		"Conn ":   func(c *leasepg.GroupConfig) { c.Conn = &pgx.ConnConfig{} }, // pgx would panic
 		"Open":    func(c *leasepg.GroupConfig) { c.Open = nil },
 		"Session": func(c *leasepg.GroupConfig) { c.Session = time.Millisecond },
 	} {
 		bad := good
 		change(&bad)
 		if o, err := leasepg.OpenGroup(t.Context(), bad); o != nil ||
-			!refusesField(err, "leasepg.GroupConfig."+strings.TrimSpace(field)) {
+			!refusesField(err, "leasepg.GroupConfig."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	bad := good
+	bad.Conn = &pgx.ConnConfig{} // pgx would panic
+	if _, err := leasepg.OpenGroup(t.Context(), bad); !refusesField(err, "leasepg.GroupConfig.Conn") {
+		t.Errorf("a connection that pgx did not make: %v", err)
+	}
+	bad = good
 	bad.Names = []string{"a", "b", "a"}
 	if _, err := leasepg.OpenGroup(t.Context(), bad); !refusesField(err, "leasepg.GroupConfig.Names") {
 		t.Errorf("a partition twice: %v", err)
