@@ -71,7 +71,10 @@ func (s scene) play(ctx context.Context, to io.Writer) (*outcome, error) {
 	handler := http.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		now := o.running.Add(1)
 		defer o.running.Add(-1)
-		for most := o.most.Load(); now > most && !o.most.CompareAndSwap(most, now); most = o.most.Load() {
+		for {
+			if most := o.most.Load(); now <= most || o.most.CompareAndSwap(most, now) {
+				break
+			}
 		}
 		body := make([]byte, s.held)
 		for i := 0; i < len(body); i += 4096 {
