@@ -13,7 +13,6 @@ import (
 const (
 	starvedBelow = 0.7  // share of the processor time that is wanted
 	fedAbove     = 0.8  // from which it is enough again
-	wholeAbove   = 0.9  // from which execution times are the usual ones
 	comparable   = 0.8  // ratio of two shares under which execution times do not compare
 	leastShare   = 0.01 // that is believed
 	shareTime    = 0.5  // time constants in seconds: of the share,
@@ -56,7 +55,7 @@ func (t *theft) observe(s monitor.Sample, used float64, base *baseline, dt float
 		t.under = under
 		return true
 	}
-	if share > wholeAbove && !t.starved && len(base.times) >= few {
+	if under == 1 && !t.starved && len(base.times) >= few {
 		t.usual = base.mean
 	}
 	return false

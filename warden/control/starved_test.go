@@ -54,6 +54,13 @@ func TestPropertyStarvedIsSaid(t *testing.T) {
 				if at > 1 || at == 1 && d.Reasons[0].Code() != "queueing" {
 					t.Fatalf("C22: %v", d.Reasons)
 				}
+				direction := "(hold)"
+				if p, _ := c.Pressure(s); at == 0 && p < 0.35 {
+					direction = "(relax)"
+				}
+				if on && !strings.HasSuffix(d.Reasons[at].String(), direction) {
+					t.Fatalf("C22: %v, want %s", d.Reasons, direction)
+				}
 				if want := fmt.Sprintf("this one gets %.0f %%", 100*smooth); on && !strings.Contains(d.Reasons[at].String(), want) {
 					t.Fatalf("C22: %v, want %q", d.Reasons, want)
 				}
@@ -99,7 +106,7 @@ func TestPropertyDelaysCountInOwnTime(t *testing.T) {
 
 // C24: while the process is starved, and however long work waits for processors, these lower the limit no further than to what
 // makes use of the share: of the tasks that run by Little's law those that use no processor, the square root of their number, and
-// one for each processor; and the floor never exceeds that.
+// one for each processor; all that is no more than what runs.
 func TestPropertyFloorWhileStarved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		processors := rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "processors")
@@ -124,7 +131,7 @@ func TestPropertyFloorWhileStarved(t *testing.T) {
 		}
 		perSecond := rapid.Float64Range(10, 200).Draw(t, "per second")
 		utilization := rapid.Float64Range(0, 0.2).Draw(t, "utilization")
-		longer := time.Duration(rapid.IntRange(0, 400).Draw(t, "longer, ms")) * time.Millisecond
+		longer := time.Duration(rapid.IntRange(-took/2, 400).Draw(t, "longer, ms")) * time.Millisecond
 		if cold {
 			longer = 0
 		}
@@ -134,7 +141,8 @@ func TestPropertyFloorWhileStarved(t *testing.T) {
 			s.Lag, s.Runnable = monitor.Lag{P50: time.Second, P90: 2 * time.Second, Count: 100}, value(1000)
 			d = c.Step(now.next(s))
 		}
-		elsewhere := max(perSecond*usual.Seconds()-utilization*float64(processors), 0)
+		runs := perSecond * (usual + longer).Seconds()
+		elsewhere := min(max(perSecond*usual.Seconds()-utilization*float64(processors), 0), runs)
 		floor := elsewhere + math.Sqrt(elsewhere) + float64(processors)
 		if got := float64(d.TargetConcurrency); math.Abs(got-floor) > 0.5+0.01*floor {
 			t.Fatalf("C24: limit %v, want %v: %v", got, floor, d.Reasons)
@@ -174,6 +182,19 @@ func TestTheftIsNoSlowDependency(t *testing.T) {
 		drive(3, share, 0.06) // known as of now
 		if lowest, said := drive(60, share, 0.06); lowest > 20 {
 			t.Errorf("C25: share %v: the limit is at least %d for ten slots: %s", share, lowest, said[len(said)-200:])
+		}
+	}
+}
+
+// C25: where all of the processor time that we get is used, processors are the bottleneck, and execution times cut nothing.
+func TestAShareUsedUpIsNoSlowDependency(t *testing.T) {
+	c, m := mustNew(t, control.Config{Processors: 2, Initial: 64}), crowd()
+	d := begin(c)
+	for range 300 {
+		s := m.sample(d.TargetConcurrency)
+		s.Share, s.Utilization = value(0.2), value(0.19)
+		if d = c.Step(s); d.TargetConcurrency < 64 {
+			t.Fatalf("C25: limit %d: %v", d.TargetConcurrency, d.Reasons)
 		}
 	}
 }
