@@ -102,7 +102,8 @@ func (cfg Config) each(s monitor.Sample, used float64, consider func(name string
 	p90, p50 := scale*seconds(s.Lag.P90), scale*seconds(s.Lag.P50)
 	if ok(s.Runnable) {
 		r := finite(s.Runnable.Value)
-		consider("runnable_per_processor", r, (1-sure+sure*ramp(p50, 0.02*lag, 0.08*lag))*0.75*ramp(math.Pow(share, 1-full)*r, 0.2*waiting, 1.6*waiting))
+		weight := 1 - sure + sure*ramp(p50, 0.02*lag, 0.08*lag)
+		consider("runnable_per_processor", r, weight*0.75*ramp(math.Pow(share, 1-full)*r, 0.2*waiting, 1.6*waiting))
 	}
 	if s.Lag.Count > 0 {
 		consider("lag_p90_seconds", seconds(s.Lag.P90), sure*ramp(p90, 0.4*lag, 1.6*lag))

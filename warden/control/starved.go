@@ -29,7 +29,7 @@ type theft struct {
 	rate, running, used float64 // executions that end per second, those that run, and processors in use, smoothed
 }
 
-// shareOf returns the share of a sample; 1 if it is missing, because next to nothing is wanted or because nobody knows.
+// shareOf returns the share of a sample; 1 if it is missing, because next to nothing is wanted or nobody knows.
 func shareOf(s monitor.Sample) float64 {
 	if !ok(s.Share) {
 		return 1
@@ -61,8 +61,8 @@ func (t *theft) observe(s monitor.Sample, used float64, base *baseline, dt float
 	return false
 }
 
-// floor is how many tasks make use of the share while the process is starved, and 0 otherwise: by Little's law rate x usual run on
-// average, of which used are at a processor and the others wait for something else, by chance a few more; and one for each
+// floor is how many tasks make use of the share while the process is starved, and 0 otherwise: by Little's law rate x usual run
+// on average, of which used are at a processor and the others wait for something else, by chance a few more; and one for each
 // processor. Where the process was starved from the beginning, the shortest executions say what is usual.
 func (t *theft) floor(processors float64, base *baseline) float64 {
 	if !t.starved {

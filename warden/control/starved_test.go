@@ -1,4 +1,4 @@
-// Stolen processors (C22 to C25).
+// Stolen processors (C21 to C24).
 
 package control_test
 
@@ -26,8 +26,8 @@ func starved(d decision.ControlDecision) int {
 	return -1
 }
 
-// C22: starved is said from the smoothed share on, and only then: with a threshold for its beginning and another for its end. It is
-// the first reason, unless the processors' half has a queue of our own to name.
+// C21: starved is said from the smoothed share on, and only then: with a threshold for its beginning and another for its end. It
+// is the first reason, unless the processors' half has a queue of our own to name.
 func TestPropertyStarvedIsSaid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, now := mustNew(t, control.Config{Processors: 2}), clock{}
@@ -49,29 +49,30 @@ func TestPropertyStarvedIsSaid(t *testing.T) {
 				d := c.Step(now.next(s))
 				at := starved(d)
 				if (at >= 0) != on && math.Abs(smooth-0.7) > 1e-9 && math.Abs(smooth-0.8) > 1e-9 {
-					t.Fatalf("C22: share %v: %v", smooth, d.Reasons)
+					t.Fatalf("C21: share %v: %v", smooth, d.Reasons)
 				}
 				if at > 1 || at == 1 && d.Reasons[0].Code() != "queueing" {
-					t.Fatalf("C22: %v", d.Reasons)
+					t.Fatalf("C21: %v", d.Reasons)
 				}
 				direction := "(hold)"
 				if p, _ := c.Pressure(s); at == 0 && p < 0.35 {
 					direction = "(relax)"
 				}
 				if on && !strings.HasSuffix(d.Reasons[at].String(), direction) {
-					t.Fatalf("C22: %v, want %s", d.Reasons, direction)
+					t.Fatalf("C21: %v, want %s", d.Reasons, direction)
 				}
 				if want := fmt.Sprintf("this one gets %.0f %%", 100*smooth); on && !strings.Contains(d.Reasons[at].String(), want) {
-					t.Fatalf("C22: %v, want %q", d.Reasons, want)
+					t.Fatalf("C21: %v, want %q", d.Reasons, want)
 				}
 			}
 		}
 	})
 }
 
-// C23: delays and queues count in the processor time that we get: a sample with a share decides like one without, whose delays and
-// runnable goroutines are multiplied by it, and whose utilization is divided by it; where all of that time is used, only the delays,
-// by the square root. Without executions, where there is no floor. Times are rounded to nanoseconds, which may move a limit by one.
+// C22: delays and queues count in the processor time that we get: a sample with a share decides like one without, whose delays
+// and runnable goroutines are multiplied by it, and whose utilization is divided by it; where all of that time is used, only the
+// delays, by the square root. Without executions, where there is no floor. Times are rounded to nanoseconds, which may move a
+// limit by one.
 func TestPropertyDelaysCountInOwnTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := configs(t)
@@ -101,7 +102,7 @@ func TestPropertyDelaysCountInOwnTime(t *testing.T) {
 				}
 				differ := math.Abs(float64(got.TargetConcurrency - want.TargetConcurrency))
 				if differ > 1+0.001*float64(want.TargetConcurrency) || math.Abs(got.ShedProbability-want.ShedProbability) > 1e-4 {
-					t.Fatalf("C23: share %v: limit %d, shed %v; in own time %d, %v", share,
+					t.Fatalf("C22: share %v: limit %d, shed %v; in own time %d, %v", share,
 						got.TargetConcurrency, got.ShedProbability, want.TargetConcurrency, want.ShedProbability)
 				}
 			}
@@ -109,7 +110,7 @@ func TestPropertyDelaysCountInOwnTime(t *testing.T) {
 	})
 }
 
-// C24: while the process is starved, and however long work waits for processors, these lower the limit no further than to what
+// C23: while the process is starved, and however long work waits for processors, these lower the limit no further than to what
 // makes use of the share: of the tasks that run by Little's law those that use no processor, the square root of their number, and
 // one for each processor; all that is no more than what runs.
 func TestPropertyFloorWhileStarved(t *testing.T) {
@@ -150,13 +151,13 @@ func TestPropertyFloorWhileStarved(t *testing.T) {
 		elsewhere := min(max(perSecond*usual.Seconds()-utilization*float64(processors), 0), runs)
 		floor := elsewhere + math.Sqrt(elsewhere) + float64(processors)
 		if got := float64(d.TargetConcurrency); math.Abs(got-floor) > 0.5+0.01*floor {
-			t.Fatalf("C24: limit %v, want %v: %v", got, floor, d.Reasons)
+			t.Fatalf("C23: limit %v, want %v: %v", got, floor, d.Reasons)
 		}
 	})
 }
 
-// C25: where others take processors, executions take longer, and nothing is cut for that: not when it begins, not while it changes,
-// and not when it ends. A dependency that becomes slow meanwhile is noticed.
+// C24: where others take processors, executions take longer, and nothing is cut for that: not when it begins, not while it
+// changes, and not when it ends. A dependency that becomes slow meanwhile is noticed.
 func TestTheftIsNoSlowDependency(t *testing.T) {
 	for _, share := range []float64{0.1, 0.3, 0.6} {
 		c, m := mustNew(t, control.Config{Processors: 2, Initial: 60, Max: 60}), newModel(1)
@@ -180,18 +181,18 @@ func TestTheftIsNoSlowDependency(t *testing.T) {
 		drive(20, 1, 0.05)
 		for i, part := range []struct{ share, took float64 }{{share, 0.06}, {share / 2, 0.066}, {share, 0.06}, {1, 0.05}} {
 			if lowest, said := drive(20, part.share, part.took); lowest < 60 || strings.Contains(said, "service_trial") {
-				t.Errorf("C25: share %v, part %d: the limit falls to %d of 60", share, i, lowest)
+				t.Errorf("C24: share %v, part %d: the limit falls to %d of 60", share, i, lowest)
 			}
 		}
 		m.slots = 10
 		drive(3, share, 0.06) // known as of now
 		if lowest, said := drive(60, share, 0.06); lowest > 20 {
-			t.Errorf("C25: share %v: the limit is at least %d for ten slots: %s", share, lowest, said[len(said)-200:])
+			t.Errorf("C24: share %v: the limit is at least %d for ten slots: %s", share, lowest, said[len(said)-200:])
 		}
 	}
 }
 
-// C25: where all of the processor time that we get is used, processors are the bottleneck, and execution times cut nothing.
+// C24: where all of the processor time that we get is used, processors are the bottleneck, and execution times cut nothing.
 func TestAShareUsedUpIsNoSlowDependency(t *testing.T) {
 	c, m := mustNew(t, control.Config{Processors: 2, Initial: 64}), crowd()
 	d := begin(c)
@@ -199,7 +200,7 @@ func TestAShareUsedUpIsNoSlowDependency(t *testing.T) {
 		s := m.sample(d.TargetConcurrency)
 		s.Share, s.Utilization = value(0.2), value(0.19)
 		if d = c.Step(s); d.TargetConcurrency < 64 {
-			t.Fatalf("C25: limit %d: %v", d.TargetConcurrency, d.Reasons)
+			t.Fatalf("C24: limit %d: %v", d.TargetConcurrency, d.Reasons)
 		}
 	}
 }

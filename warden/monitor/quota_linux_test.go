@@ -64,7 +64,7 @@ func TestRealQuota(t *testing.T) {
 	waited = true
 	noError(t, child.Wait())
 	if !seen() || free.Throttled.Value != 0 {
-		t.Errorf("M2, M12: free:  %+v\nbound: %+v", free, bound)
+		t.Errorf("M2, M11: free:  %+v\nbound: %+v", free, bound)
 	}
 	t.Logf("under a quota of 0.02: utilization %v, throttled %v", bound.Utilization.Value, bound.Throttled.Value)
 }

@@ -55,9 +55,9 @@ const (
 // New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
 // an [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
 //
-// On Linux a Sampler keeps files open, at most four for each level of the process's cgroup, one for each of at most 32 threads, and
-// two more, so that it can read them even when the process has run out of file descriptors; they are closed when the Sampler is
-// garbage collected.
+// On Linux a Sampler keeps files open, at most four for each level of the process's cgroup, one for each of at most 32 threads,
+// and two more, so that it can read them even when the process has run out of file descriptors; they are closed when the Sampler
+// is garbage collected.
 func New(pools ...Pool) (*Sampler, error) {
 	readers, err := poolReaders(pools)
 	if err != nil {
@@ -99,8 +99,9 @@ func (s *Sampler) measure(seconds []float64) {
 }
 
 // Sample reads every source and returns the change since the previous sample, or since [New]. Without pools and parts it
-// allocates nothing, except that Service.Needs is a new map when it has changed, and a few bytes for a thread that is new. Concurrent callers take turns, each sampling the
-// time since the previous call, so each observation goes to one caller only: a Sampler should have one consumer.
+// allocates nothing, except that Service.Needs is a new map when it has changed, and a few bytes for a thread that is new.
+// Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only: a
+// Sampler should have one consumer.
 //
 // A sample takes a few microseconds, up to 200 once a second for the cgroup and the threads, and about two for each pool and each
 // part. It may wait for another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.

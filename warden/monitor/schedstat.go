@@ -1,4 +1,4 @@
-// Stolen processors: which share of the processor time that its threads wanted this process got, from how long they waited to run.
+// Stolen processors: how much processor time this process got, of what its threads wanted, from how long they waited to run.
 
 package monitor
 
@@ -54,8 +54,8 @@ type demand struct {
 	throttled float64       // processors that the quota withheld
 }
 
-// share returns the processor time that the process got, of what it wanted. Waiting is nobody else's doing if more threads want to
-// run than processors are available, if the quota withheld them, or if a processor had to wake up.
+// share returns the processor time that the process got, of what it wanted. Waiting is nobody else's doing if more threads want
+// to run than processors are available, if the quota withheld them, or if a processor had to wake up.
 func (d demand) share() Reading {
 	if d.elapsed <= 0 || !(d.available > 0) {
 		return Reading{}

@@ -1,4 +1,4 @@
-// Share (M12) against a scheduler that hands out every millisecond itself.
+// Share (M11) against a scheduler that hands out every millisecond itself.
 
 package monitor
 
@@ -56,7 +56,7 @@ func (k *kernel) run(ready []int) (d demand, wanted time.Duration) {
 	return d, wanted
 }
 
-// M12: alone, a process gets all that it wants, however many threads it has, whatever its quota is, however long processors take
+// M11: alone, a process gets all that it wants, however many threads it has, whatever its quota is, however long processors take
 // to wake up, and whatever part of its threads is measured. Beside others, it gets what it used of what it would have used, if it
 // has no more threads than processors.
 func TestPropertyShare(t *testing.T) {
@@ -97,12 +97,12 @@ func TestPropertyShare(t *testing.T) {
 			want = 1
 		}
 		if !got.OK || math.Abs(got.Value-want) > 1e-6 {
-			t.Fatalf("M12: share %+v, want %v, of %+v", got, want, d)
+			t.Fatalf("M11: share %+v, want %v, of %+v", got, want, d)
 		}
 	})
 }
 
-// M12: whatever counters say, a share is from 0 to 1 or missing, it is missing without a time, of next to nothing, and where the
+// M11: whatever counters say, a share is from 0 to 1 or missing, it is missing without a time, of next to nothing, and where the
 // threads that are measured have hardly run; and it does not rise if they have waited for longer.
 func TestPropertyShareOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -119,30 +119,30 @@ func TestPropertyShareOfAnything(t *testing.T) {
 		got := d.share()
 		if !(got.Value >= 0 && got.Value <= 1) || !got.OK && got.Value != 0 ||
 			got.OK && (d.elapsed <= 0 || d.waits.ran <= 0 || d.waits.ran < d.used/11) {
-			t.Fatalf("M12: %+v of %+v", got, d)
+			t.Fatalf("M11: %+v of %+v", got, d)
 		}
 		if got.OK && got.Value*d.available < min(d.used.Seconds()/d.elapsed.Seconds(), d.available)*(1-1e-9) {
-			t.Fatalf("M12: %+v: more is wanted than is available, %+v", got, d)
+			t.Fatalf("M11: %+v: more is wanted than is available, %+v", got, d)
 		}
 		d.waits.waited += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "longer"))
 		if more := d.share(); d.waits.waited >= 0 && got.OK && more.OK && more.Value > got.Value {
-			t.Fatalf("M12: %+v, and %+v if they wait for longer: %+v", got, more, d)
+			t.Fatalf("M11: %+v, and %+v if they wait for longer: %+v", got, more, d)
 		}
 	})
 }
 
-// M12: what the quota withheld while a sidecar had used it up.
+// M11: what the quota withheld while a sidecar had used it up.
 func TestShareOfAThrottledGroup(t *testing.T) {
 	d := demand{
 		elapsed: time.Second, used: time.Second / 4, waits: waits{ran: time.Second / 4, waited: time.Second / 2},
 		procs: 2, available: 2, throttled: 0.5,
 	}
 	if got := d.share(); got != (Reading{1, true}) {
-		t.Errorf("M12: share %+v where the quota withheld all that is missing", got)
+		t.Errorf("M11: share %+v where the quota withheld all that is missing", got)
 	}
 	d.throttled = 0.25
 	if got := d.share(); got != (Reading{0.5, true}) {
-		t.Errorf("M12: share %+v where the quota withheld half of what is missing", got)
+		t.Errorf("M11: share %+v where the quota withheld half of what is missing", got)
 	}
 }
 
@@ -156,13 +156,15 @@ func TestWaitsSince(t *testing.T) {
 		{waits{}, waits{1 << 61, 1 << 61, 1}, waits{2 * s, 2 * s, 1}}, // no more than time has passed
 	} {
 		if got := c.after.since(c.before, 2*s); got != c.want {
-			t.Errorf("M13: from %+v to %+v: %+v, want %+v", c.before, c.after, got, c.want)
+			t.Errorf("M12: from %+v to %+v: %+v, want %+v", c.before, c.after, got, c.want)
 		}
 	}
 }
 
 func FuzzParseWaits(f *testing.F) {
-	for _, text := range []string{"1 2 3\n", "0 0 0\n", "1 2\n", "-1 2 3", "1 2 3 4", "18446744073709551615 1 1", "", " ", "1  2 3"} {
+	for _, text := range []string{
+		"1 2 3\n", "0 0 0\n", "1 2\n", "-1 2 3", "1 2 3 4", "18446744073709551615 1 1", "", " ", "1  2 3",
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

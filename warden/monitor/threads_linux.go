@@ -43,8 +43,8 @@ const closed = -1 // in place of a file descriptor
 // openThreads returns the threads in the file system at root. Close them.
 func openThreads(root string) *threads { return &threads{root: root, dir: closed, used: -1} }
 
-// refresh reads the threads again if the last read is old enough, and otherwise only takes note of the one it runs on: in a process
-// of thousands, that is how those that run are found.
+// refresh reads the threads again if the last read is old enough, and otherwise only takes note of the one it runs on: in a
+// process of thousands, that is how those that run are found.
 func (t *threads) refresh(now facts, quota float64) {
 	elapsed := now.at.Sub(t.at)
 	if !t.at.IsZero() && elapsed >= 0 && elapsed < cgroupEvery {
@@ -133,7 +133,8 @@ func (t *threads) add(id int) bool {
 func (t *threads) find() {
 	most := newThreads
 	if t.dir == closed {
-		dir, err := syscall.Open(filepath.Join(t.root, "proc", "self", "task"), syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+		path := filepath.Join(t.root, "proc", "self", "task")
+		dir, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 		if err != nil {
 			return
 		}

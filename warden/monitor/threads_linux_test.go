@@ -1,4 +1,4 @@
-// Threads that come, go and tell nonsense (M13), and a real neighbour (M12).
+// Threads that come, go and tell nonsense (M12), and a real neighbour (M11).
 
 package monitor
 
@@ -36,8 +36,8 @@ func (f fixture) write(t interface{ Fatal(...any) }, id int, text string) {
 	}
 }
 
-// M13: what is counted is what the threads of before and now have counted in between, as far as that can be; against a map of what
-// each file said. A thread that ends is forgotten, and the next with its number is another one.
+// M12: what is counted is what the threads of before and now have counted in between, as far as that can be; against a map of
+// what each file said. A thread that ends is forgotten, and the next with its number is another one.
 func TestPropertyThreads(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		root, err := os.MkdirTemp(t.TempDir(), "")
@@ -98,20 +98,20 @@ func TestPropertyThreads(t *testing.T) {
 			got := th.read(time.Second)
 			th.find()
 			if got != want {
-				rt.Fatalf("M13: second %d: %+v, want %+v", second, got, want)
+				rt.Fatalf("M12: second %d: %+v, want %+v", second, got, want)
 			}
 			clear(before)
 			for id, w := range now {
 				before[id] = w
 			}
 			if th.n != len(now) {
-				rt.Fatalf("M13: second %d: %d threads, want %d", second, th.n, len(now))
+				rt.Fatalf("M12: second %d: %d threads, want %d", second, th.n, len(now))
 			}
 		}
 	})
 }
 
-// M13: of thousands of threads some are read, and no more in a second than of a few; those that run are among them.
+// M12: of thousands of threads some are read, and no more in a second than of a few; those that run are among them.
 func TestManyThreads(t *testing.T) {
 	f := fixture{t.TempDir()}
 	for id := 1; id <= 400; id++ {
@@ -121,7 +121,7 @@ func TestManyThreads(t *testing.T) {
 	defer th.close()
 	th.find()
 	if th.n != mostThreads {
-		t.Fatalf("M13: %d threads at first", th.n)
+		t.Fatalf("M12: %d threads at first", th.n)
 	}
 	th.read(time.Second)
 	for id := 1; id <= 4; id++ { // each sample takes note of the thread that it runs on
@@ -144,21 +144,21 @@ func TestManyThreads(t *testing.T) {
 			seen[th.all[i].id] = true
 		}
 		if th.n != mostThreads || changed > newThreads {
-			t.Fatalf("M13: %d threads, %d of them new", th.n, changed)
+			t.Fatalf("M12: %d threads, %d of them new", th.n, changed)
 		}
 		th.read(time.Second)
 		for id := 1; id <= 4; id++ {
 			if th.add(id) {
-				t.Fatalf("M13: thread %d runs, and was not among them", id)
+				t.Fatalf("M12: thread %d runs, and was not among them", id)
 			}
 		}
 	}
 	if len(seen) < 380 {
-		t.Errorf("M13: %d of 400 threads were ever read", len(seen))
+		t.Errorf("M12: %d of 400 threads were ever read", len(seen))
 	}
 }
 
-// M13: this process with 200 threads more: the share is read as with a few, and nothing is allocated.
+// M12: this process with 200 threads more: the share is read as with a few, and nothing is allocated.
 func TestThreadsOfThisProcess(t *testing.T) {
 	stop := make(chan struct{})
 	var all, ready sync.WaitGroup
@@ -187,11 +187,11 @@ func TestThreadsOfThisProcess(t *testing.T) {
 		t.Skipf("schedstat of %d threads can be read here", th.n)
 	}
 	if n := testing.AllocsPerRun(100, step); n > 2*newThreads {
-		t.Errorf("M13: %v allocations", n)
+		t.Errorf("M12: %v allocations", n)
 	}
 }
 
-// M13: without a file descriptor left, the threads that are known are measured on.
+// M12: without a file descriptor left, the threads that are known are measured on.
 func TestThreadsWithoutFileDescriptors(t *testing.T) {
 	f := fixture{t.TempDir()}
 	f.write(t, 1, "5 5 5\n")
@@ -208,7 +208,7 @@ func TestThreadsWithoutFileDescriptors(t *testing.T) {
 	after := th.n
 	noError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if th.find(); got != (waits{1, 2, 3}) || before != 1 || after != 1 || th.n != 2 {
-		t.Errorf("M13: %+v, of %d, %d and then %d threads", got, before, after, th.n)
+		t.Errorf("M12: %+v, of %d, %d and then %d threads", got, before, after, th.n)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestRealNeighbour(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("M12: the share is %+v of all that four times as many threads leave", last.Share)
+		t.Errorf("M11: the share is %+v of all that four times as many threads leave", last.Share)
 	})
 	t.Logf("share %.2f, utilization %.2f", last.Share.Value, last.Utilization.Value)
 }
