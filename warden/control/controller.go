@@ -48,6 +48,7 @@ type state struct {
 	memory     memory
 	parts      map[string]*part
 	wait       wait
+	theft      theft
 	needs      map[string]time.Duration // shared with decisions, and never changed
 }
 
@@ -69,7 +70,9 @@ func New(cfg Config) (*Controller, error) {
 	full := float64(cfg.Initial)
 	return &Controller{
 		initial: cfg.Initial, cfg: cfg,
-		state: state{processors: full, served: service{target: full, pace: 1, testAfter: testFirst}},
+		state: state{
+			processors: full, served: service{target: full, pace: 1, testAfter: testFirst}, theft: theft{share: 1, under: 1},
+		},
 	}, nil
 }
 
@@ -136,8 +139,16 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	if ok(s.Utilization) {
 		used = min(finite(s.Utilization.Value), 1)
 	}
+	changed := st.theft.observe(s, used*float64(cfg.Processors), &st.served.base, dt)
+	used = min(used/shareOf(s), 1) // what is needed of what we get
 	calm, pools := st.pressure < growBelow && top.level < growBelow, s.Pools
 	v := &st.served
+	if changed {
+		v.rebase()
+		for _, p := range st.parts {
+			p.rebase()
+		}
+	}
 	parted := len(s.Parts) > 0
 	if v.sized, v.parted = parted, parted; parted {
 		v.shared = st.stepParts(s, dt, used, calm)
@@ -161,7 +172,8 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	if top.level >= growBelow || st.pressure < growBelow {
 		st.top = top // otherwise keep naming the signal that raised the pressure, which falls more slowly
 	}
-	st.processors = cfg.within(st.follow(float64(cfg.Processors), dt))
+	followed := st.follow(float64(cfg.Processors), dt)
+	st.processors = cfg.within(max(followed, min(st.theft.floor(float64(cfg.Processors), &v.base), 2*st.processors)))
 	st.needs = needs(s.Service.Needs)
 	st.memory.observe(s.Memory, s.Service, float64(cfg.Processors), dt)
 	st.wait.observe(math.Round(st.target(cfg)), st.served.expected(), dt, st.served.phase != watching)

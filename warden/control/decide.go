@@ -41,6 +41,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 // read.
 func (st *state) reasons(fresh bool) []decision.Reason {
 	reasons := make([]decision.Reason, 0, 2)
+	starved := st.theft.starved
 	switch {
 	case !fresh:
 		reasons = append(reasons, decision.NewReason("no_information", or(st.top.name, "none"), st.top.value, decision.Hold))
@@ -48,10 +49,17 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 		reasons = append(reasons, decision.NewReason(elsewhere, "none", 0, decision.Relax))
 	case st.pressure > shrinkAbove:
 		reasons = append(reasons, decision.NewReason("queueing", st.top.name, st.top.value, decision.Tighten))
+	case starved && st.pressure >= growBelow:
+		reasons, starved = append(reasons, st.theft.reason(decision.Hold)), false
+	case starved:
+		reasons, starved = append(reasons, st.theft.reason(decision.Relax)), false
 	case st.pressure >= growBelow:
 		reasons = append(reasons, decision.NewReason("busy", st.top.name, st.top.value, decision.Hold))
 	default:
 		reasons = append(reasons, decision.NewReason("calm", st.top.name, st.top.value, decision.Relax))
+	}
+	if starved { // and what we get is not enough for what we run
+		reasons = append(reasons, st.theft.reason(decision.Hold))
 	}
 	if r, ok := st.served.reason(); ok {
 		reasons = append(reasons, r)

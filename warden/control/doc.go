@@ -20,8 +20,8 @@
 //
 //   - Processors. Work that waits for a processor shows in scheduling delays, in the number of runnable goroutines and in
 //     throttling. The worst of these signals, scaled to 0 to 1, is the pressure; a busy processor without a queue adds to it
-//     only enough to stop growth. The concurrency limit grows below a band of pressure, holds inside it and shrinks above
-//     it.
+//     only enough to stop growth. Where other processes take processors, delays count in the processor time that this one
+//     gets. The concurrency limit grows below a band of pressure, holds inside it and shrinks above it.
 //   - Everything else that work waits for, such as a slow dependency. Execution times show it: they grow, while more
 //     concurrency brings no more throughput. Because slower work looks the same, the controller probes: it cuts the limit,
 //     and measures whether the cut removed waiting or throughput. If it removed throughput, the cut is undone.

@@ -48,6 +48,7 @@ func anySample(t *rapid.T, at time.Time) monitor.Sample {
 			P50: delays.Draw(t, "p50"), P90: delays.Draw(t, "p90"), P99: delays.Draw(t, "p99"), Count: counts.Draw(t, "lags"),
 		},
 		Utilization: reading(t, "utilization"), Runnable: reading(t, "runnable"), Throttled: reading(t, "throttled"),
+		Share: reading(t, "share"),
 		Service: monitor.Service{
 			P50: delays.Draw(t, "service p50"), P90: delays.Draw(t, "service p90"), Count: counts.Draw(t, "executions"),
 			Throughput: floats.Draw(t, "throughput"), Concurrency: floats.Draw(t, "concurrency"),
@@ -144,6 +145,7 @@ func plausible(t *rapid.T, at time.Time) monitor.Sample {
 	for i := range s.Service.Times {
 		s.Service.Times[i] = s.Service.P50 * time.Duration(i+16) / 32
 	}
+	s.Share = monitor.Reading{Value: rapid.Float64Range(0, 1).Draw(t, "share"), OK: rapid.Bool().Draw(t, "shared")}
 	s.Service.Running = int(n)
 	if rapid.IntRange(0, 2).Draw(t, "pool") == 0 {
 		inUse, most := rapid.IntRange(0, 10).Draw(t, "in use"), 10

@@ -57,6 +57,9 @@ func (st *state) stepParts(s monitor.Sample, dt, busy float64, calm bool) (share
 			st.parts[r.Name] = p
 		}
 		p.step(r, poolsOf(s.Pools, r.Name), dt, busy, calm)
+		if !st.theft.starved {
+			p.vote(r.Service, dt)
+		}
 	}
 	voters := 0
 	shared = mostWaits
@@ -96,7 +99,6 @@ func (p *part) step(r *monitor.Part, pools []monitor.PoolReading, dt, busy float
 	p.service.step(r.Service, pools, dt, busy, p.most, calm)
 	p.target = min(max(p.target, 1), p.most)
 	p.wait.observe(p.limit(), p.expected(), dt, p.phase != watching)
-	p.vote(r.Service, dt)
 }
 
 // limit is the part's limit: what runs for long comes on top of what ends.

@@ -87,22 +87,27 @@ func (cfg Config) dominant(s monitor.Sample, used float64) (top signal, informed
 // tells less than how long they waited. Its weight is the uncertainty of the delays, and rises to 1 with the median delay:
 // when tasks share a processor in small time slices, all wait, and none for long.
 func (cfg Config) each(s monitor.Sample, used float64, consider func(name string, value, level float64)) {
+	share, full := shareOf(s), ramp(used, 0.85, 0.97)
 	if ok(s.Utilization) {
 		u := finite(s.Utilization.Value)
-		consider("utilization", u, 0.45*ramp(u, 0.9, 1))
+		consider("utilization", u, 0.45*ramp(u/share, 0.9, 1))
 	}
 	n := float64(s.Lag.Count)
 	sure := n / (n + 4)
 	// While processors have idle time, twice the delay is tolerable: bursts cause it, and another limit would not help.
-	lag := cfg.Lag.Seconds() * (2 - ramp(used, 0.85, 0.97))
-	p90, p50 := seconds(s.Lag.P90), seconds(s.Lag.P50)
+	lag := cfg.Lag.Seconds() * (2 - full)
+	// Where others take processors, work waits for these as well, and a lower limit would not help: delays and queues count in the
+	// processor time that we get. As far as all of that is used, the queue is ours.
+	scale := math.Pow(share, 1-full/2)
+	p90, p50 := scale*seconds(s.Lag.P90), scale*seconds(s.Lag.P50)
 	if ok(s.Runnable) {
 		r := finite(s.Runnable.Value)
-		consider("runnable_per_processor", r, (1-sure+sure*ramp(p50, 0.02*lag, 0.08*lag))*0.75*ramp(r, 0.2*waiting, 1.6*waiting))
+		weight := 1 - sure + sure*ramp(p50, 0.02*lag, 0.08*lag)
+		consider("runnable_per_processor", r, weight*0.75*ramp(math.Pow(share, 1-full)*r, 0.2*waiting, 1.6*waiting))
 	}
 	if s.Lag.Count > 0 {
-		consider("lag_p90_seconds", p90, sure*ramp(p90, 0.4*lag, 1.6*lag))
-		consider("lag_p50_seconds", p50, sure*ramp(p50, 0.2*lag, 0.8*lag))
+		consider("lag_p90_seconds", seconds(s.Lag.P90), sure*ramp(p90, 0.4*lag, 1.6*lag))
+		consider("lag_p50_seconds", seconds(s.Lag.P50), sure*ramp(p50, 0.2*lag, 0.8*lag))
 	}
 	if ok(s.Throttled) && (ok(s.Utilization) || ok(s.Runnable) || s.Lag.Count > 0) { // alone it says nothing about the present
 		share := finite(s.Throttled.Value)

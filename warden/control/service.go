@@ -59,9 +59,10 @@ type service struct {
 	limited   float64 // seconds for which the limit bounded the work since the last cut
 	testAfter float64 // the limited time until the next test, in execution times
 
-	sized  bool    // somebody chose the limit: it is not tested while nothing looks slow
-	parted bool    // the work runs in parts: not its times count as slow, but what they share:
-	shared float64 // the share of the execution times, 0 to 1, that every part waits for
+	rebased bool    // the baseline does not compare: see rebase
+	sized   bool    // somebody chose the limit: it is not tested while nothing looks slow
+	parted  bool    // the work runs in parts: not its times count as slow, but what they share:
+	shared  float64 // the share of the execution times, 0 to 1, that every part waits for
 
 	slow      bool    // for the reasons: the last sample was slow
 	inflation float64 // and by how much
@@ -152,6 +153,10 @@ func (v *service) compare() bool {
 	if w.busy > 0.9*w.time { // processors are the bottleneck, and their queue is the better guide
 		w.reset()
 		v.limited, v.slow = 0, true
+		return false
+	}
+	if v.rebased {
+		v.learnAnew()
 		return false
 	}
 	n, x := w.concurrency(), w.throughput()

@@ -50,7 +50,9 @@ func TestRealQuota(t *testing.T) {
 	// With GOMAXPROCS, at least 2, for what is allowed, a fiftieth of a processor would read as a hundredth at most. Where others
 	// leave the child less than its quota, it takes some samples to see one with all of it.
 	seen := func() bool {
-		return bound.Utilization.OK && bound.Utilization.Value >= 0.3 && bound.Throttled.OK && bound.Throttled.Value > 0
+		// What the quota withholds is not stolen: else the share would be a hundredth as well.
+		return bound.Utilization.OK && bound.Utilization.Value >= 0.3 && bound.Throttled.OK && bound.Throttled.Value > 0 &&
+			bound.Share.OK && bound.Share.Value >= 0.3
 	}
 	for !seen() {
 		if err := lines.Decode(&bound); err != nil {
@@ -62,7 +64,7 @@ func TestRealQuota(t *testing.T) {
 	waited = true
 	noError(t, child.Wait())
 	if !seen() || free.Throttled.Value != 0 {
-		t.Errorf("M2: free:  %+v\nbound: %+v", free, bound)
+		t.Errorf("M2, M11: free:  %+v\nbound: %+v", free, bound)
 	}
 	t.Logf("under a quota of 0.02: utilization %v, throttled %v", bound.Utilization.Value, bound.Throttled.Value)
 }

@@ -20,6 +20,7 @@ type Sampler struct {
 	delays   distribution // of the time between the last two facts
 	metrics  [6]metrics.Sample
 	group    cgroup
+	threads  *threads
 	recorder *Recorder
 	pools    []*poolReader
 }
@@ -37,6 +38,7 @@ type facts struct {
 
 	runnableOK bool
 	throttled  Reading
+	share      Reading
 	memory     Memory // Collections since the process began
 }
 
@@ -53,14 +55,16 @@ const (
 // New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
 // an [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
 //
-// On Linux a Sampler keeps a few files open, at most four for each level of the process's cgroup and one more, so that it
-// can read them even when the process has run out of file descriptors; they are closed when the Sampler is garbage collected.
+// On Linux a Sampler keeps files open, at most four for each level of the process's cgroup, one for each of at most 32 threads,
+// and two more, so that it can read them even when the process has run out of file descriptors; they are closed when the Sampler
+// is garbage collected.
 func New(pools ...Pool) (*Sampler, error) {
 	readers, err := poolReaders(pools)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sampler{recorder: newRecorder(), pools: readers}
+	s := &Sampler{recorder: newRecorder(), pools: readers, threads: openThreads("/")}
+	runtime.AddCleanup(s, (*threads).close, s.threads)
 	s.metrics[latencies].Name = "/sched/latencies:seconds"
 	s.metrics[runnable].Name = "/sched/goroutines/runnable:goroutines"
 	s.metrics[heapLive].Name = "/gc/heap/live:bytes"
@@ -95,11 +99,12 @@ func (s *Sampler) measure(seconds []float64) {
 }
 
 // Sample reads every source and returns the change since the previous sample, or since [New]. Without pools and parts it
-// allocates nothing, except that Service.Needs is a new map when it has changed. Concurrent callers take turns, each sampling the
-// time since the previous call, so each observation goes to one caller only: a Sampler should have one consumer.
+// allocates nothing, except that Service.Needs is a new map when it has changed, and a few bytes for a thread that is new.
+// Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only: a
+// Sampler should have one consumer.
 //
-// A sample takes a few microseconds, a few more once a second for the cgroup, and about two for each pool and each part. It may
-// wait for another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
+// A sample takes a few microseconds, up to 200 once a second for the cgroup and the threads, and about two for each pool and each
+// part. It may wait for another reader of runtime/metrics, and for a pool that does not answer, 20 ms at most.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,6 +133,10 @@ func (s *Sampler) readLocked() facts {
 	now.used, now.usedOK = processorTime()
 	s.group.refresh(now.at, now.procs)
 	now.throttled = s.group.throttled
+	if s.threads != nil {
+		s.threads.refresh(now, s.group.quota)
+		now.share = s.threads.share
+	}
 	now.memory = s.memoryLocked()
 	now.allowed = min(float64(now.procs), s.group.quota)
 	return now
@@ -153,7 +162,7 @@ func (s *Sampler) memoryLocked() Memory {
 
 // compareLocked returns the change since the previous facts, and keeps these.
 func (s *Sampler) compareLocked(now facts) Sample {
-	out := Sample{At: now.at, Throttled: now.throttled, Memory: now.memory, Gap: max(0, now.at.Sub(s.prev.at))}
+	out := Sample{At: now.at, Throttled: now.throttled, Share: now.share, Memory: now.memory, Gap: max(0, now.at.Sub(s.prev.at))}
 	out.Memory.Collections -= min(s.prev.memory.Collections, out.Memory.Collections)
 	if now.counts != nil {
 		since(s.delays.counts, s.prev.counts, now.counts)
