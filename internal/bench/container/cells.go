@@ -29,6 +29,7 @@ type cell struct {
 	neighbour int // processes that compute on the server's core
 	constants []int
 	oracle    string // the cell whose best constant counts; "": its own
+	mostLive  int64  // a constant with more than so many bytes in use broke GOMEMLIMIT, and does not count; 0: any counts
 	healthy   bool   // nothing is to be limited for memory
 	about     string
 }
@@ -62,10 +63,10 @@ func memoryCells(name string, w work, load float64) []cell {
 	c := cell{
 		name: fmt.Sprintf("memory/%s/%gx", name, load), work: w, rate: load * fits / w.Wait.Seconds(), patience: 8 * time.Second,
 		warm: max(w.Wait, time.Second), env: []string{fmt.Sprintf("GOMEMLIMIT=%d", int64(softLimit))}, kill: hardLimit,
-		healthy: load <= 1,
-		about:   fmt.Sprintf("%.1f/s, %.0f fit", load*fits/w.Wait.Seconds(), fits),
+		mostLive: softLimit, healthy: load <= 1,
+		about: fmt.Sprintf("%.1f/s, %.0f fit", load*fits/w.Wait.Seconds(), fits),
 	}
-	for _, part := range []float64{0.6, 0.8, 1, 1.25} {
+	for _, part := range []float64{0.6, 0.8, 1, 1.2, 1.35, 1.8} {
 		c.constants = append(c.constants, int(math.Round(part*fits)))
 	}
 	if load <= 1 {
@@ -75,7 +76,7 @@ func memoryCells(name string, w work, load float64) []cell {
 	grouped, hard := c, c
 	grouped.name, grouped.group, grouped.oracle, grouped.constants = c.name+"/cgroup", true, c.name, nil
 	// Without GOMEMLIMIT the heap doubles before a collection: as much fits into a group of twice the size.
-	hard.name, hard.group, hard.env = c.name+"/hard", true, []string{"GOMEMLIMIT=off"}
+	hard.name, hard.group, hard.env, hard.mostLive = c.name+"/hard", true, []string{"GOMEMLIMIT=off"}, 0
 	return []cell{c, grouped, hard}
 }
 

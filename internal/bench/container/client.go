@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -86,9 +87,9 @@ func get(ctx context.Context, client *http.Client, url string, patience time.Tim
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, ctx.Err() == context.DeadlineExceeded
+		return 0, errors.Is(ctx.Err(), context.DeadlineExceeded)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, err != nil && ctx.Err() == context.DeadlineExceeded
+	return resp.StatusCode, err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 }

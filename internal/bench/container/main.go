@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -121,7 +122,7 @@ func exit(err error) {
 
 // measure runs the cells round by round, and the report is written after each run.
 func (l *lab) measure(chosen []cell, costs bool, e *evidence, out string) error {
-	e.describe(l)
+	e.describe()
 	for round := range l.rounds {
 		for i := range chosen {
 			c := &chosen[i]
@@ -152,7 +153,9 @@ func (l *lab) measure(chosen []cell, costs bool, e *evidence, out string) error 
 
 // run starts a server, sends it the cell's load, and returns what came of it.
 func (l *lab) run(c *cell, mode string, round int) (run, error) {
-	r := run{Cell: c.name, Mode: mode, Round: round, Seed: l.seed + uint64(round), Seconds: (l.length - c.warm).Seconds(), Commit: commit()}
+	r := run{
+		Cell: c.name, Mode: mode, Round: round, Seed: l.seed + uint64(round), Seconds: (l.length - c.warm).Seconds(), Commit: commit(),
+	}
 	group := ""
 	if c.group {
 		var err error
@@ -177,7 +180,11 @@ func (l *lab) run(c *cell, mode string, round int) (run, error) {
 		}
 		defer n.stop()
 	}
-	s, err := start(core, own, c.env, "-serve", jsonText(args))
+	text, err := json.Marshal(args)
+	if err != nil {
+		return r, err
+	}
+	s, err := start(core, own, c.env, "-serve", string(text))
 	if err != nil {
 		return r, err
 	}
@@ -209,7 +216,8 @@ func (l *lab) run(c *cell, mode string, round int) (run, error) {
 	return r, nil
 }
 
-// poll keeps the last report of a server, which may be killed, and lets it begin again after the warm-up of a run with neighbours.
+// poll keeps the last report of a server, which may be killed, and lets it begin again after the warm-up of a run with
+// neighbours.
 func (l *lab) poll(ctx context.Context, s *child, c *cell) (last report) {
 	begun := c.neighbour == 0 // what a start lowers counts elsewhere
 	for {

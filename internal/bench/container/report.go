@@ -83,7 +83,7 @@ func open(root string) (*evidence, error) {
 	return e, errors.Join(err, json.Unmarshal(b, e))
 }
 
-func (e *evidence) describe(*lab) {
+func (e *evidence) describe() {
 	e.began = time.Now().Add(-time.Duration(e.Minutes * float64(time.Minute)))
 	e.Go, e.Commit, e.Date = runtime.Version(), commit(), time.Now().UTC().Format("2006-01-02")
 	e.Machine = fmt.Sprintf("%d processors, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
@@ -124,8 +124,9 @@ func (e *evidence) of(cell, mode string) (all []run) {
 	return all
 }
 
-// best returns the constant with the most goodput by median that was not killed; 0: none was measured.
+// best returns the constant with the most goodput, by median, of those that were not killed and kept GOMEMLIMIT; 0: none did.
 func (e *evidence) best(c *cell) (n int, good float64) {
+	broke := func(r run) bool { return r.Killed > 0 || c.mostLive > 0 && r.Server.LiveMB > float64(c.mostLive)/mb }
 	name := c.name
 	if c.oracle != "" {
 		name = c.oracle
@@ -137,7 +138,7 @@ func (e *evidence) best(c *cell) (n int, good float64) {
 			continue
 		}
 		all := e.of(name, r.Mode)
-		if g, _, _ := spread(all, goodOf); g > good && !slices.ContainsFunc(all, func(r run) bool { return r.Killed > 0 }) {
+		if g, _, _ := spread(all, goodOf); g > good && !slices.ContainsFunc(all, broke) {
 			n, good = m, g
 		}
 	}
@@ -203,7 +204,8 @@ const preamble = `# In a container that is too small
 ` + "`make container`" + ` (internal/bench/container) measures this page. Each run is a server of its own over real HTTP on loopback, with one way of limiting in front of one kind of work, and an open
 loop of clients in another process. [container.json](container.json) has all runs with all that was measured of each.
 
-- *Ways*: ours is ` + "`warden.Config{}`" + ` behind wardenhttp; a constant is the same with Control.Min, Max and Initial set to a number, and the best of several counts; bare is net/http alone.
+- *Ways*: ours is ` + "`warden.Config{}`" + ` behind wardenhttp; a constant is the same with Control.Min, Max and Initial set to a number, and of several the best counts that was not
+  killed and did not break GOMEMLIMIT by what it holds alone; bare is net/http alone.
 - *Rounds*: every way of a cell runs in turn, and the next round has the reverse order. An entry is the median, with the range from the least to the most where they differ. Bare servers and constants may have
   fewer rounds.
 - *Clients* send at even distances, each request moved by up to half a distance, and leave when an answer takes longer than their patience from the instant at which the request should have been sent. Good are answers
@@ -393,12 +395,4 @@ func commit() string {
 		revision = strings.TrimSpace(string(b))
 	}
 	return revision + changed
-}
-
-func jsonText(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // of plain data
-	}
-	return string(b)
 }

@@ -129,7 +129,8 @@ type reporter struct {
 	cycles   uint64 // at the last clear
 }
 
-const traceHeader = "seconds,running,limit,in_flight,queued,live_mb,goal_mb,objects_mb,collections,collector,rss_mb,sampled_live_mb,sampled_limit_mb,utilization,lag_p90_ms,share,pressure,reasons"
+const traceHeader = "seconds,running,limit,in_flight,queued,live_mb,goal_mb,objects_mb,collections,collector,rss_mb," +
+	"sampled_live_mb,sampled_limit_mb,utilization,lag_p90_ms,share,pressure,reasons"
 
 func (r *reporter) clear() {
 	r.mu.Lock()
@@ -154,12 +155,15 @@ func (r *reporter) read() report {
 func (r *reporter) run() {
 	for range time.Tick(100 * time.Millisecond) {
 		r.mu.Lock()
-		r.updateLocked()
+		m := r.updateLocked()
+		if r.trace != nil && r.err == nil {
+			r.err = r.writeLocked(m)
+		}
 		r.mu.Unlock()
 	}
 }
 
-func (r *reporter) updateLocked() {
+func (r *reporter) updateLocked() runtimeFacts {
 	m := readRuntime()
 	r.now.LiveMB = max(r.now.LiveMB, m.live/mb)
 	r.now.Collections, r.now.Collector = int(uint64(m.collections)-r.cycles), m.collector
@@ -169,9 +173,7 @@ func (r *reporter) updateLocked() {
 	for i := range r.readings {
 		r.countLocked(&r.readings[i])
 	}
-	if r.trace != nil && r.err == nil {
-		r.err = r.writeLocked(m)
-	}
+	return m
 }
 
 func (r *reporter) countLocked(reading *warden.Reading) {
