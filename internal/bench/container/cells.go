@@ -103,6 +103,7 @@ func neighbourCells(rounds int) (all []cell) {
 		rate        float64
 	}{
 		{"mixed", "2 ms of computing and 50 ms of waiting, 80/s", work{Rounds: 2 * rounds, Wait: 50 * time.Millisecond}, 80},
+		{"mixed-2x", "the same, 200/s: twice what is left of the core", work{Rounds: 2 * rounds, Wait: 50 * time.Millisecond}, 200},
 		{"computing-1x", "4 ms of computing, 50/s: what is left of the core", work{Rounds: 4 * rounds}, 50},
 		{"computing-3x", "4 ms of computing, 150/s", work{Rounds: 4 * rounds}, 150},
 		{"waiting", "100 ms of waiting, 200/s", work{Wait: 100 * time.Millisecond}, 200},
