@@ -31,7 +31,7 @@ NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -108,6 +108,9 @@ bench: ## ours beside its peers: ratios, targets, allocations, also into docs/ev
 
 overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md
 	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
+
+container: ## (1 h; CONTAINER='-only memory/flat/20': minutes) real HTTP in too little memory, and beside processes that take the processor, also into docs/evidence/container.md
+	@cd internal/bench && GOWORK=off go run ./container -o ../.. $(CONTAINER)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 500 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
