@@ -20,7 +20,6 @@ const (
 
 // What is believed before the first collection, and how fast it goes out of date: standard deviations, as shares of the memory.
 const (
-	apart     = 1.0  // what is held beside tasks
 	apiece    = 0.2  // what a task holds
 	drift     = 0.05 // what is held beside tasks, after a second: caches grow
 	change    = 0.03 // what a task holds, after a second, as a share of it: the mixture of tasks varies
@@ -53,7 +52,8 @@ func (m *memory) observe(s monitor.Memory, of monitor.Service, floor, dt float64
 	running := finite(float64(of.Running))
 	m.age, m.running = m.age+dt, running
 	live := float64(s.Live)
-	if s.Collections > 0 {
+	// Before the first collection the heap is small, unless GOGC is off.
+	if s.Collections > 0 || !m.known && s.Growth > 0 {
 		m.learn(live, finite(of.Concurrency), 1+float64(of.Count), limit)
 	}
 	if !m.known {
@@ -93,9 +93,9 @@ func usable(s monitor.Memory) float64 {
 
 // learn takes note of what a collection found while tasks ran.
 func (m *memory) learn(live, tasks, unsure, limit float64) {
-	if !m.known {
-		m.known = true
-		m.baseVar, m.eachVar = square(apart*limit), square(apiece*limit)
+	if !m.known { // anything of it may be the tasks'
+		m.known, m.base, m.tasks = true, live/2, tasks
+		m.baseVar, m.eachVar = square(live/2), square(apiece*limit)
 	} else {
 		m.baseVar += square(drift*limit) * m.age
 		m.eachVar += square(change*m.each) * m.age

@@ -13,7 +13,7 @@ import (
 const (
 	starvedBelow = 0.7  // share of the processor time that is wanted
 	fedAbove     = 0.8  // from which it is enough again
-	comparable   = 0.8  // ratio of two shares under which execution times do not compare
+	alike        = 0.8  // ratio of two shares under which execution times do not compare
 	leastShare   = 0.01 // that is believed
 	shareTime    = 0.5  // time constants in seconds: of the share,
 	rateTime     = 1.0  // and of what runs
@@ -51,7 +51,7 @@ func (t *theft) observe(s monitor.Sample, used float64, base *baseline, dt float
 	if share >= starvedBelow {
 		under = 1
 	}
-	if under < comparable*t.under || under*comparable > t.under {
+	if under < alike*t.under || under*alike > t.under {
 		t.under = under
 		return true
 	}

@@ -5,6 +5,7 @@ package monitor
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -40,7 +41,7 @@ func (f fixture) write(t interface{ Fatal(...any) }, id int, text string) {
 // what each file said. A thread that ends is forgotten, and the next with its number is another one.
 func TestPropertyThreads(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		root, err := os.MkdirTemp(t.TempDir(), "")
+		root, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each of rapid's checks
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -100,10 +101,7 @@ func TestPropertyThreads(t *testing.T) {
 			if got != want {
 				rt.Fatalf("M12: second %d: %+v, want %+v", second, got, want)
 			}
-			clear(before)
-			for id, w := range now {
-				before[id] = w
-			}
+			before = maps.Clone(now)
 			if th.n != len(now) {
 				rt.Fatalf("M12: second %d: %d threads, want %d", second, th.n, len(now))
 			}
