@@ -28,6 +28,7 @@ type threads struct {
 	n    int // of all
 	at   time.Time
 	used time.Duration // processor time as of then; below 0: unknown
+	wall time.Duration // the kernel's clock as of then
 	buf  [2 << 10]byte
 	mask [1 << 10 / 8]byte // of processors
 }
@@ -58,13 +59,24 @@ func (t *threads) refresh(now facts, quota float64) {
 		elapsed: elapsed, used: now.used - t.used, waits: t.read(elapsed), procs: float64(now.procs),
 		available: min(t.processors(float64(now.procs)), quota), throttled: now.throttled.Value * float64(now.procs),
 	}
-	if t.share = (Reading{}); now.usedOK && t.used >= 0 && d.used >= 0 {
+	// Counters are the kernel's, and time may be a test's.
+	wall := kernelTime()
+	passed := wall - t.wall
+	if t.share = (Reading{}); now.usedOK && t.used >= 0 && d.used >= 0 && passed > elapsed/2 && passed < 2*elapsed {
 		t.share = d.share()
 	}
 	t.find()
-	if t.at, t.used = now.at, now.used; !now.usedOK {
+	if t.at, t.used, t.wall = now.at, now.used, wall; !now.usedOK {
 		t.used = -1
 	}
+}
+
+func kernelTime() time.Duration {
+	var tv syscall.Timeval
+	if err := syscall.Gettimeofday(&tv); err != nil {
+		return 0
+	}
+	return time.Duration(tv.Nano())
 }
 
 // read returns the sum over all threads since the last read, and forgets those that have ended.

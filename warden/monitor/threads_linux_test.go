@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -187,6 +188,21 @@ func TestThreadsOfThisProcess(t *testing.T) {
 	if n := testing.AllocsPerRun(100, step); n > 2*newThreads {
 		t.Errorf("M12: %v allocations", n)
 	}
+}
+
+// M11: a second that is none to the kernel says nothing: a bubble's, or one in which a clock has jumped.
+func TestShareOfASecondThatIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := must(New())(t)
+		for range 5 {
+			time.Sleep(time.Second)
+			for began := kernelTime(); kernelTime()-began < 20*time.Millisecond; {
+			}
+			if got := s.Sample(); got.Share != (Reading{}) {
+				t.Errorf("M11: share %+v of a second that took 20 ms", got.Share)
+			}
+		}
+	})
 }
 
 // M12: without a file descriptor left, the threads that are known are measured on.
