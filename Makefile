@@ -13,7 +13,7 @@ export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 
 # The modules outside go.work (their dependencies must raise nobody's versions); internal/system checks that
 # there are no others.
-OUTSIDE = examples/frameworks internal/bench internal/tools
+OUTSIDE = examples/balance examples/frameworks internal/bench internal/tools
 
 # They read the other modules and docs/, which the go command's test cache does not notice: they are never cached.
 SYSTEM = ./internal/system
@@ -31,13 +31,16 @@ NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: ## the storefront over real HTTP: a slow query with one pool and with compartments, a sale with and without a warden
 	@go run ./examples/storefront
+
+demo-balance: ## (40 s) four gRPC servers, one with a slow database: by round robin, and by weighted round robin with load reports
+	@cd examples/balance && GOWORK=off go run .
 
 demo-chain: ## gateway, orders and payments at twice what payments can do, with and without deadlines and priorities that travel
 	@go run ./examples/chain

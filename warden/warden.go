@@ -29,12 +29,14 @@ type Warden struct {
 	running   atomic.Bool
 	runKnown  atomic.Bool // Run was called once, or the log says that it was not
 	reentries atomic.Uint64
-	sampled   atomic.Int64            // nanoseconds from epoch to the last sample; requests read it
-	bounds    atomic.Pointer[inForce] // written by New and by Adjust; requests read it
+	sampled   atomic.Int64              // nanoseconds from epoch to the last sample; requests read it
+	bounds    atomic.Pointer[inForce]   // written by New and by Adjust; requests read it
+	load      atomic.Pointer[timedLoad] // written by turns; requests read it
 
 	adjusting sync.Mutex // held by Adjust while change runs; taken before mu and readMu, and not by readers
 
-	mu sync.Mutex // held for a whole turn: sampler, controller and target run under it and must not call back
+	mu    sync.Mutex // held for a whole turn: sampler, controller and target run under it and must not call back
+	meter loadMeter  // guarded by mu
 	// guards all below, written under mu as well; no part of Config runs under it, so readers do not wait for one
 	readMu  sync.Mutex
 	stats   Stats
@@ -155,7 +157,9 @@ func (w *Warden) turnLocked(byRequest bool) {
 	d := w.controller.Step(s)
 	d.Seq = max(d.Seq, w.last.Decision.Seq+1)
 	w.limiter.Apply(d)
-	w.recordLocked(Reading{Sample: s, Decision: d, Limiter: w.limiter.Stats()})
+	l := w.limiter.Stats()
+	w.load.Store(w.meter.add(time.Duration(w.sampled.Load()), &s, &l))
+	w.recordLocked(Reading{Sample: s, Decision: d, Limiter: l})
 	if w.target != nil {
 		w.target.Apply(d)
 	}

@@ -41,6 +41,12 @@ type Config struct {
 	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
 	// malformed one is ignored, also from a trusted client.
 	Trusted func(ctx context.Context, fullMethod string) bool
+	// LoadReports adds [warden.Warden.Load] to the trailer of Trusted clients' calls, on the server and whether rejected or not, as
+	// the per-call report of ORCA (endpoint-load-metrics-bin): a client with the balancer weighted_round_robin sends less to a
+	// server that has less room. It reveals the capacity of the service. Not without a warden and Trusted, and not beside
+	// orca.CallMetricsServerOption: grpc-go ignores two reports in one call. Such a call costs one more call of Trusted, and its
+	// trailer.
+	LoadReports bool
 	// Rejected, if not nil, is called for every rejected call with its error, after the decision, on the call's own goroutine,
 	// which waits for it. A panic in it is recovered.
 	Rejected func(ctx context.Context, fullMethod string, err error)
@@ -80,6 +86,9 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	}
 	if allowed := unit.Allowed(cfg.RetryAfter, unit.Network, longestRetryAfter, "0 (the default, 1s)"); allowed != "" {
 		return nil, invalidField("Config.RetryAfter", cfg.RetryAfter, allowed)
+	}
+	if cfg.LoadReports && (w == nil || cfg.Trusted == nil) {
+		return nil, invalidField("Config.LoadReports", true, "false without a warden, whose load it is, and Trusted, who may know it")
 	}
 	if cfg.Task == nil {
 		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }

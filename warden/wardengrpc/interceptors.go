@@ -25,6 +25,9 @@ func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 		if claim.Holds(ctx) { // there twice: the outer one has asked
 			return handler(ctx, req)
 		}
+		if i.reportsLoad(ctx, info.FullMethod) {
+			defer i.reportLoad(ctx)
+		}
 		h, err := i.begin(ctx, claim, info.FullMethod, true)
 		if err != nil {
 			return nil, err
@@ -47,6 +50,9 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 		claim := i.claim(ss.Context(), info.FullMethod)
 		if claim.Holds(ss.Context()) {
 			return handler(srv, ss)
+		}
+		if i.reportsLoad(ss.Context(), info.FullMethod) {
+			defer i.reportLoad(ss.Context())
 		}
 		h, err := i.begin(ss.Context(), claim, info.FullMethod, true)
 		if err != nil {

@@ -69,6 +69,12 @@ type Config struct {
 	// docs/wardenhttp.md lists; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
 
+	// LoadReports adds the header endpoint-load-metrics with [warden.Warden.Load] to the answers to Trusted requests, rejections
+	// included: a load balancer that reads it (ORCA) sends less to a server that has less room. It reveals the capacity of the
+	// service: let Trusted accept only the balancer, which removes the header. Not without a warden and Trusted. It costs such a
+	// request a call of Trusted and two allocations.
+	LoadReports bool
+
 	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s.
 	RetryAfter time.Duration
 	rand       func() float64 // in [0, 1), for tests; nil: math/rand/v2
@@ -136,6 +142,9 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 	}
 	if cfg.Fallback != nil && cfg.Compartment == nil {
 		return nil, invalidField("Config.Fallback", "a function", "nil without a Compartment, which bounds and counts fallbacks")
+	}
+	if cfg.LoadReports && (w == nil || cfg.Trusted == nil) {
+		return nil, invalidField("Config.LoadReports", true, "false without a warden, whose load it is, and Trusted, who may know it")
 	}
 	if len(cfg.Instance) > longestInstance || !utf8.ValidString(cfg.Instance) {
 		return nil, invalidField("Config.Instance", strconv.Quote(cfg.Instance), "up to 128 bytes of UTF-8")

@@ -434,3 +434,36 @@ func ExampleConfig_fallback() {
 	// 200 bestsellers
 	// degraded: 1
 }
+
+// The balancer learns with each answer how loaded the service is, here by the connections of its database; nobody else does.
+func ExampleConfig_loadReports() {
+	database := monitor.Pool{Name: "orders-db", Stats: func() monitor.PoolStats { return monitor.PoolStats{InUse: 8, Max: 10} }}
+	w, err := warden.New(warden.Config{Pools: []monitor.Pool{database}, Interval: 10 * time.Millisecond})
+	if err != nil {
+		panic(err)
+	}
+	fromBalancer := func(r *http.Request) bool {
+		return strings.HasPrefix(r.RemoteAddr, "192.0.2.") // better: its client certificate
+	}
+	mw, err := wardenhttp.New(w, wardenhttp.Config{LoadReports: true, Trusted: fromBalancer})
+	if err != nil {
+		panic(err)
+	}
+	h := mw.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+	report := func(from string) string {
+		rec, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		req.RemoteAddr = from
+		h.ServeHTTP(rec, req)
+		return rec.Header().Get("endpoint-load-metrics")
+	}
+	told := ""
+	for told == "" { // before its first samples, the warden knows nothing
+		time.Sleep(10 * time.Millisecond)
+		told = report("192.0.2.1:443")
+	}
+	form, _, _ := strings.Cut(told, "=")
+	fmt.Printf("the balancer: %s\nsomebody: %q\n", form, report("203.0.113.7:9999"))
+	// Output:
+	// the balancer: TEXT application_utilization
+	// somebody: ""
+}

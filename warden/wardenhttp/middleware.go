@@ -65,7 +65,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
+	reports := h.cfg.LoadReports && h.cfg.Trusted(r)
 	got, err := h.acquire(w.Header(), r, &claim)
+	if reports {
+		reportLoad(w.Header(), h.capacity.warden.Load())
+	}
 	if err != nil {
 		h.reject(w, r, &claim, err)
 		return

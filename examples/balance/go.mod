@@ -1,0 +1,25 @@
+module github.com/stopbank/stopbank/examples/balance
+
+go 1.25.0
+
+require (
+	github.com/stopbank/stopbank/warden v0.1.0
+	github.com/stopbank/stopbank/warden/wardengrpc v0.1.0
+	go.uber.org/goleak v1.3.0
+	google.golang.org/grpc v1.84.0
+)
+
+require (
+	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
+	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
+	golang.org/x/net v0.57.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+replace (
+	github.com/stopbank/stopbank/warden => ../../warden
+	github.com/stopbank/stopbank/warden/wardengrpc => ../../warden/wardengrpc
+)
