@@ -1,0 +1,80 @@
+// Random worlds whose tasks hold memory: kinds of different size under a limit, or with room for all.
+
+package sim
+
+import (
+	"math/rand/v2"
+)
+
+// Heavy returns the world of a seed.
+func Heavy(seed uint64) *World {
+	const mega = 1 << 20
+	r := rand.New(rand.NewPCG(seed, 79))
+	chance := func(p float64) bool { return r.Float64() < p }
+	for {
+		w := &World{Seed: seed, Cores: 1 << r.IntN(4), Shape: pick(r, "steady", "steady", "step", "pulse", "waves"), Cut: true,
+			Heap: &Heap{Limit: 256 * mega, Soft: chance(0.7), Growth: 1, Mark: 1e-9}}
+		w.Retry.Attempts, w.Retry.Backoff = 1, 1
+		h := w.Heap
+		h.Base = h.Limit * logUniform(r, 0.01, 0.3)
+		if chance(0.3) {
+			h.Mark *= 5 // trees
+		}
+		for range 1 + r.IntN(3) {
+			k := Kind{Of: logUniform(r, 0.1, 1), Service: logUniform(r, 0.02, 2), Share: logUniform(r, 0.01, 0.5), Critical: 0.2,
+				Normal: 0.8, Holds: h.Limit * logUniform(r, 0.0005, 0.08), Varies: chance(0.5), Pool: -1}
+			k.Spread, k.Knows = pick(r, "exact", "20%", "exponential"), pick(r, "told", "cancel", "hidden")
+			if chance(0.25) {
+				k.Holds = 0
+			}
+			k.Patience = k.Service * logUniform(r, 2, 20)
+			w.Kinds = append(w.Kinds, k)
+		}
+		switch x := r.Float64(); {
+		case x < 0.25:
+			h.Cache, h.Filling = h.Limit*0.3*r.Float64(), 5+20*r.Float64()
+		case x < 0.3:
+			h.Leak = h.Limit * 0.002
+		}
+		if h.Soft && chance(0.25) {
+			h.Growth = 0
+		}
+		if chance(0.1) {
+			h.Limit, h.Soft, h.Growth = 0, false, 1
+		}
+		w.Peak = logUniform(r, 0.3, 6) * w.capacity(0)
+		w.Low = w.Peak
+		if w.Shape != "steady" {
+			w.Low = (0.2 + 0.6*r.Float64()) * min(w.Peak, w.capacity(0))
+		}
+		w.Length = max(30, 20*w.service(), 500/min(w.Peak, w.capacity(0)))
+		if w.cost() < affordable {
+			return w
+		}
+	}
+}
+
+// holds is the mean of what tasks hold.
+func (w *World) holds() (bytes float64) {
+	all := 0.0
+	for i := range w.Kinds {
+		all += w.Kinds[i].Of
+		bytes += w.Kinds[i].Of * w.Kinds[i].Service * w.Kinds[i].Holds
+	}
+	return bytes / (all * w.service())
+}
+
+// Roomy reports whether memory must not matter: no limit, or a load below .9 whose tasks, with all else that grows, need less
+// than half of the memory that live data may use.
+func (w *World) Roomy() bool {
+	h := w.Heap
+	if h.Limit == 0 {
+		return true
+	}
+	usable := h.Limit
+	if !h.Soft {
+		usable /= 1 + h.Growth
+	}
+	held := h.Base + h.Cache + h.Leak*w.Length + 2*w.Peak*w.service()*w.holds()
+	return w.Load() < 0.9 && held < 0.5*usable
+}
