@@ -47,7 +47,18 @@ func Heavy(seed uint64) *World {
 		if w.Shape != "steady" {
 			w.Low = (0.2 + 0.6*r.Float64()) * min(w.Peak, w.capacity(0))
 		}
-		w.Length = max(30, 20*w.service(), 500/min(w.Peak, w.capacity(0)))
+		if at := min(3*w.capacity(0), w.Peak) * w.service(); h.Limit > 0 && w.holds() > 0 && chance(0.6) {
+			// What would run at a time needs from a third of the memory to four times as much.
+			scale := logUniform(r, 0.3, 4) * h.Limit / (at * w.holds())
+			for i := range w.Kinds {
+				w.Kinds[i].Holds = min(scale*w.Kinds[i].Holds, 0.1*h.Limit)
+			}
+		}
+		longest := 0.0
+		for _, k := range w.Kinds {
+			longest = max(longest, k.Patience)
+		}
+		w.Length = max(30, 20*w.service(), 900/min(w.Peak, w.capacity(0))) + longest
 		if w.cost() < affordable {
 			return w
 		}
