@@ -82,6 +82,7 @@ func (h *heap) allocate(bytes float64) (assist time.Duration) {
 		assist = seconds(mine)
 	}
 	h.size += bytes
+	h.s.e.result.Heaviest = max(h.s.e.result.Heaviest, h.reachable())
 	if kill := h.Limit * float64(1+one(h.Soft)); kill > 0 && h.size > kill {
 		h.s.e.result.Killed = h.s.e.now
 		return assist

@@ -82,11 +82,11 @@ func TestHeavyWorlds(t *testing.T) {
 			g := x.Judge(r).Goodput
 			good += one(g >= 0.8)
 			mean += g
-			if x.World.Roomy() {
+			if x.roomy() {
 				roomy++
 				tight += one(r.Tightened > 0)
 			}
-			if name == "ours" && (r.Killed > 0 || g < 0.8 || x.World.Roomy() && r.Tightened > 0) {
+			if name == "ours" && (r.Killed > 0 || g < 0.8 || x.roomy() && r.Tightened > 0) {
 				which = append(which, fmt.Sprintf("%d: %.2f, killed %v, oracle %d (killed %v)", x.World.Seed, g, r.Killed, x.Best,
 					x.Oracle.Killed))
 			}

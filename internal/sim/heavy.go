@@ -75,10 +75,10 @@ func (w *World) holds() (bytes float64) {
 	return bytes / (all * w.service())
 }
 
-// Roomy reports whether memory must not matter: no limit, or a load below .9 whose tasks, with all else that grows, need less
-// than half of the memory that live data may use.
-func (w *World) Roomy() bool {
-	h := w.Heap
+// roomy reports whether memory must not matter: no limit, or a load below .9 that never needs more without a guard than half of
+// what live data may use.
+func (t *Trial) roomy() bool {
+	h := t.World.Heap
 	if h.Limit == 0 {
 		return true
 	}
@@ -86,6 +86,5 @@ func (w *World) Roomy() bool {
 	if !h.Soft {
 		usable /= 1 + h.Growth
 	}
-	held := h.Base + h.Cache + h.Leak*w.Length + 2*w.Peak*w.service()*w.holds()
-	return w.Load() < 0.9 && held < 0.5*usable
+	return t.World.Load() < 0.9 && t.Open.Killed == 0 && t.Open.Heaviest < 0.5*usable
 }

@@ -73,6 +73,8 @@ type Result struct {
 	// limit for memory.
 	Killed    time.Duration
 	Tightened int
+	// Heaviest is the most that was reachable, in bytes.
+	Heaviest float64
 	// Why is the last decision's reasons while users arrived.
 	Why string
 
