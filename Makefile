@@ -31,7 +31,7 @@ NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container alerts-live sim worlds mixed fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container alerts-live sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -125,6 +125,9 @@ worlds: ## 300 random worlds and 60 that nobody has seen, and 100 of several kin
 
 mixed: ## 2,000 random worlds of several kinds of work, also into docs/evidence/mixed.md
 	@go test -count=1 -timeout 90m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 2000 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
+
+heavy: ## 200 random worlds whose tasks hold memory
+	@go test -count=1 -timeout 30m -v -run '^TestHeavyWorlds$$' ./internal/sim -worlds 200
 
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
 	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'

@@ -64,6 +64,7 @@ const (
 	computing
 	calling
 	finishing
+	marking // a worker of the collector
 )
 
 // run runs a world whose servers have this guard. With trace the result keeps users and samples. Of another run's
@@ -101,7 +102,12 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 		e.after(tick+time.Duration(i)*tick/time.Duration(per), s.tick, nil)
 	}
 	e.disturb(0)
-	for (e.open > 0 || w.Drain && e.inside > 0) && !(w.Cut && e.now >= seconds(w.Length)) {
+	if w.Heap != nil {
+		for _, s := range e.servers {
+			s.heap = newHeap(s, w.Heap)
+		}
+	}
+	for e.result.Killed == 0 && (e.open > 0 || w.Drain && e.inside > 0) && !(w.Cut && e.now >= seconds(w.Length)) {
 		next := e.events.pop()
 		e.now = next.at
 		next.do(e, next.of)
@@ -220,6 +226,8 @@ func (e *engine) done(a *attempt) {
 		a.on.compute(a, arrival+a.computes-a.computes/2)
 	case finishing:
 		e.finish(a, true, nil)
+	case marking:
+		a.on.heap.marked(a)
 	}
 }
 
@@ -244,6 +252,9 @@ func (e *engine) execute(a *attempt) {
 	case a.calls > 0:
 		before /= 2
 	}
+	if h := a.on.heap; h != nil {
+		before += h.start(a)
+	}
 	if before == 0 {
 		e.done(a)
 		return
@@ -260,6 +271,9 @@ func (e *engine) finish(a *attempt, ok bool, err error) {
 // release ends an execution for the server.
 func (e *engine) release(a *attempt) {
 	e.result.executed(a, e.now)
+	if h := a.on.heap; h != nil {
+		h.end(a)
+	}
 	if a.kind.Outside {
 		return
 	}

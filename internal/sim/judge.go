@@ -103,7 +103,12 @@ func (t *Trial) Try(in Runner, trace bool, names ...string) error {
 // candidates are seven constant concurrency limits around the estimated best, and no limit.
 func (w *World) candidates() (targets []int) {
 	full, cores := w.capacity(0)*w.service(), float64(w.Cores)
-	for _, x := range []float64{full, 1.25 * full, 2 * full, 4 * full, cores, 1.6 * cores, float64(w.Places)} {
+	around := []float64{full, 1.25 * full, 2 * full, 4 * full, cores, 1.6 * cores, float64(w.Places)}
+	if h := w.Heap; h != nil && h.Limit > 0 && w.holds() > 0 {
+		fits := (h.Limit - h.Base - h.Cache) / w.holds()
+		around = append(around, fits/4, fits/2, 0.7*fits, fits)
+	}
+	for _, x := range around {
 		if k := int(math.Ceil(x)); k > 0 && !slices.Contains(targets, k) {
 			targets = append(targets, k)
 		}

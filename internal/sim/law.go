@@ -123,3 +123,14 @@ func Pool(name string, target, queue int) Guard {
 		}, nothing)
 	}}
 }
+
+// Forgetful is ours that does not see memory.
+var Forgetful = register("forgetful", ofWarden(func(l Law) Law { return forgetful{untold{l}} }), known)
+
+type forgetful struct{ Law }
+
+// Step decides without memory.
+func (l forgetful) Step(s monitor.Sample) decision.ControlDecision {
+	s.Memory = monitor.Memory{}
+	return l.Law.Step(s)
+}

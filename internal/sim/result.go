@@ -5,6 +5,8 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -67,6 +69,12 @@ type Result struct {
 	// Least, Mean and Most of the concurrency limit while users arrived.
 	Least, Most int
 	Mean        float64
+	// Killed is when the process ran out of memory, which ends the run; 0: it did not. Tightened is how many decisions lowered the
+	// limit for memory.
+	Killed    time.Duration
+	Tightened int
+	// Heaviest is the most that was reachable, in bytes.
+	Heaviest float64
 	// Why is the last decision's reasons while users arrived.
 	Why string
 
@@ -129,6 +137,9 @@ func (r *Result) note(v *server, target int, s monitor.Sample, rules decision.Co
 		r.Mean += (float64(target) - r.Mean) / r.ticks
 		if s.Gap > 0 {
 			r.Why = reasons(rules)
+			r.Tightened += one(slices.ContainsFunc(rules.Reasons, func(why decision.Reason) bool {
+				return why.Code() == "memory" && strings.HasSuffix(why.String(), "(tighten)")
+			}))
 			r.latch(v, target, s.Utilization.Value)
 		}
 	}

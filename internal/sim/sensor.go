@@ -150,6 +150,9 @@ func (s *server) sample() monitor.Sample {
 	}
 	out.Utilization = monitor.Reading{Value: min(s.spent.Seconds()/(elapsed*float64(s.allowed)), 1), OK: true}
 	out.Runnable = monitor.Reading{Value: float64(len(s.ready)) / float64(s.allowed), OK: true}
+	if s.heap != nil {
+		out.Memory = s.heap.sample()
+	}
 	s.e.result.Computed += s.spent
 	s.spent, s.lags = 0, s.lags[:0]
 	return out

@@ -16,6 +16,7 @@ type server struct {
 	e           *engine
 	index, hop  int
 	gate        gate
+	heap        *heap
 	sensor      sensor
 	outstanding int // attempts whose sender still waits, as the load balancer counts them
 
@@ -31,6 +32,9 @@ type server struct {
 
 // tick takes a sample for the gate.
 func (s *server) tick(e *engine, _ *attempt) {
+	if s.heap != nil {
+		s.heap.tick()
+	}
 	if !e.spell.Blind {
 		s.gate.tick()
 	}

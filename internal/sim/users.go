@@ -20,6 +20,7 @@ type user struct {
 	computes time.Duration // processor time of one execution
 	calls    time.Duration // time at the dependency
 	patience time.Duration // per attempt
+	holds    float64       // bytes, while it runs
 	luck     float64       // factor 0.5 to 1.5 on the usual backoff
 
 	attempts int
@@ -32,6 +33,7 @@ type user struct {
 // alike are one kind to the last draw.
 func (w *World) users() []user {
 	r, kinds := rand.New(rand.NewPCG(w.Seed, 11)), rand.New(rand.NewPCG(w.Seed, 13))
+	sizes := rand.New(rand.NewPCG(w.Seed, 19))
 	most := max(w.Peak, w.Low)
 	for _, s := range w.Spells {
 		most = max(most, s.Rate)
@@ -52,6 +54,9 @@ func (w *World) users() []user {
 		u.computes, u.calls = seconds(k.Service*k.Share*f), seconds(k.Service*(1-k.Share)*f)
 		u.patience = seconds(k.Patience * math.Exp(k.Vary*r.NormFloat64()))
 		u.luck = 0.5 + r.Float64()
+		if u.holds = k.Holds; k.Varies {
+			u.holds *= sizes.ExpFloat64()
+		}
 		all = append(all, u)
 	}
 }

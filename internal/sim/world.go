@@ -32,6 +32,7 @@ type World struct {
 	// answered in the calm after it.
 	Warm, Length float64
 	Spells       []Spell
+	Heap         *Heap `json:",omitempty"` // nil: memory does not matter
 	Retry        Retry
 	Static       []int // the constant concurrency limits among which the oracle is the best; nil: seven around the right one
 
@@ -67,6 +68,9 @@ type Kind struct { //nolint:recvcheck // it is printed by value
 	Outlives bool
 	Deaf     bool // the dependency even begins the calls that wait for it when the user has left
 	Outside  bool // beside the guard, which does not see it; not counted
+	// Holds is the mean number of bytes that an execution holds from its start to its end; if it Varies, exponentially distributed.
+	Holds  float64
+	Varies bool
 }
 
 // Spell is a disturbance for a while. A zero field changes nothing.

@@ -12,7 +12,7 @@ import (
 
 // Shares of the memory that live data may use.
 const (
-	roomy   = 0.5  // below it nothing is limited
+	roomy   = 0.5  // up to here what is uncertain limits nobody
 	fitting = 0.72 // tasks may fill it up to here; the collector needs the rest, or spends its time on collections
 	scarce  = 0.9  // from here on the process is in danger
 	owed    = 0.1  // tasks may have this much, whatever else there is: what holds little must not pay for a cache
@@ -24,7 +24,7 @@ const (
 	drift     = 0.05 // what is held beside tasks, after a second: caches grow
 	change    = 0.03 // what a task holds, after a second, as a share of it: the mixture of tasks varies
 	roughly   = 0.02 // a measurement
-	unsteady  = 0.5  // what a task holds, as a share of the average
+	unsteady  = 0.25  // what a task holds, as a share of the average
 	reopening = 60.0 // seconds in which the limit grows e-fold while there is room
 )
 
@@ -60,18 +60,19 @@ func (m *memory) observe(s monitor.Memory, of monitor.Service, floor, dt float64
 		return
 	}
 	held := m.base + m.each*running
-	// What is uncertain limits nobody while there is room, and is believed where there is none.
+	full := held+m.each*running >= fitting*limit // twice as many would not fit, and in a step the limit at most doubles
+	// What is uncertain is believed as far as there is no room left.
 	doubt := math.Sqrt(m.eachVar) * 2 * (1 - ramp(live/limit, roomy, scarce))
 	each := max(m.each-doubt, 1)
 	m.fits = max(m.tasks+(fitting*limit-m.base-m.each*m.tasks)/each, owed*limit/each)
 	fits := max(m.fits, floor)
 	switch shown := s.Collections > 0 && held < fitting*limit || m.limit < owed*limit/(m.each+doubt); {
-	case held >= roomy*limit && (m.limit == 0 || fits < m.limit):
+	case full && (m.limit == 0 || fits < m.limit):
 		m.limit = fits
 	case m.limit == 0:
-	case fits > m.limit && (shown || held < roomy*limit):
+	case fits > m.limit && (shown || !full):
 		m.limit = min(m.limit+max(1, 0.1*m.limit), fits)
-	case held < roomy*limit:
+	case !full:
 		m.limit *= math.Exp(dt / reopening)
 	}
 	if m.limit > most {
