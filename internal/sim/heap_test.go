@@ -87,8 +87,8 @@ func TestHeavyWorlds(t *testing.T) {
 				tight += one(r.Tightened > 0)
 			}
 			if name == "ours" && (r.Killed > 0 || g < 0.8 || x.roomy() && r.Tightened > 0) {
-				which = append(which, fmt.Sprintf("%d: %.2f, killed %v, oracle %d (killed %v)", x.World.Seed, g, r.Killed, x.Best,
-					x.Oracle.Killed))
+				which = append(which, fmt.Sprintf("%d: %.2f, killed %v, oracle %d (killed %v), %+v", x.World.Seed, g, r.Killed, x.Best,
+					x.Oracle.Killed, *x.World.Heap))
 			}
 		}
 		c := max(float64(n), 1)

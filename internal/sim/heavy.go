@@ -84,7 +84,7 @@ func (t *Trial) roomy() bool {
 	}
 	usable := h.Limit
 	if !h.Soft {
-		usable /= 1 + h.Growth
+		usable *= 0.75 / (1 + h.Growth)
 	}
 	return t.World.Load() < 0.9 && t.Open.Killed == 0 && t.Open.Heaviest < 0.5*usable
 }

@@ -132,6 +132,7 @@ func (st *state) elapsed(s monitor.Sample) float64 {
 // step advances the state by dt seconds, and reports whether the sample had any information about processors.
 func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) {
 	top, informed := cfg.dominant(s, st.busy)
+	st.memory.observe(s.Memory, s.Service, float64(cfg.Processors), dt, dt > 0 && informed)
 	if dt == 0 || !informed {
 		return informed
 	}
@@ -175,7 +176,6 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 	followed := st.follow(float64(cfg.Processors), dt)
 	st.processors = cfg.within(max(followed, min(st.theft.floor(float64(cfg.Processors), &v.base), 2*st.processors)))
 	st.needs = needs(s.Service.Needs)
-	st.memory.observe(s.Memory, s.Service, float64(cfg.Processors), dt)
 	st.wait.observe(math.Round(st.target(cfg)), st.served.expected(), dt, st.served.phase != watching)
 	st.shed = shedding(st.shed, st.pressure, dt)
 	if ok(s.Utilization) {

@@ -15,6 +15,7 @@ const (
 	roomy   = 0.5  // up to here what is uncertain limits nobody
 	fitting = 0.72 // tasks may fill it up to here; the collector needs the rest, or spends its time on collections
 	scarce  = 0.9  // from here on the process is in danger
+	unkept  = 0.75 // of a limit that the collector does not know
 	owed    = 0.1  // tasks may have this much, whatever else there is: what holds little must not pay for a cache
 )
 
@@ -24,7 +25,7 @@ const (
 	drift     = 0.05 // what is held beside tasks, after a second: caches grow
 	change    = 0.03 // what a task holds, after a second, as a share of it: the mixture of tasks varies
 	roughly   = 0.02 // a measurement
-	unsteady  = 0.25  // what a task holds, as a share of the average
+	unsteady  = 0.25 // what a task holds, as a share of the average
 	reopening = 60.0 // seconds in which the limit grows e-fold while there is room
 )
 
@@ -42,11 +43,13 @@ type memory struct {
 	fits, running float64 // tasks that fit, and that run
 }
 
-// observe takes note of a sample. floor is the least limit.
-func (m *memory) observe(s monitor.Memory, of monitor.Service, floor, dt float64) {
+// observe takes note of a sample. floor is the least limit, which grows only where it may.
+func (m *memory) observe(s monitor.Memory, of monitor.Service, floor, dt float64, may bool) {
 	limit := usable(s)
 	if limit == 0 {
-		*m = memory{}
+		if may {
+			*m = memory{}
+		}
 		return
 	}
 	running := finite(float64(of.Running))
@@ -69,7 +72,7 @@ func (m *memory) observe(s monitor.Memory, of monitor.Service, floor, dt float64
 	switch shown := s.Collections > 0 && held < fitting*limit || m.limit < owed*limit/(m.each+doubt); {
 	case full && (m.limit == 0 || fits < m.limit):
 		m.limit = fits
-	case m.limit == 0:
+	case m.limit == 0 || !may:
 	case fits > m.limit && (shown || !full):
 		m.limit = min(m.limit+max(1, 0.1*m.limit), fits)
 	case !full:
@@ -82,12 +85,15 @@ func (m *memory) observe(s monitor.Memory, of monitor.Service, floor, dt float64
 
 // usable returns how much live data the process may have: the collector keeps a soft limit, but without one lets the heap grow
 // in proportion to it. 0: nothing is known, or nothing would start a collection.
+//
+// Of a limit that nothing keeps, a quarter is left free: a process that passes it once is killed, and between two collections what
+// has been started cannot be taken back.
 func usable(s monitor.Memory) float64 {
 	switch growth := finite(s.Growth); {
 	case s.Soft:
 		return float64(s.Limit)
 	case growth > 0:
-		return float64(s.Limit) / (1 + growth)
+		return unkept * float64(s.Limit) / (1 + growth)
 	}
 	return 0
 }

@@ -89,7 +89,7 @@ func (h *heap) usable() float64 {
 	if h.soft {
 		return h.limit
 	}
-	return h.limit / (1 + h.gogc)
+	return 0.75 * h.limit / (1 + h.gogc)
 }
 
 // fits is how many tasks leave the collector the room that it needs.
