@@ -23,9 +23,16 @@ type cursor struct {
 type history struct {
 	lastSeq uint64 // the last decision in phases
 	phases  []phase
+	lowered lowered
 	pools   []poolPoint
 	warden  tallies
 	limits  []tallies // of Config.Limiters
+}
+
+// lowered is the last decision that lowered the limit for a reason.
+type lowered struct {
+	at  time.Time
+	why reason
 }
 
 const (
@@ -107,7 +114,7 @@ func (c *Console) addWardenLocked(s *state, w *warden.Warden) {
 			now.DecisionState = string(decision.Stale)
 		}
 	}
-	now.Bounds = boundsOf(w)
+	now.Bounds, now.lowered = boundsOf(w), c.history.lowered
 	s.Warden = now
 }
 
@@ -120,13 +127,18 @@ func (p *history) add(r warden.Reading) {
 	next := phase{
 		FirstSeq: d.Seq, From: jsonTime{r.Sample.At}, TargetFrom: d.TargetConcurrency, ShedFrom: jsonNumber(d.ShedProbability),
 	}
+	before := d.TargetConcurrency
 	if n := len(p.phases); n > 0 {
 		last := &p.phases[n-1]
+		before = last.TargetTo
 		next.TargetFrom, next.ShedFrom = last.TargetTo, last.ShedTo
 		if slices.EqualFunc(last.Reasons, reasons, func(a, b reason) bool { return a.Code == b.Code }) {
 			next = *last
 			p.phases = p.phases[:n-1]
 		}
+	}
+	if why := slices.IndexFunc(reasons, reason.tightens); why >= 0 && before > d.TargetConcurrency {
+		p.lowered = lowered{r.Sample.At, reasons[why]}
 	}
 	next.LastSeq, next.To, next.Reasons = d.Seq, jsonTime{r.Sample.At}, reasons
 	next.TargetTo, next.ShedTo = d.TargetConcurrency, jsonNumber(d.ShedProbability)

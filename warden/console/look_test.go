@@ -131,6 +131,42 @@ func TestPhases(t *testing.T) {
 	}
 }
 
+// TestLowered: the last decision that lowered the limit is remembered with its first reason to, and the verdict quotes it for as
+// long as it speaks of that time, unless the present decision has the same reason.
+func TestLowered(t *testing.T) {
+	var p history
+	at := time.Unix(0, 0)
+	add := func(target int, r decision.Reason) {
+		at = at.Add(time.Second)
+		p.add(warden.Reading{Decision: decision.ControlDecision{
+			Seq: p.lastSeq + 1, At: at, TargetConcurrency: target,
+			Reasons: []decision.Reason{decision.NewReason("calm", "utilization", 0.01, decision.Relax), r},
+		}, Sample: monitor.Sample{At: at}})
+	}
+	memory := decision.NewReason("memory", "memory_bytes_per_task", 20e6, decision.Tighten).Because("20 MB a task, 9 of 9 fit")
+	held := decision.NewReason("held", "service_long", 3, decision.Relax).Because("3 run for long")
+	verdict := func() string {
+		d := p.phases[len(p.phases)-1]
+		w := &wardenState{Decision: &decisionFields{At: jsonTime{at}, Reasons: d.Reasons}, DecisionState: "applied", lowered: p.lowered}
+		return w.verdict().Text
+	}
+	const quoted = "Lowered in the last 10 s: 20 MB a task, 9 of 9 fit (memory)."
+	add(16, held)
+	if p.lowered != (lowered{}) || strings.Contains(verdict(), "Lowered") {
+		t.Errorf("nothing was lowered: %+v", p.lowered)
+	}
+	add(9, memory)
+	if strings.Contains(verdict(), "Lowered") || !strings.Contains(verdict(), "9 of 9 fit (memory)") {
+		t.Errorf("said twice, or not at all: %s", verdict())
+	}
+	for i := range 12 {
+		add(9+i, held)
+		if got, want := strings.Contains(verdict(), quoted), i < 9; got != want {
+			t.Errorf("%d s later: %s", i+1, verdict())
+		}
+	}
+}
+
 // TestPressureShown: with our own controller the page has the pressure and what it follows.
 func TestPressureShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

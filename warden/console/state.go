@@ -56,6 +56,8 @@ type wardenState struct {
 	Panics        uint64          `json:"panics"`
 	SilentForMS   jsonNumber      `json:"silent_for_ms"` // since the last sample; null before the first
 	Bounds        boundsState     `json:"bounds"`
+
+	lowered lowered
 }
 
 // boundsState has the bounds that operators change while the warden runs, and the last change.

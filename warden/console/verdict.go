@@ -182,6 +182,13 @@ func (w *wardenState) verdict() verdict {
 		if slices.ContainsFunc(w.Decision.Reasons, reason.needsAttention) {
 			watch()
 		}
+		// What lowered the limit in the time that the verdict speaks of may be over by now.
+		still := func(r reason) bool { return r.Code == w.lowered.why.Code }
+		lately := !w.lowered.at.IsZero() && w.Decision.At.Sub(w.lowered.at) < window
+		if lately && !slices.ContainsFunc(w.Decision.Reasons, still) {
+			watch()
+			v.Text += fmt.Sprintf(" Lowered in the last %.0f s: %s (%s).", window.Seconds(), w.lowered.why.Text, w.lowered.why.Code)
+		}
 		if clause := sentences(w.Decision.Reasons); clause != "" {
 			v.Text += fmt.Sprintf(" Controller: %s; limit %s.", clause, thousands(w.Decision.Target))
 		}
@@ -193,12 +200,16 @@ func (w *wardenState) verdict() verdict {
 	return v
 }
 
+// tightens reports whether a reason lowers the limit, and not only keeps it from rising.
+func (r reason) tightens() bool {
+	return r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
+}
+
 // needsAttention reports whether a reason is worth a look: one that lowers the limit, and more work that runs for long than it
-// makes up for. Execution times less than 10 % above their baseline are not: for them the controller stops raising the limit, but
+// makes up for, and processors that others take. Execution times less than 10 % above their baseline are not: for them the controller stops raising the limit, but
 // never lowers it.
 func (r reason) needsAttention() bool {
-	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" ||
-		r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
+	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" || r.Code == "starved" || r.tightens()
 }
 
 // sentences returns the sentences of a decision's leading reason and of those that need attention, each with its code.

@@ -132,6 +132,8 @@ func (r reason) text() string {
 		return "the controller is silent: a reduced limit applies"
 	case "initial":
 		return "nothing measured yet: the initial limit applies"
+	case "remote":
+		return "the work runs in other processes"
 	case "plan":
 		return fmt.Sprintf("slots by plan revision %.0f", v)
 	}

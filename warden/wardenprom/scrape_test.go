@@ -30,8 +30,9 @@ func everything(t testing.TB) *prometheus.Registry {
 	p := &parts{
 		sample: monitor.Sample{
 			Utilization: monitor.Reading{Value: .75, OK: true}, Throttled: monitor.Reading{Value: .25, OK: true},
-			Runnable: monitor.Reading{Value: 3, OK: true},
-			Lag:      monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
+			Runnable: monitor.Reading{Value: 3, OK: true}, Share: monitor.Reading{Value: .5, OK: true},
+			Memory: monitor.Memory{Limit: 1 << 30, Live: 1 << 20},
+			Lag:    monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 9},
 			Pools: []monitor.PoolReading{
 				{Name: "orders-db", PoolStats: monitor.PoolStats{InUse: 7, Max: 10, Waiting: monitor.Reading{Value: 4, OK: true}}},
 				{Name: "cache", Problem: "blocked"},
@@ -41,7 +42,7 @@ func everything(t testing.TB) *prometheus.Registry {
 			Seq: 5, At: time.Unix(1000, 5e8), TargetConcurrency: 12, ShedProbability: .125, ValidFor: 2 * time.Second,
 			Expected: 8 * time.Millisecond,
 			Reasons: []decision.Reason{decision.NewReason("queueing", "lag", 1, decision.Tighten),
-				decision.NewReason("busy", "cpu", 1, decision.Hold)},
+				decision.NewReason("memory", "memory_bytes_per_task", 1, decision.Tighten)},
 		},
 	}
 	w := newWarden(t, p, nil)
@@ -140,9 +141,12 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_control_shed_ratio{warden="api"}`:                             .125,
 		`stopbank_control_expected_execution_seconds{warden="api"}`:             .008,
 		`stopbank_control_reason{reason="queueing",warden="api"}`:               1,
-		`stopbank_control_reason{reason="busy",warden="api"}`:                   1,
+		`stopbank_control_reason{reason="memory",warden="api"}`:                 1,
 		`stopbank_monitor_utilization_ratio{warden="api"}`:                      .75,
 		`stopbank_monitor_throttled_ratio{warden="api"}`:                        .25,
+		`stopbank_monitor_processor_share_ratio{warden="api"}`:                  .5,
+		`stopbank_monitor_memory_limit_bytes{warden="api"}`:                     1 << 30,
+		`stopbank_monitor_memory_live_bytes{warden="api"}`:                      1 << 20,
 		`stopbank_monitor_runnable_per_processor{warden="api"}`:                 3,
 		`stopbank_monitor_lag_seconds{warden="api"}`:                            .002,
 		`stopbank_limiter_target{limiter="api"}`:                                12,

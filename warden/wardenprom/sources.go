@@ -81,6 +81,13 @@ func readSample(p put, s monitor.Sample) {
 	}
 	reading("stopbank_monitor_utilization_ratio", s.Utilization)
 	reading("stopbank_monitor_throttled_ratio", s.Throttled)
+	reading("stopbank_monitor_processor_share_ratio", s.Share)
+	if s.Memory.Limit > 0 {
+		p("stopbank_monitor_memory_limit_bytes", float64(s.Memory.Limit))
+	}
+	if s.Memory.Live > 0 {
+		p("stopbank_monitor_memory_live_bytes", float64(s.Memory.Live))
+	}
 	reading("stopbank_monitor_runnable_per_processor", s.Runnable)
 	if s.Lag.Count > 0 {
 		p("stopbank_monitor_lag_seconds", s.Lag.P90.Seconds())
