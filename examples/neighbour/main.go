@@ -69,8 +69,8 @@ func (s scene) play(ctx context.Context, to io.Writer) (answered int64, err erro
 	defer all.Wait()
 	all.Go(func() { _ = w.Run(ctx) })
 	server := httptest.NewServer(protect.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		for began := time.Now(); time.Since(began) < s.computes; {
-		}
+		began := time.Now()
+		compute(func() bool { return time.Since(began) >= s.computes })
 		time.Sleep(s.waits)
 	})))
 	defer server.Close()
@@ -163,6 +163,12 @@ func beBusy(in io.Reader) {
 		_, _ = io.Copy(io.Discard, in)
 		over.Store(true)
 	}()
-	for !over.Load() {
+	compute(over.Load)
+}
+
+// compute uses a processor until it is done.
+func compute(done func() bool) {
+	for n := 0; !done(); n++ {
+		_ = n
 	}
 }

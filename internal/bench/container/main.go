@@ -173,12 +173,18 @@ func (l *lab) run(c *cell, mode string, round int) (run, error) {
 	if c.neighbour > 0 {
 		core, own = l.cores[len(l.cores)-1], l.cores[0]
 	}
+	var neighbours []*child
+	defer func() {
+		for _, n := range neighbours {
+			n.stop()
+		}
+	}()
 	for range c.neighbour {
 		n, err := start(core, own, []string{"GOMAXPROCS=1"}, "-neighbour")
 		if err != nil {
 			return r, err
 		}
-		defer n.stop()
+		neighbours = append(neighbours, n)
 	}
 	text, err := json.Marshal(args)
 	if err != nil {

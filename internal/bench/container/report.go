@@ -38,24 +38,25 @@ type run struct {
 }
 
 func (r run) String() string {
-	text := fmt.Sprintf("%-28s %-5s round %d: %6.1f good/s, %d rejected, %d left, %d failed, limit %d to %d, %d running at most, peak %.0f MiB, live %.0f, collector %.0f %%, %d cycles, cpu %.2f, late %.0f ms",
+	var text strings.Builder
+	fmt.Fprintf(&text, "%-28s %-5s round %d: %6.1f good/s, %d rejected, %d left, %d failed, limit %d to %d, %d running at most, peak %.0f MiB, live %.0f, collector %.0f %%, %d cycles, cpu %.2f, late %.0f ms",
 		r.Cell, r.Mode, r.Round, r.Good, r.Clients.Rejected, r.Clients.Left, r.Clients.Failed, r.Server.Least, r.Server.Most,
 		r.Server.PeakRunning, r.PeakMB, r.Server.LiveMB, 100*r.Server.Collector, r.Server.Collections, r.CPU, r.Clients.LateMS)
 	if r.Killed > 0 {
-		text += fmt.Sprintf(", KILLED at %.1f s", r.Killed)
+		fmt.Fprintf(&text, ", KILLED at %.1f s", r.Killed)
 	}
 	for _, code := range []string{"memory", "memory/tighten", "starved"} {
 		if n := r.Server.Codes[code]; n > 0 {
-			text += fmt.Sprintf(", %s %d of %d", code, n, r.Server.Samples)
+			fmt.Fprintf(&text, ", %s %d of %d", code, n, r.Server.Samples)
 		}
 	}
 	if r.Note != "" {
-		text += ", " + r.Note
+		text.WriteString(", " + r.Note)
 	}
 	if r.Server.LastReason != "" {
-		text += ", last: " + r.Server.LastReason
+		text.WriteString(", last: " + r.Server.LastReason)
 	}
-	return text
+	return text.String()
 }
 
 // evidence has the runs of one or several sessions.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -144,10 +145,7 @@ func (r *reporter) read() report {
 	defer r.mu.Unlock()
 	r.updateLocked()
 	out := r.now
-	out.Codes = map[string]int{}
-	for k, v := range r.now.Codes {
-		out.Codes[k] = v
-	}
+	out.Codes = maps.Clone(r.now.Codes)
 	return out
 }
 

@@ -72,7 +72,7 @@ func (k *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // node has 48 bytes.
 type node struct {
 	left, right *node
-	value       [4]uint64
+	_           [4]uint64
 }
 
 // grow returns a tree of so many nodes, which point all over the heap.
