@@ -77,7 +77,7 @@ func TestMemoryOfThisProcess(t *testing.T) {
 	} {
 		s.group = cgroup{memory: c.cgroup, at: time.Now().Add(-time.Millisecond)}
 		if m := s.Sample().Memory; m.Limit != c.limit || m.Soft != c.soft || m.Growth != 0 {
-			t.Errorf("M10: %+v, with %d from the cgroup, GOMEMLIMIT %d and GOGC=off", m, c.cgroup, 1<<40)
+			t.Errorf("M10: %+v, with %d from the cgroup, GOMEMLIMIT of 1 TiB and GOGC=off", m, c.cgroup)
 		}
 	}
 }
