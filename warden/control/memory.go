@@ -43,7 +43,7 @@ type memory struct {
 	fits, running float64 // tasks that fit, and that run
 }
 
-// observe takes note of a sample. floor is the least limit, which grows only where it may.
+// observe takes note of a sample. The limit is at least floor, and grows only if it may.
 func (m *memory) observe(s monitor.Memory, of monitor.Service, floor, dt float64, may bool) {
 	limit := usable(s)
 	if limit == 0 {
@@ -142,7 +142,7 @@ func (m *memory) most() float64 {
 
 // reason says what is believed: "20 MB a task, 9 of 9 fit".
 func (m *memory) reason() decision.Reason {
-	said := fmt.Sprintf("%s a task, %.0f of %.0f fit", bytes(m.each), m.running, math.Floor(m.fits))
+	said := fmt.Sprintf("%s a task, %.0f of %.0f fit", bytes(m.each), m.running, math.Floor(min(m.fits, m.limit)))
 	if m.base > m.each {
 		said += " beside " + bytes(m.base)
 	}
