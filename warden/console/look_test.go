@@ -167,6 +167,22 @@ func TestLowered(t *testing.T) {
 	}
 }
 
+// TestStarvedSaysSo: a queue for what others leave of the processors is not called an overload.
+func TestStarvedSaysSo(t *testing.T) {
+	queueing := decision.NewReason("queueing", "lag_p90_seconds", 0.02, decision.Tighten)
+	starved := decision.NewReason("starved", "processor_share", 0.21, decision.Hold).
+		Because("other processes take the processors: this one gets 21 %")
+	got := sentences(reasonsJSON([]decision.Reason{queueing, starved}))
+	want := "work waits for what is left of the processors, p90 scheduler delay 20 ms (queueing); " +
+		"other processes take the processors: this one gets 21 % (starved)"
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if alone := sentences(reasonsJSON([]decision.Reason{queueing})); alone != "CPU overload, p90 scheduler delay 20 ms (queueing)" {
+		t.Errorf("alone: %s", alone)
+	}
+}
+
 // TestPressureShown: with our own controller the page has the pressure and what it follows.
 func TestPressureShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

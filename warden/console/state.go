@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -312,6 +313,13 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 			j.Text = j.text()
 		}
 		out = append(out, j)
+	}
+	if slices.ContainsFunc(out, func(r reason) bool { return r.Code == "starved" }) {
+		for i := range out {
+			if r := &out[i]; r.Code == "queueing" { // it is ours, but on what others leave
+				r.Text = "work waits for what is left of the processors, " + r.reading()
+			}
+		}
 	}
 	return out
 }

@@ -205,9 +205,9 @@ func (r reason) tightens() bool {
 	return r.Direction == "tighten" && !(r.Code == "service_slow" && r.Value < 1.1)
 }
 
-// needsAttention reports whether a reason is worth a look: one that lowers the limit, and more work that runs for long than it
-// makes up for, and processors that others take. Execution times less than 10 % above their baseline are not: for them the controller stops raising the limit, but
-// never lowers it.
+// needsAttention reports whether a reason is worth a look: one that lowers the limit, more work that runs for long than it makes up
+// for, and processors that others take. Execution times less than 10 % above their baseline are not: for them the controller stops
+// raising the limit, but never lowers it.
 func (r reason) needsAttention() bool {
 	return r.Code == "held" && r.Direction == "hold" || r.Code == "pool_full" || r.Code == "starved" || r.tightens()
 }

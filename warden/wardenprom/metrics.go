@@ -58,7 +58,7 @@ func metrics() []metric {
 	group("stopbank_monitor_", by("warden"),
 		metric{"utilization_ratio", "CPU time used, as a fraction of the CPU time allowed.", nil},
 		metric{"throttled_ratio", "Fraction of time in which the cgroup was throttled.", nil},
-		metric{"processor_share_ratio", "CPU time that the process got, of what it wanted: below 1, other processes take the processors.", nil},
+		metric{"processor_share_ratio", "CPU time got, of what the process wanted: below 1, other processes take processors.", nil},
 		metric{"memory_limit_bytes", "Memory that the process may use, by GOMEMLIMIT or its cgroup; missing: no limit is known.", nil},
 		metric{"memory_live_bytes", "Heap in use, as the last garbage collection found it.", nil},
 		metric{"runnable_per_processor", "Goroutines waiting for a processor, per processor.", nil},
