@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/monitor"
 )
 
 // patient is a world of one kind of request, patient without end.
@@ -149,6 +151,37 @@ func TestOracleIsTheBest(t *testing.T) {
 			if w.counted(r).Good > best.Good {
 				t.Errorf("seed %d: target %d is better than the oracle's %d: %+v, %+v", i, target, tried.Best, w.counted(r), best)
 			}
+		}
+	}
+}
+
+// Of what others take, as much is stolen as would have been used, and the share covers whole seconds.
+func TestStolenProcessors(t *testing.T) {
+	for name, c := range map[string]struct {
+		cores, busy, ready int
+		want               monitor.Reading
+	}{
+		"nothing is taken":          {4, 4, 9, monitor.Reading{Value: 1, OK: true}},
+		"three of four, all wanted": {1, 1, 9, monitor.Reading{Value: 0.25, OK: true}},
+		"three, of which one would": {1, 1, 1, monitor.Reading{Value: 0.5, OK: true}},
+		"three, and nothing waits":  {1, 1, 0, monitor.Reading{Value: 1, OK: true}},
+		"nothing is wanted":         {1, 0, 0, monitor.Reading{}},
+	} {
+		s := &server{allowed: 4, cores: c.cores, busy: c.busy}
+		for range c.ready {
+			s.ready.push(&attempt{})
+		}
+		var got monitor.Reading
+		for i := range 10 {
+			if got != (monitor.Reading{}) {
+				t.Errorf("%s: %+v after %d tenths of a second", name, got, i)
+			}
+			s.account(time.Duration(i+1) * tick)
+			got = s.share.add(s.spent, s.stolen, tick)
+			s.spent, s.stolen = 0, 0
+		}
+		if got != c.want {
+			t.Errorf("%s: the share is %+v, want %+v", name, got, c.want)
 		}
 	}
 }

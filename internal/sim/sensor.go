@@ -153,9 +153,29 @@ func (s *server) sample() monitor.Sample {
 	if s.heap != nil {
 		out.Memory = s.heap.sample()
 	}
+	out.Share = s.share.add(s.spent, s.stolen, out.Gap)
 	s.e.result.Computed += s.spent
-	s.spent, s.lags = 0, s.lags[:0]
+	s.spent, s.stolen, s.lags = 0, 0, s.lags[:0]
 	return out
+}
+
+// share is the processor time that a process got, of what it wanted, in the last whole second.
+type share struct {
+	used, stolen, since time.Duration
+	last                monitor.Reading
+}
+
+func (s *share) add(used, stolen, elapsed time.Duration) monitor.Reading {
+	s.used, s.stolen, s.since = s.used+used, s.stolen+stolen, s.since+elapsed
+	if s.since < time.Second {
+		return s.last
+	}
+	wanted := s.used + s.stolen
+	if s.last = (monitor.Reading{}); wanted > s.since/100 {
+		s.last = monitor.Reading{Value: s.used.Seconds() / wanted.Seconds(), OK: true}
+	}
+	s.used, s.stolen, s.since = 0, 0, 0
+	return s.last
 }
 
 // quantile of sorted times; 0 if there are none.

@@ -23,9 +23,10 @@ type server struct {
 	allowed, cores int  // that it knows of, and that it gets
 	paused         bool // a garbage-collection pause: no goroutine gets a processor
 	busy           int
-	ready          line // waiting for a processor
-	spent          time.Duration
-	mark           time.Duration // spent is counted until then
+	ready          line          // waiting for a processor
+	spent, stolen  time.Duration // processor time, and what would have been used of what others took
+	mark           time.Duration // both are counted until then
+	share          share
 	lags           []time.Duration
 	seen           int
 }
@@ -48,6 +49,7 @@ func (s *server) compute(a *attempt, d time.Duration) {
 }
 
 func (s *server) enqueue(a *attempt) {
+	s.account(s.e.now)
 	a.since = s.e.now
 	s.ready.push(a)
 	s.dispatch()
@@ -92,6 +94,7 @@ func (e *engine) sliced(a *attempt) {
 // account adds up processor time.
 func (s *server) account(now time.Duration) {
 	s.spent += time.Duration(s.busy) * (now - s.mark)
+	s.stolen += time.Duration(min(len(s.ready), s.allowed-min(s.allowed, s.cores))) * (now - s.mark)
 	s.mark = now
 }
 
