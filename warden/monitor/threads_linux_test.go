@@ -157,7 +157,7 @@ func TestManyThreads(t *testing.T) {
 	}
 }
 
-// M12: this process with 200 threads more: the share is read as with a few, and nothing is allocated.
+// M12: this process with 200 threads more: the share is read as with a few, and what is allocated does not grow with them.
 func TestThreadsOfThisProcess(t *testing.T) {
 	stop := make(chan struct{})
 	var all, ready sync.WaitGroup
@@ -185,8 +185,8 @@ func TestThreadsOfThisProcess(t *testing.T) {
 	if th.n != mostThreads {
 		t.Skipf("schedstat of %d threads can be read here", th.n)
 	}
-	if n := testing.AllocsPerRun(100, step); n > 2*newThreads {
-		t.Errorf("M12: %v allocations", n)
+	if n := testing.AllocsPerRun(100, step); n > 100 { // the race detector makes more of them; one a thread would be 200
+		t.Errorf("M12: %v allocations beside 200 threads", n)
 	}
 }
 
