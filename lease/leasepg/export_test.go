@@ -12,11 +12,8 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// The statements of List.
-const (
-	ListHeld  = listHeld
-	ListReady = listReady
-)
+// Listed is the statement of List.
+const Listed = listed
 
 // MigrateFrom is Migrate with other files.
 func MigrateFrom(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {

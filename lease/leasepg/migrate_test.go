@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +61,7 @@ func refusesSchema(t *testing.T, err error, found, want int) {
 }
 
 // newest is the schema's version.
-const newest = 3
+const newest = 4
 
 func TestSchemaVersions(t *testing.T) {
 	pool := fresh(t, 4)
@@ -175,22 +176,78 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
-// What a new owner looks for is found through the small indexes, in their order.
+// What a new owner looks for is found through the small index, in its order.
 func TestListUsesItsIndex(t *testing.T) {
 	pool := migrated(t, 1, "enable_seqscan=off", "enable_bitmapscan=off")
-	for query, index := range map[string]string{leasepg.ListHeld: "lease_domains_held", leasepg.ListReady: "lease_domains_ready"} {
-		rows, err := pool.Query(t.Context(), "EXPLAIN "+query, "x", []byte("a"), 10)
-		if err != nil {
-			t.Fatal(err)
+	rows, err := pool.Query(t.Context(), "EXPLAIN "+leasepg.Listed, "x", []byte("a"), 10, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		noError(t, rows.Scan(&line))
+		plan.WriteString(line + "\n")
+	}
+	if rows.Err() != nil || !strings.Contains(plan.String(), "lease_domains_listed") || strings.Contains(plan.String(), "Sort") {
+		t.Errorf("%v: %s", rows.Err(), &plan)
+	}
+}
+
+// No lease and no completion writes to an index (PostgreSQL calls that a HOT update), and the list, which they leave as it is, is
+// shortened by Compact.
+func TestSwapsLeaveTheIndexesAlone(t *testing.T) {
+	pool := fresh(t, 1)
+	noError(t, leasepg.Migrate(t.Context(), pool))
+	ledger := must(durable.New(durable.Config{Store: named(t, pool, "l")}))(t)
+	const keys, rounds = 50, 40
+	for offset := range int64(keys * rounds) {
+		key := fmt.Sprint("key ", offset%keys)
+		a := must(ledger.TryAcquire(t.Context(), key, offset))(t)
+		must(ledger.Succeed(t.Context(), key, a.Lease.Token))(t)
+	}
+	execute(t, pool, "SELECT pg_stat_force_next_flush()")
+	var updates, hot int
+	noError(t, pool.QueryRow(t.Context(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_all_tables
+		WHERE schemaname = 'stopbank' AND relname = 'lease_domains'`).Scan(&updates, &hot))
+	if updates < keys*(2*rounds-1) || hot < updates*9/10 {
+		t.Errorf("%d of %d updates were HOT", hot, updates)
+	}
+	listed := func() (n int) {
+		noError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM stopbank.lease_domains WHERE listed").Scan(&n))
+		return n
+	}
+	a := must(ledger.TryAcquire(t.Context(), "key 7", keys*rounds))(t)
+	if n := listed(); n != keys {
+		t.Errorf("%d listed before Compact, want %d", n, keys)
+	}
+	other := must(durable.New(durable.Config{Store: named(t, pool, "l")}))(t) // the first has looked when it began, less than a minute ago
+	noError(t, other.Compact(t.Context(), keys*rounds))
+	if n := listed(); n != 1 {
+		t.Errorf("%d listed after Compact, want the one that is held", n)
+	}
+	for held, err := range ledger.Held(t.Context()) {
+		if err != nil || held.Token != a.Lease.Token {
+			t.Errorf("held: %+v, %v", held, err)
 		}
-		var plan strings.Builder
-		for rows.Next() {
-			var line string
-			noError(t, rows.Scan(&line))
-			plan.WriteString(line + "\n")
-		}
-		if rows.Err() != nil || !strings.Contains(plan.String(), index) || strings.Contains(plan.String(), "Sort") {
-			t.Errorf("%v: %s", rows.Err(), &plan)
-		}
+	}
+}
+
+// What lay in the columns of an older schema is listed as before.
+func TestMigrateListed(t *testing.T) {
+	pool := fresh(t, 1)
+	older := fstest.MapFS{}
+	for _, name := range []string{"0001_domains.sql", "0002_outbox.sql", "0003_dead_letters.sql"} {
+		sql := must(fs.ReadFile(leasepg.Migrations(), "migrations/"+name))(t)
+		older["migrations/"+name] = &fstest.MapFile{Data: sql}
+	}
+	noError(t, leasepg.MigrateFrom(t.Context(), pool, older))
+	execute(t, pool, `INSERT INTO stopbank.lease_domains (ledger, domain, version, held, ready, state)
+		VALUES ('l', 'a', 1, true, false, ''), ('l', 'b', 1, false, true, ''), ('l', 'c', 1, false, false, '')`)
+	noError(t, leasepg.Migrate(t.Context(), pool))
+	s := must(leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: "l"}))(t)
+	if held, ready := list(t, s, durable.Held), list(t, s, durable.Ready); !slices.Equal(held, []string{"a"}) ||
+		!slices.Equal(ready, []string{"b"}) {
+		t.Errorf("held %q, ready %q", held, ready)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -35,6 +37,7 @@ type store struct {
 	identity string // of the database
 	loads    gatherer[loading]
 	swaps    gatherer[swapping]
+	unlisted atomic.Pointer[time.Time] // when the list was shortened last; nil: it is time
 }
 
 var _ durable.Store = (*store)(nil)
@@ -105,12 +108,9 @@ func key(name string) (key, long []byte) {
 	return append([]byte(name[:maxKey]), hash[:]...), []byte(name)
 }
 
-const (
-	listHeld = `SELECT domain, long_domain FROM stopbank.lease_domains
-		WHERE ledger = $1 AND held AND domain >= $2 ORDER BY domain LIMIT $3`
-	listReady = `SELECT domain, long_domain FROM stopbank.lease_domains
-		WHERE ledger = $1 AND ready AND domain >= $2 ORDER BY domain LIMIT $3`
-)
+// listed names what is filed somewhere, in the order of its keys.
+const listed = `SELECT domain, long_domain FROM stopbank.lease_domains
+	WHERE ledger = $1 AND listed AND filed = $4 AND domain >= $2 ORDER BY domain LIMIT $3`
 
 // Limit implements durable.Store.
 func (s *store) Limit(string) int { return maxState }
@@ -118,19 +118,13 @@ func (s *store) Limit(string) int { return maxState }
 // List implements durable.Store. It reads a page of names at a time, in the order of their keys.
 func (s *store) List(ctx context.Context, index durable.Index) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		var query string
-		switch index {
-		case durable.Held:
-			query = listHeld
-		case durable.Ready:
-			query = listReady
-		default:
+		if index != durable.Held && index != durable.Ready {
 			yield("", &lease.InvalidError{Field: "index", Value: index, Allowed: "Held or Ready"})
 			return
 		}
 		next := []byte{}
 		for {
-			names, err := s.names(ctx, query, &next)
+			names, err := s.names(ctx, index, &next)
 			if err != nil {
 				yield("", fmt.Errorf("leasepg: list: %w", err))
 				return
@@ -152,8 +146,8 @@ func (s *store) List(ctx context.Context, index durable.Index) iter.Seq2[string,
 }
 
 // names returns the page of names from the key next on, and leaves in next the least key after the page.
-func (s *store) names(ctx context.Context, query string, next *[]byte) (names []string, err error) {
-	rows, err := s.pool.Query(ctx, query, s.ledger, *next, page)
+func (s *store) names(ctx context.Context, index durable.Index, next *[]byte) (names []string, err error) {
+	rows, err := s.pool.Query(ctx, listed, s.ledger, *next, page, int16(index))
 	if err != nil {
 		return nil, err
 	}
