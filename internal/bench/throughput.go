@@ -25,7 +25,6 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/leasenats"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
@@ -201,39 +200,27 @@ func (g *gated) Hold(ctx context.Context, work func(context.Context, dispatch.Pa
 	})
 }
 
-// loadPostgres fills a table with the records and resets the ledgers.
+// loadPostgres enqueues the records in an outbox of its own, which deletes them as they are done, and resets the ledgers.
 func loadPostgres() func(context.Context, *team) {
-	ctx := context.Background()
-	must(postgres().Exec(ctx, `
-		CREATE TABLE IF NOT EXISTS bench_records (part integer, id bigint, key text NOT NULL, PRIMARY KEY (part, id));
-		CREATE TABLE IF NOT EXISTS bench_positions (part integer PRIMARY KEY, floor bigint NOT NULL);
-		TRUNCATE bench_records, bench_positions, stopbank.lease_domains`))
-	must(postgres().CopyFrom(ctx, pgx.Identifier{"bench_records"}, []string{"part", "id", "key"},
-		pgx.CopyFromSlice(records, func(i int) ([]any, error) {
-			return []any{teamPart(i), i + 1, teamKey(i)}, nil
-		})))
-	must(postgres().Exec(ctx, `INSERT INTO bench_positions SELECT generate_series(0, $1 - 1), 0`, teamParts))
+	ctx, name := context.Background(), "bench "+runName()
+	must(postgres().Exec(ctx, "TRUNCATE stopbank.outbox_records, stopbank.lease_domains"))
+	open := func(pool *pgxpool.Pool) *leasepg.Outbox {
+		return must(leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: teamParts}))
+	}
+	outbox := open(postgres())
+	var all []dispatch.Record
+	for i := range records {
+		all = append(all, dispatch.Record{Domain: teamKey(i), Payload: []byte(strconv.Itoa(i))})
+	}
+	for some := range slices.Chunk(all, 1_000) {
+		must(0, pgx.BeginFunc(ctx, postgres(), func(tx pgx.Tx) error { return outbox.Enqueue(ctx, tx, some...) }))
+	}
 	settlePostgres()
-	name := "bench " + runName()
 	return func(ctx context.Context, t *team) {
 		pool := connect(ctx)
 		defer pool.Close()
-		parts := map[string]int{}
-		cfg := leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: name,
-			Open: func(ctx context.Context, partition string) (dispatch.Partition, error) {
-				store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: partition})
-				if err != nil {
-					return dispatch.Partition{}, err
-				}
-				ledger, err := durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
-				return dispatch.Partition{Name: partition, Source: recordTable{pool, parts[partition]}, Ledger: ledger}, err
-			}}
-		for i := range teamParts {
-			partition := "bench/" + strconv.Itoa(i)
-			parts[partition] = i
-			cfg.Names = append(cfg.Names, partition)
-		}
-		t.consume(ctx, must(leasepg.OpenGroup(ctx, cfg)), pgWorkers)
+		t.consume(ctx, must(leasepg.OpenGroup(ctx, leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: name, Outbox: open(pool),
+			Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})), pgWorkers)
 	}
 }
 
@@ -241,39 +228,6 @@ func loadPostgres() func(context.Context, *team) {
 func settlePostgres() {
 	must(postgres().Exec(context.Background(), "VACUUM ANALYZE"))
 	must(postgres().Exec(context.Background(), "CHECKPOINT"))
-}
-
-// recordTable is a partition whose records are all present at the start.
-type recordTable struct {
-	pool *pgxpool.Pool
-	part int
-}
-
-func (s recordTable) Committed(ctx context.Context) (floor int64, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT floor FROM bench_positions WHERE part = $1`, s.part).Scan(&floor)
-	return floor, err
-}
-
-func (s recordTable) Commit(ctx context.Context, floor int64) error {
-	_, err := s.pool.Exec(ctx, `UPDATE bench_positions SET floor = $1 WHERE part = $2`, floor, s.part)
-	return err
-}
-
-func (s recordTable) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Record, error) {
-	rows, err := s.pool.Query(ctx, `SELECT key, id FROM bench_records WHERE part = $1 AND id >= $2 ORDER BY id LIMIT $3`, s.part,
-		from, limit)
-	if err != nil {
-		return nil, err
-	}
-	fetched, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r dispatch.Record, err error) {
-		err = row.Scan(&r.Domain, &r.Offset)
-		return r, err
-	})
-	if err == nil && len(fetched) == 0 {
-		<-ctx.Done() // no more records arrive
-		err = ctx.Err()
-	}
-	return fetched, err
 }
 
 // riverArgs is a River job with as much data as a record.
