@@ -148,10 +148,10 @@ func parseHandler(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, err
 	}
 	for p.NextBlock(0) {
 		name := p.Val()
-		if p.lines[name] != "" && !slices.Contains([]string{"priority", "exempt", "compartment"}, name) {
+		twice := p.lines[name] != "" && !slices.Contains([]string{"priority", "exempt", "trusted", "compartment"}, name)
+		if p.field(name); twice {
 			return nil, p.located(invalid(name, "given twice", "once"))
 		}
-		p.field(name)
 		if err := p.handlerField(h, name); err != nil {
 			return nil, err
 		}
@@ -224,21 +224,21 @@ func (p *parser) compartment() (c Compartment, err error) {
 	}
 	c.Name = p.Val()
 	p.within = "compartment " + c.Name
-	if p.lines[p.within] != "" {
+	defer func() { p.within = "" }()
+	twice := p.lines[p.within] != ""
+	if p.field(""); twice {
 		return c, p.located(invalid(p.within, "given twice", "a name of its own for each compartment"))
 	}
-	p.field("")
-	defer func() { p.within = "" }()
 	if c.MatcherSetsRaw, err = p.matcher(""); err != nil {
 		return c, err
 	}
 	p.within += ": "
 	for nesting := p.Nesting(); p.NextBlock(nesting); {
 		name := p.Val()
-		if p.lines[p.within+name] != "" {
+		twice := p.lines[p.within+name] != ""
+		if p.field(name); twice {
 			return c, p.located(invalid(p.within+name, "given twice", "once"))
 		}
-		p.field(name)
 		switch name {
 		case "guaranteed":
 			err = p.number(name, &c.Guaranteed)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -69,8 +68,13 @@ func (h *Handler) checkCompartments() error {
 	case h.Queue != 0:
 		return invalid("queue", h.Queue, "nothing beside compartments: each has its own")
 	}
+	names := map[string]bool{}
 	for i, c := range h.Compartments {
 		at := "compartment " + c.Name
+		if c.Name == "" || names[c.Name] {
+			return invalid(fmt.Sprintf("compartment %d: name", i+1), fmt.Sprintf("%q", c.Name), "a name of its own for each compartment")
+		}
+		names[c.Name] = true
 		_, known := priorityOf(cmp.Or(c.Priority, "normal"))
 		switch {
 		case i < last && len(c.MatcherSetsRaw) == 0:
@@ -128,7 +132,7 @@ func (h *Handler) build(mode decision.Mode, tasks limiter.Observer, calls bulkhe
 }
 
 // ofCompartment is a field of a compartment in an error of package bulkhead.
-var ofCompartment = regexp.MustCompile(`Compartments\[(\d+)\]\.(\w+)`)
+var ofCompartment = regexp.MustCompile(`Compartments\["(.*)"\]\.(\w+)`)
 
 // renamed calls the field of a library's error by the name that it has in the configuration.
 func (h *Handler) renamed(err error) error {
@@ -137,12 +141,11 @@ func (h *Handler) renamed(err error) error {
 		return err
 	}
 	if m := ofCompartment.FindStringSubmatch(of.Field); m != nil {
-		i, _ := strconv.Atoi(m[1])
 		field := map[string]string{
-			"Name": "name", "Guaranteed": "guaranteed", "Lendable": "lendable", "Max": "max", "MaxQueue": "queue",
-			"MaxWait": "max_wait", "Timeout": "timeout", "Tenants": "tenant_max",
+			"Guaranteed": "guaranteed", "Lendable": "lendable", "Max": "max", "MaxQueue": "queue", "MaxWait": "max_wait",
+			"Timeout": "timeout", "Tenants": "tenant_max", "Name": "name",
 		}[m[2]]
-		return invalid("compartment "+h.Compartments[i].Name+": "+cmp.Or(field, m[2]), of.Value, words.Replace(of.Allowed))
+		return invalid("compartment "+m[1]+": "+cmp.Or(field, m[2]), of.Value, words.Replace(of.Allowed))
 	}
 	field := of.Field
 	for suffix, name := range map[string]string{
@@ -159,6 +162,6 @@ func (h *Handler) renamed(err error) error {
 
 // words calls fields in a text by their names in the configuration.
 var words = strings.NewReplacer(
-	"Guaranteed", "guaranteed", "MaxQueue", "queue", "Initial", "initial", "Tenants", "tenant", "Total", "total", "Min (", "min (",
+	"the target's total", "total", "Guaranteed", "guaranteed", "MaxQueue", "queue", "Initial", "initial", "Tenants", "tenant", "Total", "total", "Min (", "min (",
 	"Max (", "max (",
 )

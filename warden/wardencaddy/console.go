@@ -29,7 +29,7 @@ type Console struct {
 	// Hosts are the host names, without ports, under which browsers may open it, besides IP addresses and localhost; "*": any.
 	Hosts []string `json:"hosts,omitempty"`
 
-	use member
+	app *App
 
 	mu     sync.Mutex // guards all below
 	page   *console.Console
@@ -54,14 +54,18 @@ func (c *Console) Provision(ctx caddy.Context) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.use, c.knows = enter(ctx), map[*http.Server]bool{}
-	return nil
+	c.knows = map[*http.Server]bool{}
+	var err error
+	if c.app, err = appOf(ctx); err == nil {
+		c.app.consoles = append(c.app.consoles, c)
+	}
+	return err
 }
 
 // Cleanup ends open pages, which come back under the next configuration.
 func (c *Console) Cleanup() error {
 	c.close()
-	return c.use.leave()
+	return nil
 }
 
 func (c *Console) close() {
@@ -73,12 +77,13 @@ func (c *Console) close() {
 	}
 }
 
-// open returns the page; it is made by the first request, when all handlers of the configuration have been provisioned.
+// open returns the page, which is made when all handlers of the configuration have been provisioned. server, if not nil, has a
+// request for it.
 func (c *Console) open(server *http.Server) (*console.Console, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.page == nil {
-		name, of, err := c.use.generation.find(c.Name)
+		name, of, err := c.app.find(c.Name)
 		if err != nil {
 			return nil, err
 		}

@@ -62,7 +62,6 @@ type Handler struct {
 	exempt     caddyhttp.MatcherSets
 	trusted    prefixes
 	logger     *zap.Logger
-	shared     member
 	middleware *wardenhttp.Middleware
 }
 
@@ -90,16 +89,17 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			return err
 		}
 	}
-	var err error
-	if h.shared, err = join(ctx, h); err != nil {
+	app, err := appOf(ctx)
+	if err != nil {
 		return err
 	}
-	h.middleware, err = wardenhttp.New(h.shared.warden, h.http(h.shared.set))
+	s, err := app.join(h)
+	if err != nil {
+		return err
+	}
+	h.middleware, err = wardenhttp.New(s.warden, h.http(s.set))
 	return err
 }
-
-// Cleanup leaves the warden, which ends unless another handler has it. Requests that run or wait are not affected.
-func (h *Handler) Cleanup() error { return h.shared.leave() }
 
 // http is the configuration of the middleware in front of set, which is nil without compartments.
 func (h *Handler) http(set *bulkhead.Set) wardenhttp.Config {
@@ -155,6 +155,5 @@ func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Interfaces that Caddy looks for.
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
-	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

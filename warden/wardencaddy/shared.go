@@ -8,14 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -132,7 +130,7 @@ func (s *shared) drop(old *settings) error {
 	defer s.mu.Unlock()
 	i := slices.Index(s.settings, old)
 	if i < 0 {
-		return nil // they could not be put in force
+		return nil // they have never been in force
 	}
 	last := i == len(s.settings)-1
 	s.settings = slices.Delete(s.settings, i, i+1)
@@ -159,119 +157,4 @@ func (s *shared) changeLocked(from, to *settings) error {
 	}
 	err := s.warden.Adjust(by, func(b *warden.Bounds) { b.Min, b.Max, b.MaxQueue = to.bounds.Min, to.bounds.Max, to.bounds.MaxQueue })
 	return errors.Join(err, s.warden.Limiter().SetMode(to.mode))
-}
-
-// A generation is the use of wardens by one configuration, which has one registry of metrics.
-type generation struct {
-	uses    int // by handlers and consoles
-	wardens map[string]*used
-	metrics metrics
-}
-
-// used is a warden of a generation.
-type used struct {
-	*shared
-	settings *settings
-	handlers int
-}
-
-// generations are all, by their registries. Two exist during a reload.
-var generations = struct {
-	mu sync.Mutex // guards all; held while wardens are made and changed
-	of map[*prometheus.Registry]*generation
-}{of: map[*prometheus.Registry]*generation{}}
-
-// member is a handler's or a console's part in a generation. The zero member is none.
-type member struct {
-	*shared
-	generation *generation
-	registry   *prometheus.Registry
-	name, key  string
-}
-
-// enter returns the generation of ctx, with one more use. leave ends it.
-func enter(ctx caddy.Context) member {
-	m := member{registry: ctx.GetMetricsRegistry()}
-	generations.mu.Lock()
-	defer generations.mu.Unlock()
-	m.generation = generations.of[m.registry]
-	if m.generation == nil {
-		m.generation = &generation{wardens: map[string]*used{}}
-		generations.of[m.registry] = m.generation
-	}
-	m.generation.uses++
-	return m
-}
-
-// join gives h its warden: that of another handler with its name, of the configuration before, or a new one. The member is to be
-// left, also after an error.
-func join(ctx caddy.Context, h *Handler) (member, error) {
-	m := enter(ctx)
-	next, err := h.settings(ctx.Slogger())
-	if err != nil {
-		return m, err
-	}
-	generations.mu.Lock()
-	defer generations.mu.Unlock()
-	g := m.generation
-	of, known := g.wardens[h.Name]
-	if known && of.settings.text != next.text {
-		return m, invalid("name", fmt.Sprintf("%q, of two handlers that differ in more than timeout, priority, exempt, trusted and "+
-			"grace", h.Name), "a name of its own for each")
-	}
-	key := h.fixed()
-	v, _, err := pool.LoadOrNew(key, func() (caddy.Destructor, error) { return start(h, next) })
-	if err != nil {
-		return m, err
-	}
-	m.shared, m.name, m.key = v.(*shared), h.Name, key
-	if !known {
-		of = &used{shared: m.shared, settings: next}
-		g.wardens[h.Name] = of
-		if err = m.shared.use(next); err == nil {
-			err = g.metrics.add(m.registry, h.Name, m.shared)
-		}
-	}
-	of.handlers++
-	return m, err
-}
-
-// leave ends the use.
-func (m *member) leave() error {
-	if m.generation == nil {
-		return nil
-	}
-	generations.mu.Lock()
-	defer generations.mu.Unlock()
-	var err error
-	if m.shared != nil {
-		of := m.generation.wardens[m.name]
-		if of.handlers--; of.handlers == 0 {
-			delete(m.generation.wardens, m.name)
-			err = m.shared.drop(of.settings)
-		}
-		_, destructed := pool.Delete(m.key)
-		err = errors.Join(err, destructed)
-	}
-	if m.generation.uses--; m.generation.uses == 0 {
-		delete(generations.of, m.registry)
-	}
-	*m = member{}
-	return err
-}
-
-// find returns the warden with this name, or the only one if it is "".
-func (g *generation) find(name string) (string, *shared, error) {
-	generations.mu.Lock()
-	defer generations.mu.Unlock()
-	names := slices.Sorted(maps.Keys(g.wardens))
-	if name == "" && len(names) == 1 {
-		name = names[0]
-	}
-	if of := g.wardens[name]; of != nil {
-		return name, of.shared, nil
-	}
-	return "", nil, &warden.InvalidError{
-		Field: "stopbank_console: name", Value: fmt.Sprintf("%q", name), Allowed: "the name of a stopbank: " + strings.Join(names, ", "),
-	}
 }
