@@ -13,7 +13,7 @@ export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 
 # The modules outside go.work (their dependencies must raise nobody's versions); internal/system checks that
 # there are no others.
-OUTSIDE = examples/balance examples/frameworks internal/bench internal/tools
+OUTSIDE = examples/balance examples/caddy examples/frameworks internal/bench internal/tools warden/wardencaddy
 
 # They read the other modules and docs/, which the go command's test cache does not notice: they are never cached.
 SYSTEM = ./internal/system

@@ -27,7 +27,9 @@ const (
 
 // outside are the modules that go.work must not use: what linters and peers depend on is no concern of a user of the others, nor
 // is the Go release that a peer needs.
-var outside = []string{"examples/balance", "examples/frameworks", "internal/bench", "internal/tools"}
+var outside = []string{
+	"examples/balance", "examples/caddy", "examples/frameworks", "internal/bench", "internal/tools", "warden/wardencaddy",
+}
 
 // alone are the modules that need the standard library alone, and no sibling. Their go.mod may ask for testOnly.
 var alone = []string{"admission", "lease", "warden"}

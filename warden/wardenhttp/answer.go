@@ -43,7 +43,7 @@ func WriteError(w http.ResponseWriter, c *bulkhead.Compartment, err error) bool 
 	if e == nil {
 		return answers{}.answer(w, nil, c, err)
 	}
-	return e.h.answers.answer(w, e, c, err)
+	return e.m.answers.answer(w, e, c, err)
 }
 
 // WriteError is the function WriteError, with RetryAfter, Instance and Verbose of the middleware's Config.

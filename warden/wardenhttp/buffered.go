@@ -93,7 +93,7 @@ func (k *bufferedAnswer) run(e *exchange, r *http.Request) {
 	inflight.Serve(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer k.finish(r.Context()) // before the slot is released, which ends the context
 		defer e.unwatch()
-		e.h.next.ServeHTTP(w, r)
+		e.next.ServeHTTP(w, r)
 	}), k, r)
 	k.returned = true
 }
@@ -186,7 +186,7 @@ func (k *bufferedAnswer) append(b []byte) (held, streams bool, err error) {
 	if k.streaming {
 		return false, false, nil
 	}
-	m, n := k.exchange.h.Middleware, int64(len(b))
+	m, n := k.exchange.m, int64(len(b))
 	if m.buffered.Add(n) > int64(m.cfg.BufferTotal) || k.body.Len()+len(b) > m.cfg.BufferPerAnswer {
 		m.buffered.Add(-n)
 		k.streaming = true
@@ -200,7 +200,7 @@ func (k *bufferedAnswer) append(b []byte) (held, streams bool, err error) {
 func (k *bufferedAnswer) free() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.exchange.h.buffered.Add(-int64(k.body.Len()))
+	k.exchange.m.buffered.Add(-int64(k.body.Len()))
 	k.body = bytes.Buffer{}
 }
 

@@ -39,6 +39,10 @@ func TestSlotAllocatesLittle(t *testing.T) {
 		} else {
 			t.Logf("%s: %v allocations", name, got)
 		}
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+		if got := testing.AllocsPerRun(100, func() { m.Serve(c.w, c.r, next) }); got > c.most {
+			t.Errorf("H10: Serve, %s: %v allocations, want at most %v", name, got, c.most)
+		}
 	}
 }
 

@@ -95,7 +95,7 @@ func (d *detacher) send(req *http.Request, done chan<- upstreamReply) {
 
 // waitDetached keeps the slots of a request that has ended until the upstream has answered, for the grace at most.
 func waitDetached(slots []*exchange, done <-chan upstreamReply, cancel func()) {
-	grace := time.NewTimer(slots[0].h.pace.grace)
+	grace := time.NewTimer(slots[0].m.pace.grace)
 	defer grace.Stop()
 	defer cancel()
 	select {

@@ -263,6 +263,44 @@ func ExampleMiddleware_Handler() {
 	// 200 priority background
 }
 
+// failing is a handler of a framework whose handlers return errors.
+type failing struct {
+	handle func(http.ResponseWriter, *http.Request) error
+	err    error
+}
+
+func (f *failing) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.err = f.handle(w, r) }
+
+// A framework in which each request has a next handler of its own, which returns an error.
+func ExampleMiddleware_Serve() {
+	guard, err := warden.New(warden.Config{})
+	if err != nil {
+		panic(err)
+	}
+	mw, err := wardenhttp.New(guard, wardenhttp.Config{Timeout: 10 * time.Millisecond})
+	if err != nil {
+		panic(err)
+	}
+	middleware := func(w http.ResponseWriter, r *http.Request, next *failing) error {
+		if !mw.Serve(w, r, next) {
+			return next.err
+		}
+		return nil
+	}
+
+	for _, handle := range []func(http.ResponseWriter, *http.Request) error{
+		func(http.ResponseWriter, *http.Request) error { return errors.New("no such order") },
+		func(_ http.ResponseWriter, r *http.Request) error { <-r.Context().Done(); return r.Context().Err() },
+	} {
+		rec := httptest.NewRecorder()
+		err := middleware(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody), &failing{handle: handle})
+		fmt.Println(rec.Code, err) // the framework answers its handler's errors
+	}
+	// Output:
+	// 200 no such order
+	// 504 <nil>
+}
+
 // A handler that asks for a compartment itself, around the part of it that needs one.
 func ExampleWriteError() {
 	set, err := bulkhead.New(

@@ -23,7 +23,8 @@ import (
 // ResponseWriter of the next one.
 type exchange struct {
 	http.ResponseWriter // the original; a hijackedWriter after a hijack, once the handler is done
-	h                   *handler
+	m                   *Middleware
+	next                http.Handler
 	slot                slot.Slot
 	ctx                 exchangeContext
 	detached            detachedWork
@@ -34,6 +35,7 @@ type exchange struct {
 	unwatchContext      func() bool // stops watching the context; nil: not watched
 	hijacked            bool        // guarded by writes.mu
 	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
+	answered            bool        // the middleware answers, not next
 }
 
 // upload is the request's body as the handler reads it.
@@ -61,8 +63,8 @@ func (e *exchange) hasBody() bool {
 // attach starts to watch the client through w.
 func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter = w
-	e.reads = direction{pace: e.h.pace, w: w, reads: true, budget: e.h.pace.grace}
-	e.writes = direction{pace: e.h.pace, w: w, budget: e.h.pace.grace, client: e.slot.Ctx}
+	e.reads = direction{pace: e.m.pace, w: w, reads: true, budget: e.m.pace.grace}
+	e.writes = direction{pace: e.m.pace, w: w, budget: e.m.pace.grace, client: e.slot.Ctx}
 	if _, bounded := e.slot.Ctx.Deadline(); bounded && e.hasBody() {
 		e.unwatchContext = context.AfterFunc(e.slot.Ctx, func() { e.reads.stop(e.slot.Ctx.Err()) })
 	}
@@ -95,7 +97,7 @@ func (e *exchange) detach() {
 func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
-	e.h.next.ServeHTTP(e.writer(), r)
+	e.next.ServeHTTP(e.writer(), r)
 	if used, _ := e.writes.state(); !used {
 		e.conclude()
 	}
@@ -108,7 +110,7 @@ func (e *exchange) conclude() {
 	case errors.Is(late, ErrSlowPeer):
 		e.answer(slowPeer(), late)
 	case errors.Is(late, context.DeadlineExceeded), errors.Is(context.Cause(e.slot.Ctx), context.DeadlineExceeded):
-		if e.timedOut = e.h.cfg.Fallback != nil; !e.timedOut {
+		if e.timedOut = e.m.cfg.Fallback != nil; !e.timedOut {
 			e.answer(timeoutRunning(), context.DeadlineExceeded)
 		}
 	}
@@ -145,10 +147,11 @@ func (e *exchange) exchangeOf() *exchange { return e }
 
 // answer answers with p. It stops reading first, because net/http would otherwise wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
+	e.answered = true
 	if e.hasBody() {
 		e.reads.stop(err)
 	}
-	answers := e.h.answers
+	answers := e.m.answers
 	answers.requestID = requestid.From(e.slot.Ctx)
 	answers.write(e, p, err)
 }
@@ -217,7 +220,7 @@ func (e *exchange) WriteHeader(status int) {
 		e.writes.setAnswered(status)
 	}
 	if status == http.StatusServiceUnavailable {
-		e.h.warnTimeoutHandler(e.outer)
+		e.m.warnTimeoutHandler(e.outer)
 	}
 	e.ResponseWriter.WriteHeader(status)
 }
@@ -225,7 +228,7 @@ func (e *exchange) WriteHeader(status int) {
 // Write writes b in pieces, so that each piece has its own time limit rather than the whole.
 func (e *exchange) Write(b []byte) (n int, err error) {
 	for {
-		m, err := e.write(b[n:min(len(b), n+e.h.pace.chunk())])
+		m, err := e.write(b[n:min(len(b), n+e.m.pace.chunk())])
 		if n += m; err != nil || n == len(b) {
 			return n, err
 		}
@@ -244,7 +247,7 @@ func (e *exchange) write(b []byte) (int, error) {
 // WriteString uses the original's WriteString, if it has one.
 func (e *exchange) WriteString(s string) (n int, err error) {
 	for {
-		m, err := e.writeString(s[n:min(len(s), n+e.h.pace.chunk())])
+		m, err := e.writeString(s[n:min(len(s), n+e.m.pace.chunk())])
 		if n += m; err != nil || n == len(s) {
 			return n, err
 		}
@@ -272,7 +275,7 @@ func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 		return io.Copy(struct{ io.Writer }{e}, r)
 	}
 	for rest > n {
-		most := min(rest-n, int64(e.h.pace.chunk()))
+		most := min(rest-n, int64(e.m.pace.chunk()))
 		began, err := e.writes.beginWait()
 		if err != nil {
 			return n, err

@@ -15,10 +15,10 @@ import (
 // fallBack lets the Config's Fallback, which is not nil, answer r, which c rejected or ended with cause, and reports whether
 // there is an answer. ctx bounds it, and so does Grace. It has an exchange of its own, without slot and body: the handler's may
 // still be in use, and a slow client must not keep a fallback either.
-func (h *handler) fallBack(
+func (m *Middleware) fallBack(
 	ctx context.Context, w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, cause error,
 ) (answered bool) {
-	ctx, cancel := context.WithTimeout(ctx, h.pace.grace)
+	ctx, cancel := context.WithTimeout(ctx, m.pace.grace)
 	defer cancel()
 	_ = c.RunFallback(ctx, cause, func(ctx context.Context, cause error) error { // what matters is whether it answered
 		if id := requestid.From(ctx); id != "" {
@@ -26,10 +26,10 @@ func (h *handler) fallBack(
 		}
 		inner := r.WithContext(ctx)
 		inner.Body = http.NoBody
-		e := &exchange{h: h, slot: slot.Slot{Ctx: ctx}, outer: inner}
+		e := &exchange{m: m, slot: slot.Slot{Ctx: ctx}, outer: inner}
 		e.attach(w)
 		defer e.detach()
-		answeredByFallback := h.cfg.Fallback(e.writer(), inner, cause)
+		answeredByFallback := m.cfg.Fallback(e.writer(), inner, cause)
 		if answered, _ = e.writes.state(); answered || answeredByFallback {
 			answered = true
 			return nil
@@ -41,7 +41,8 @@ func (h *handler) fallBack(
 
 // outOfTime answers a request whose deadline passed while its handler ran, and that has no answer. w is the server's own.
 func (e *exchange) outOfTime(w http.ResponseWriter) {
-	if e.h.cfg.Fallback == nil {
+	e.answered = true
+	if e.m.cfg.Fallback == nil {
 		e.answer(timeoutRunning(), context.DeadlineExceeded)
 		return
 	}
@@ -51,8 +52,8 @@ func (e *exchange) outOfTime(w http.ResponseWriter) {
 		cause = timeout
 	}
 	id := requestid.From(e.slot.Ctx)
-	if !e.h.fallBack(requestid.With(e.outer.Context(), id), w, e.outer, e.compartment, cause) {
-		answers := e.h.answers
+	if !e.m.fallBack(requestid.With(e.outer.Context(), id), w, e.outer, e.compartment, cause) {
+		answers := e.m.answers
 		answers.requestID = id
 		answers.write(w, timeoutRunning(), cause)
 	}

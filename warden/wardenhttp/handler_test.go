@@ -8,6 +8,11 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 func TestRejectedRequestNeverReachesTheHandler(t *testing.T) {
@@ -52,6 +57,46 @@ func TestRejectedRequestNeverReachesTheHandler(t *testing.T) {
 		wantStatus(t, s, http.StatusAccepted)
 		if _, rejected, _, _ := g.counts(); rejected != 3 {
 			t.Errorf("H1: %d rejected, want 3", rejected)
+		}
+	})
+}
+
+// Each request brings its own next. The middleware says whose the answer is.
+func TestServeSaysWhoAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, 1, 0)
+		m := newMiddleware(t, g, wardenhttp.Config{
+			Timeout: time.Second, Exempt: func(r *http.Request) bool { return r.URL.Path == "/exempt" },
+		})
+		fails := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		answers := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }
+		for _, c := range []struct {
+			name, path string
+			full       bool
+			next       http.HandlerFunc
+			answered   bool
+			status     int
+		}{
+			{"next answers", "/", false, answers, false, http.StatusTeapot},
+			{"next says nothing", "/", false, func(http.ResponseWriter, *http.Request) {}, false, http.StatusOK},
+			{"no slot", "/", true, answers, true, http.StatusServiceUnavailable},
+			{"time is up", "/", false, fails, true, http.StatusGatewayTimeout},
+			{"time is up, next answers", "/", false, func(w http.ResponseWriter, r *http.Request) {
+				fails(w, r)
+				answers(w, r)
+			}, false, http.StatusTeapot},
+			{"exempt", "/exempt", true, answers, false, http.StatusTeapot},
+		} {
+			var full warden.Permit
+			if c.full {
+				full = must(g.TryAcquire(warden.Task{}))(t)
+			}
+			rec := httptest.NewRecorder()
+			answered := m.Serve(rec, httptest.NewRequest(http.MethodGet, c.path, http.NoBody), c.next)
+			full.Release()
+			if answered != c.answered || rec.Code != c.status {
+				t.Errorf("%s: answered %t with %d, want %t with %d", c.name, answered, rec.Code, c.answered, c.status)
+			}
 		}
 	})
 }

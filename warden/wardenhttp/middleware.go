@@ -55,31 +55,51 @@ type handler struct {
 }
 
 // ServeHTTP calls the next handler or answers.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.cfg.Exempt != nil && h.cfg.Exempt(r) {
-		h.next.ServeHTTP(w, r)
-		return
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, h.next) }
+
+// Serve serves one request as the handler that [Middleware.Handler] returns for next does. It is for frameworks in which each
+// request has another next: it spares them a handler per request. answered reports whether the Middleware has written the answer
+// itself, because the request was rejected, or its time was up and next had written nothing: an error of next then needs no
+// answer any more.
+func (m *Middleware) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) (answered bool) {
+	if m == nil {
+		m = new(Middleware)
 	}
-	claim := h.capacity.claim(r)
+	if w == nil || r == nil {
+		return false // there is nobody to answer
+	}
+	if what := nilcheck.Required(next); what != "" {
+		next = &nilHandler{middleware: m, value: what}
+	}
+	return m.serve(w, r, next)
+}
+
+// serve is Serve with values that can be called.
+func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) (answered bool) {
+	if m.cfg.Exempt != nil && m.cfg.Exempt(r) {
+		next.ServeHTTP(w, r)
+		return false
+	}
+	claim := m.capacity.claim(r)
 	if claim.Holds(r.Context()) { // mounted twice: the outer one holds the slot
-		h.next.ServeHTTP(w, r)
-		return
+		next.ServeHTTP(w, r)
+		return false
 	}
-	reports := h.cfg.LoadReports && h.cfg.Trusted(r)
-	got, err := h.acquire(w.Header(), r, &claim)
+	reports := m.cfg.LoadReports && m.cfg.Trusted(r)
+	got, err := m.acquire(w.Header(), r, &claim)
 	if reports {
-		reportLoad(w.Header(), h.capacity.warden.Load())
+		reportLoad(w.Header(), m.capacity.warden.Load())
 	}
 	if err != nil {
-		h.reject(w, r, &claim, err)
-		return
+		m.reject(w, r, &claim, err)
+		return true
 	}
-	h.warnHTTP2(r)
-	e := &exchange{h: h, slot: got, outer: r, compartment: claim.Compartment}
+	m.warnHTTP2(r)
+	e := &exchange{m: m, next: next, slot: got, outer: r, compartment: claim.Compartment}
 	inner := e.request()
-	if h.cfg.Buffered {
+	if m.cfg.Buffered {
 		e.buffer(w, inner)
-		return
+		return e.answered
 	}
 	// The server removes the form's files, and outer log handlers read the pattern, but both see only the outer request.
 	defer func() { r.MultipartForm, r.Pattern = inner.MultipartForm, inner.Pattern }()
@@ -87,13 +107,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if e.timedOut {
 		e.outOfTime(w)
 	}
+	return e.answered
 }
 
 // reject answers r, rejected under claim is. Over HTTP/1, net/http's server reads up to 256 KiB of an unread body before it
 // answers, unless the connection will be closed, so a rejection would come only after an upload, or never. A short body
 // therefore gets a moment to arrive, which keeps the connection, and others none. (Over HTTP/2 the server does not read, and
 // closing the connection would end all its requests.)
-func (h *handler) reject(w http.ResponseWriter, r *http.Request, claim *slot.Claim, err error) {
+func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.Claim, err error) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// on failure, the server's ReadTimeout applies
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout))
@@ -101,17 +122,17 @@ func (h *handler) reject(w http.ResponseWriter, r *http.Request, claim *slot.Cla
 			w.Header().Set("Connection", "close")
 		}
 	}
-	answers := h.answers
+	answers := m.answers
 	answers.unprocessed, answers.requestID = true, claim.Task.ID
-	if h.cfg.Fallback != nil && h.fallBack(requestid.With(r.Context(), claim.Task.ID), w, r, claim.Compartment, err) {
+	if m.cfg.Fallback != nil && m.fallBack(requestid.With(r.Context(), claim.Task.ID), w, r, claim.Compartment, err) {
 		return
 	}
-	if h.cfg.Answer != nil {
+	if m.cfg.Answer != nil {
 		if answers.requestID != "" {
 			w.Header()[requestid.HTTP] = []string{answers.requestID}
 		}
 		setScope(w.Header(), claim.Compartment, err)
-		if h.cfg.Answer(w, r, err) {
+		if m.cfg.Answer(w, r, err) {
 			return
 		}
 	}

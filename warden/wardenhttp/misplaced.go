@@ -5,7 +5,6 @@ package wardenhttp
 import (
 	"net/http"
 	"runtime"
-	"sync/atomic"
 )
 
 // nilHandler answers 500 in the place of a nil handler. [http.DefaultServeMux] would serve what any package has registered there,
@@ -13,13 +12,12 @@ import (
 type nilHandler struct {
 	middleware *Middleware
 	value      string
-	logged     atomic.Bool
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *nilHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := invalidField("Middleware.Handler: next", h.value, "a handler, such as http.DefaultServeMux")
-	if !h.logged.Swap(true) {
+	if !h.middleware.warnedNil.Swap(true) {
 		logf(r, "%v (this is logged once)", err)
 	}
 	h.middleware.WriteError(w, nil, err)

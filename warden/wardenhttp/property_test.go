@@ -320,6 +320,7 @@ func TestPropertyWhoseTimeCounts(t *testing.T) {
 		"too late": {abandoned: 1}, "canceled": {abandoned: 1}, "canceled and panics": {abandoned: 1},
 		"a stranger waits no longer": {abandoned: 1}, "a friend waits no longer": {abandoned: 1},
 		"too late, answered": {counted: 1}, "too late, failed": {abandoned: 1}, "canceled, answered": {},
+		"canceled, noted": {abandoned: 1},
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		endings := rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(ways))), 1, 12).Draw(rt, "endings")
@@ -359,6 +360,8 @@ func TestPropertyWhoseTimeCounts(t *testing.T) {
 					switch {
 					case strings.Contains(way, "answered"):
 						_, _ = io.WriteString(rw, "here")
+					case strings.Contains(way, "noted"): // as a reverse proxy does for its log
+						rw.WriteHeader(499)
 					case strings.Contains(way, "failed"):
 						rw.WriteHeader(http.StatusBadGateway)
 					case strings.Contains(way, "panics"):

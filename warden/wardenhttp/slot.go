@@ -60,10 +60,11 @@ func (h held) End(outcome inflight.Outcome) {
 // the work would have taken longer; if the client left while it was answered, or the connection was upgraded, the time says
 // nothing.
 func endingOf(outcome inflight.Outcome, status int) slot.Ending {
+	unanswered := status == 0 || status >= statusClientClosed // proxies note it for a client that has left
 	switch left := errors.Is(outcome.Err, context.Canceled); {
 	case outcome.Upgraded:
 		return slot.Discarded
-	case (left || errors.Is(outcome.Err, context.DeadlineExceeded)) && (status == 0 || status >= http.StatusInternalServerError):
+	case (left || errors.Is(outcome.Err, context.DeadlineExceeded)) && unanswered:
 		return slot.Abandoned
 	case left:
 		return slot.Discarded

@@ -1,0 +1,200 @@
+// The load: an open loop of clients with patience, and a closed one that measures the capacity.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// outcome is how a client's request ended. Times are from the start of the run.
+type outcome struct {
+	arrival
+	sent     time.Duration // when it was really sent: later than due if the generator could not keep up
+	done     time.Duration
+	status   int  // of the last answer; 0: none
+	hung     bool // the client left without any answer
+	notSent  bool // too many were in flight
+	attempts int
+}
+
+// served reports whether the client got what it asked for, in time.
+func (o *outcome) served() bool {
+	return o.status >= 200 && o.status < 400 && o.done <= o.due+o.route.patience
+}
+
+// refused reports whether the client heard no.
+func (o *outcome) refused() bool { return o.status >= 400 }
+
+// execute measures the capacity and runs all loads.
+func (p *plan) execute(ctx context.Context, t *target, progress io.Writer) (*report, error) {
+	r := newReport(p)
+	if p.capacity == 0 {
+		var err error
+		if p.capacity, err = p.measure(ctx, t, progress); err != nil {
+			return nil, err
+		}
+		r.Measured = true
+	}
+	r.Capacity = p.capacity
+	if err := p.checkRates(t.most); err != nil {
+		return nil, err
+	}
+	for _, load := range p.loads {
+		all, err := p.open(ctx, t, load, progress)
+		if err != nil {
+			return nil, err
+		}
+		r.Runs = append(r.Runs, p.tally(load, all))
+	}
+	return r, nil
+}
+
+// measureStep is how long each number of clients is tried.
+const measureStep = 2 * time.Second
+
+// errNoCapacity is that of a service that serves nobody.
+var errNoCapacity = errors.New("the service served no request, so its capacity is unknown: is the URL right?")
+
+// measure returns the requests per second that the service serves to clients of whom each waits for its answer: of 1, 2, 4 ... at
+// a time, until twice as many are not served 5 % more.
+func (p *plan) measure(ctx context.Context, t *target, progress io.Writer) (float64, error) {
+	best := 0.0
+	for clients := 1; clients <= 1024; clients *= 2 {
+		rate := p.closed(ctx, t, clients)
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		fmt.Fprintf(progress, "capacity: %4d at a time: %.1f/s\n", clients, rate)
+		enough := rate < 1.05*best
+		if best = max(best, rate); enough && clients > 2 {
+			break
+		}
+	}
+	if best == 0 {
+		return 0, errNoCapacity
+	}
+	return best, nil
+}
+
+// closed keeps so many requests in flight for measureStep, and returns how many per second were served in its second half.
+func (p *plan) closed(ctx context.Context, t *target, clients int) float64 {
+	began := time.Now()
+	ctx, cancel := context.WithDeadline(ctx, began.Add(measureStep))
+	defer cancel()
+	var served atomic.Int64
+	var all sync.WaitGroup
+	pause := time.Duration(float64(clients) / t.most * float64(time.Second)) // between two of one client
+	for range clients {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				next := time.Now().Add(pause)
+				got := t.send(ctx, p.draw(rand.Float64()), mostPatience) //nolint:gosec // a mix of routes
+				if got.status >= 200 && got.status < 400 && time.Since(began) > measureStep/2 && ctx.Err() == nil {
+					served.Add(1)
+				}
+				if got.status == 0 || got.status >= 400 {
+					next = next.Add(10 * time.Millisecond) // a service that refuses at once is not to be asked in a tight loop
+				}
+				sleep(ctx, time.Until(next))
+			}
+		})
+	}
+	all.Wait()
+	return float64(served.Load()) / (measureStep / 2).Seconds()
+}
+
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// open sends the requests of one load at their times.
+func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Writer) ([]outcome, error) {
+	arrivals := p.arrivals(load)
+	all := make([]outcome, len(arrivals))
+	var flight, served, refused, hung atomic.Int64
+	var clients sync.WaitGroup
+	began := time.Now()
+	ended := make(chan struct{})
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+				fmt.Fprintf(progress, "%gx %4.0fs: %5d served, %5d refused, %5d hung, %5d in flight\n", load, time.Since(began).Seconds(),
+					served.Swap(0), refused.Swap(0), hung.Swap(0), flight.Load())
+			}
+		}
+	})
+	defer shown.Wait()
+	defer close(ended)
+	for i, a := range arrivals {
+		if sleep(ctx, a.due-time.Since(began)); ctx.Err() != nil {
+			break
+		}
+		o := &all[i]
+		o.arrival, o.sent = a, time.Since(began)
+		if flight.Load() >= mostInFlight {
+			o.notSent, o.hung = true, true
+			continue
+		}
+		flight.Add(1)
+		clients.Go(func() {
+			defer flight.Add(-1)
+			p.ask(ctx, t, o, began)
+			switch {
+			case o.served():
+				served.Add(1)
+			case o.refused():
+				refused.Add(1)
+			default:
+				hung.Add(1)
+			}
+		})
+	}
+	clients.Wait()
+	return all, ctx.Err()
+}
+
+// ask is one client: it tries, and again if it may, until it is served or its patience ends.
+func (p *plan) ask(ctx context.Context, t *target, o *outcome, began time.Time) {
+	leaves := began.Add(o.due + o.route.patience)
+	ctx, cancel := context.WithDeadline(ctx, leaves)
+	defer cancel()
+	for wait := 100 * time.Millisecond; ; wait *= 2 {
+		o.attempts++
+		got := t.send(ctx, o.route, time.Until(leaves))
+		o.done = time.Since(began)
+		if got.status != 0 {
+			o.status = got.status
+		}
+		if got.status >= 200 && got.status < 400 || o.attempts > p.retries || ctx.Err() != nil {
+			break
+		}
+		pause := max(got.retryAfter, wait/2+time.Duration(rand.Int64N(int64(wait)))) //nolint:gosec // clients are not to agree
+		if time.Until(leaves) <= pause {
+			break
+		}
+		sleep(ctx, pause)
+	}
+	o.hung = o.status == 0
+}

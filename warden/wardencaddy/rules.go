@@ -1,0 +1,158 @@
+// What a request is: its priority, its compartment and tenant, and whether its peer is trusted.
+
+package wardencaddy
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// PriorityRule is the priority of the requests that it matches.
+type PriorityRule struct {
+	// Priority is background, normal, high, critical or a number from -128 to 127, or has placeholders that become one of these
+	// for each request; if they do not, the rule does not match. Do not take it from a header that any client may send.
+	Priority string `json:"priority"`
+	// MatcherSetsRaw are the requests; none: all.
+	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
+
+	matchers caddyhttp.MatcherSets
+}
+
+// Compartment is a kind of requests with slots of its own.
+type Compartment struct {
+	// Name is its name in metrics, logs and on the console, required and unique.
+	Name string `json:"name"`
+	// MatcherSetsRaw are its requests. The last compartment has none: it gets what no other matches.
+	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
+	// Guaranteed is the number of slots that belong to it, 0 or more; Lendable, of those, the number that others may use while
+	// they are idle; Max the number that it may have with those of others, default: Guaranteed.
+	Guaranteed int `json:"guaranteed,omitempty"`
+	Lendable   int `json:"lendable,omitempty"`
+	Max        int `json:"max,omitempty"`
+	// Queue is the maximum number of waiting requests, with tenants of each; default: 0, nobody waits.
+	Queue int `json:"queue,omitempty"`
+	// MaxWait bounds the wait, and Timeout the time after that, 10 µs or more; default: unlimited.
+	MaxWait caddy.Duration `json:"max_wait,omitempty"`
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+	// Priority is background, normal, high, critical or -128 to 127: which compartment below its guarantee comes first.
+	Priority string `json:"priority,omitempty"`
+	// Tenant has placeholders whose value for a request is its tenant; TenantMax is the number of slots of one tenant, 1 or more.
+	// Neither or both: while all slots are taken, tenants get the same share of their time.
+	Tenant    string `json:"tenant,omitempty"`
+	TenantMax int    `json:"tenant_max,omitempty"`
+
+	matchers caddyhttp.MatcherSets
+}
+
+// loadMatchers loads the matchers of a field into sets.
+func loadMatchers(ctx caddy.Context, of any, field string, sets *caddyhttp.MatcherSets) error {
+	loaded, err := ctx.LoadModule(of, field)
+	if err != nil {
+		return err
+	}
+	return sets.FromInterface(loaded)
+}
+
+// matches reports whether r is matched. A matcher that fails, such as an expression about a value of another type, does not match.
+func (h *Handler) matches(sets caddyhttp.MatcherSets, r *http.Request) bool {
+	matched, err := sets.AnyMatchWithError(r)
+	if err != nil {
+		h.logger.Error("stopbank: a matcher failed", zap.Error(err))
+	}
+	return err == nil && matched
+}
+
+// priority returns that of the first rule for r.
+func (h *Handler) priority(r *http.Request) decision.Priority {
+	for i := range h.Priorities {
+		rule := &h.Priorities[i]
+		if !h.matches(rule.matchers, r) {
+			continue
+		}
+		text := rule.Priority
+		if dynamic(text) {
+			text = replacerOf(r).ReplaceAll(text, "")
+		}
+		if p, ok := priorityOf(text); ok {
+			return p
+		}
+	}
+	return decision.Normal
+}
+
+// compartment returns that of the first one for r.
+func (h *Handler) compartment(set *bulkhead.Set, r *http.Request) *bulkhead.Compartment {
+	for i := range h.Compartments {
+		c := &h.Compartments[i]
+		if !h.matches(c.matchers, r) {
+			continue
+		}
+		if found := set.Compartment(c.Name); c.Tenant == "" {
+			return found
+		} else {
+			return found.Tenant(replacerOf(r).ReplaceAll(c.Tenant, ""))
+		}
+	}
+	return nil // not reached: the last one has no matchers
+}
+
+// replacerOf returns the placeholders of r.
+func replacerOf(r *http.Request) *caddy.Replacer {
+	if of, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		return of
+	}
+	return caddy.NewReplacer() // a request that Caddy's server has not prepared
+}
+
+// dynamic reports whether a text has placeholders.
+func dynamic(text string) bool { return strings.Contains(text, "{") }
+
+// priorityOf parses a priority: a name or a number.
+func priorityOf(text string) (decision.Priority, bool) {
+	for _, p := range []decision.Priority{decision.Background, decision.Normal, decision.High, decision.Critical} {
+		if text == p.String() {
+			return p, true
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 8)
+	return decision.Priority(n), err == nil
+}
+
+// prefixes are networks.
+type prefixes []netip.Prefix
+
+// parsePrefixes parses networks and addresses.
+func parsePrefixes(texts []string) (all prefixes, err error) {
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if a, alone := netip.ParseAddr(text); alone == nil {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			return nil, invalid("trusted", fmt.Sprintf("%.140q", text), "addresses and networks, such as 10.0.0.0/8 or fd00::/8")
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
+}
+
+// has reports whether the connection of r comes from one of them.
+func (p prefixes) has(r *http.Request) bool {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false // a Unix socket has no address
+	}
+	a := peer.Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(a) })
+}

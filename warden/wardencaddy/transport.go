@@ -1,0 +1,59 @@
+// The transport: reverse_proxy's own, under which the slot of a request stays with its upstream until that has answered.
+
+package wardencaddy
+
+import (
+	"context"
+	"maps"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/stopbank/stopbank/warden/wardenhttp"
+)
+
+func init() { caddy.RegisterModule(new(Transport)) }
+
+// Transport is the transport http, with its options, for upstreams that go on with a request whose client has left or whose time
+// is up, as synchronous workers do: the request keeps its slot until the upstream has answered, for the handler's Grace at
+// most, so that no more work begins than the upstream can do. See [wardenhttp.Detach]. Without a [Handler] in front it is the
+// transport http.
+type Transport struct {
+	reverseproxy.HTTPTransport
+
+	detached http.RoundTripper
+}
+
+// CaddyModule returns the name of the module.
+func (*Transport) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.reverse_proxy.transport.stopbank", New: func() caddy.Module { return new(Transport) }}
+}
+
+// Provision makes the transport ready for use.
+func (t *Transport) Provision(ctx caddy.Context) error {
+	t.detached = wardenhttp.Detach(&t.HTTPTransport)
+	return t.HTTPTransport.Provision(ctx)
+}
+
+// RoundTrip sends a request. It returns when the answer's header has come or the request's context has ended.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// The request may go on while the rest of the chain writes to its variables, which have no lock.
+	if vars, ok := req.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
+		req = req.WithContext(context.WithValue(req.Context(), caddyhttp.VarsCtxKey, maps.Clone(vars)))
+	}
+	return t.detached.RoundTrip(req)
+}
+
+// Interfaces that Caddy looks for.
+var (
+	_ caddy.Provisioner                                = (*Transport)(nil)
+	_ caddy.CleanerUpper                               = (*Transport)(nil)
+	_ caddyfile.Unmarshaler                            = (*Transport)(nil)
+	_ http.RoundTripper                                = (*Transport)(nil)
+	_ reverseproxy.TLSTransport                        = (*Transport)(nil)
+	_ reverseproxy.H2CTransport                        = (*Transport)(nil)
+	_ reverseproxy.HealthCheckSchemeOverriderTransport = (*Transport)(nil)
+)
