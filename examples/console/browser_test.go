@@ -108,7 +108,7 @@ func TestBrowser(t *testing.T) {
 				defer permit.Release(nil)
 			}
 		}
-		const ofAnalytics = `[...document.querySelectorAll("#rejections details")].some(d => d.textContent.includes("analytics"))`
+		const ofAnalytics = `[...document.querySelectorAll("#rejections .group")].some(d => d.textContent.includes("analytics"))`
 		p.until(ofAnalytics)
 
 		release := s.saturate(t, "the flood")
@@ -117,12 +117,16 @@ func TestBrowser(t *testing.T) {
 		p.until(`document.title.startsWith("act")`)
 		p.until(`document.querySelectorAll("#charts path.line")[0].getAttribute("d").length > 100`)
 
-		// The keyboard opens a rejection, which shows its details and stays open while others arrive.
-		p.until(`document.querySelector("#rejections summary").textContent.includes("the flood")`)
-		eval[bool](p, `document.querySelector("#rejections summary").focus() ?? true`)
+		// The keyboard opens the rejections of the warden, and one of them, which shows its details and stays open while others arrive.
+		const ofWarden = `[...document.querySelectorAll("#rejections .group")].find(d => d.firstChild.textContent.includes("warden"))`
+		p.until(ofWarden + ` !== undefined`)
+		eval[bool](p, ofWarden+`.firstChild.focus() ?? true`)
 		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
-		p.until(`document.querySelector("#rejections details").open`)
-		text := eval[string](p, `document.querySelector("#rejections details").innerText`)
+		p.until(ofWarden + `.querySelector(".rejection summary")?.textContent.includes("the flood")`)
+		eval[bool](p, ofWarden+`.querySelector(".rejection summary").focus() ?? true`)
+		p.must(chromedp.Do(p.ctx, chromedp.KeyEvent("\r")))
+		p.until(ofWarden + `.querySelector(".rejection").open`)
+		text := eval[string](p, ofWarden+`.querySelector(".rejection").innerText`)
 		for _, want := range []string{"no_slot", "the flood", "high (64)", "in flight", "Controller", "Its grounds",
 			"no free slot, and it may not queue", "rejected: no_slot: task"} {
 			if !strings.Contains(text, want) {
@@ -133,8 +137,9 @@ func TestBrowser(t *testing.T) {
 			permit, _ := s.warden.TryAcquire(warden.Task{Name: "another"})
 			permit.Release() // admitted if the warden has raised its limit meanwhile
 		}
-		p.until(`document.querySelectorAll("#rejections details").length > 50`) // more than the usual number: the open one stays
-		if n := eval[int](p, `document.querySelectorAll("#rejections details[open]").length`); n != 1 {
+		p.until(ofWarden + `.querySelectorAll(".rejection").length > 40`) // the open one stays
+		p.until(`Number.parseInt(` + ofWarden + `.querySelector("b").textContent) > 50`)
+		if n := eval[int](p, `document.querySelectorAll("#rejections .rejection[open]").length`); n != 1 {
 			t.Errorf("%d rejections are open, want the one that was opened", n)
 		}
 		if !eval[bool](p, ofAnalytics) {
@@ -209,15 +214,16 @@ func TestBrowser(t *testing.T) {
 		base := serve(t, s)
 		p := open(t, chromium, base, 390, 844, "light", true)
 		p.until(`document.querySelectorAll("#rejections details").length > 0`)
-		eval[bool](p, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
-		p.until(`document.querySelectorAll("#compartments .name").length === 4`)
+		eval[bool](p, unfold)
+		p.until(`document.querySelectorAll("#compartments .name").length === 4 && document.querySelector("#rejections .rejection") !== null`)
+		eval[bool](p, unfold)
 		if hit := eval[bool](p, `"hit" in window`); hit {
 			t.Error("a name was run")
 		}
 		if n := eval[int](p, `document.querySelectorAll("body script, img, svg[onload]").length`); n != 0 {
 			t.Errorf("%d elements came from names", n)
 		}
-		for _, where := range []string{`document.querySelector("#rejections .task")`,
+		for _, where := range []string{`document.querySelector("#rejections .rejection .task")`,
 			`document.querySelectorAll("#compartments .name")[3]`, `document.getElementById("title")`} {
 			if text := eval[string](p, where+`.textContent`); !strings.HasPrefix(text, `<script>window.hit=1</script><img`) {
 				t.Errorf("%s reads %q", where, text)
@@ -339,7 +345,9 @@ func TestBrowser(t *testing.T) {
 		base := serve(t, s)
 		p := open(t, chromium, base, 1280, 844, "light", false)
 		p.until(`document.querySelectorAll("#rejections details").length > 0`)
-		eval[bool](p, `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`)
+		eval[bool](p, unfold)
+		p.until(`document.querySelector("#rejections .rejection") !== null`)
+		eval[bool](p, unfold)
 		grounds := map[string]string{}
 		for _, scheme := range []string{"light", "dark"} {
 			for _, width := range []int64{320, 390, 600, 768, 1280} {
@@ -397,3 +405,6 @@ func TestBrowser(t *testing.T) {
 		}
 	})
 }
+
+// unfold opens all that can be opened: groups of rejections first, and at the second time what they hold.
+const unfold = `document.querySelectorAll("details").forEach(d => d.open = true) ?? true`

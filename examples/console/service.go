@@ -29,7 +29,7 @@ func newService(cfg console.Config, names ...string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := bulkhead.New(bulkhead.Config{Total: 12, Compartments: compartments(names)})
+	set, err := bulkhead.New(bulkhead.Config{Total: 12 + len(names), Compartments: compartments(names)})
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -73,15 +71,21 @@ type compartment struct {
 	FallbacksInFlight int                       `json:"fallbacks_in_flight"`
 	Tenants           *bulkhead.TenantsSnapshot `json:"tenants"`
 	Healthy           bool                      `json:"healthy"`
-	Unhealthy         string                    `json:"unhealthy"` // why not
+	Unhealthy         string                    `json:"unhealthy"`         // why not
+	OldestRunningMS   jsonNumber                `json:"oldest_running_ms"` // null: nothing runs
+	Level             string                    `json:"level"`             // of its verdict
+	Text              string                    `json:"text"`              // "": nothing is to be said
+
+	oldest time.Duration // OldestRunningMS
 
 	// From the history of the last minute.
 	rejectedRecently map[string]uint64 // rejections by reason
 	timedOut         uint64            // calls that ran longer than their Timeout
+	submitted, left  uint64            // calls, and those of them that left without an answer
 	stuckFor         time.Duration     // for which all slots have been in use and no call has ended
 }
 
-// stuckAfter is the time without a completed call after which the page reports a full compartment.
+// stuckAfter is the time without a completed call after which the page reports a full compartment for which calls wait.
 const stuckAfter = 5 * time.Second
 
 func setJSON(s bulkhead.Snapshot) *setState {
@@ -112,6 +116,7 @@ func setJSON(s bulkhead.Snapshot) *setState {
 			LatePanics: c.LatePanics, Degraded: c.Degraded, FallbacksFailed: c.FallbacksFailed,
 			FallbacksRejected: c.FallbacksRejected, FallbacksInFlight: c.FallbacksInFlight, Tenants: c.Tenants,
 			Healthy: c.Unhealthy == "", Unhealthy: truncate(c.Unhealthy, longestName),
+			OldestRunningMS: msIf(c.OldestRunning > 0, c.OldestRunning), oldest: c.OldestRunning,
 		})
 	}
 	return out
@@ -149,6 +154,11 @@ func (c compartment) rejections() map[string]uint64 {
 // overran returns the number of calls that ran longer than their Timeout.
 func (c compartment) overran() uint64 { return c.Outcomes[string(bulkhead.TimedOut)] }
 
+// gone returns the number of calls that left without an answer: those canceled before they started, and those abandoned later.
+func (c compartment) gone() uint64 {
+	return c.Rejected[string(decision.Canceled)] + c.Left[string(decision.Canceled)] + c.AbandonedTotal
+}
+
 func calls(n uint64) string {
 	if n == 1 {
 		return "1 call"
@@ -175,6 +185,7 @@ func (c compartment) withHistory(points []poolPoint, now time.Time) compartment 
 		return c
 	}
 	c.timedOut = c.overran() - first.timedOut
+	c.submitted, c.left = c.Submitted-first.submitted, c.gone()-first.left
 	c.rejectedRecently = c.rejections()
 	for reason, n := range first.reasons {
 		if c.rejectedRecently[reason] -= n; c.rejectedRecently[reason] == 0 {
@@ -184,42 +195,60 @@ func (c compartment) withHistory(points []poolPoint, now time.Time) compartment 
 	return c
 }
 
-// verdicts returns one verdict for each compartment with a problem, and one for all others.
+// verdicts gives each compartment its verdict, and returns those of the ones with a problem, the most critical first, and one for
+// all others.
 func (s *setState) verdicts() []verdict {
+	for i := range s.Compartments {
+		c := &s.Compartments[i]
+		v := c.verdict()
+		c.Level, c.Text = v.Level, v.Text
+	}
 	var out []verdict
 	var fine []string
+	letters := 0
 	if s.Stale {
 		out = append(out, verdict{
-			staleLevel(s.InFlight > 0),
-			"All compartments", "The decision about them is stale: the controller is silent, and reduced limits apply.",
+			Level: staleLevel(s.InFlight > 0), Subject: "All compartments",
+			Text: "The decision about them is stale: the controller is silent, and reduced limits apply.",
 		})
 	}
+	worst := slices.Clone(s.Compartments)
+	slices.SortStableFunc(worst, func(a, b compartment) int {
+		return cmp.Or(cmp.Compare(b.Criticality, a.Criticality), cmp.Compare(b.RejectionRate, a.RejectionRate))
+	})
+	for _, c := range worst {
+		if c.Level != levelOK {
+			out = append(out, verdict{Level: c.Level, Subject: c.Name, Text: c.Text})
+		}
+	}
 	for _, c := range s.Compartments {
-		if v := c.verdict(); v.Level != levelOK {
-			out = append(out, v)
-		} else {
-			fine = append(fine, c.Name)
+		if c.Level == levelOK {
+			fine = append(fine, plain(c.Name))
+			letters += len(c.Name)
 		}
 	}
 	switch {
-	case len(fine) > 8:
+	case len(fine) > 8 || letters > longestName:
 		text := fmt.Sprintf("%d healthy: nothing rejected in the last minute.", len(fine))
-		out = append(out, verdict{levelOK, "Compartments", text})
+		out = append(out, verdict{Level: levelOK, Subject: "Compartments", Text: text})
 	case len(fine) > 0:
 		text := "Healthy, nothing rejected in the last minute: " + strings.Join(fine, ", ") + "."
-		out = append(out, verdict{levelOK, "Compartments", text})
+		out = append(out, verdict{Level: levelOK, Subject: "Compartments", Text: text})
 	}
 	return out
 }
 
 func (c compartment) verdict() verdict {
-	v := verdict{Level: levelOK, Subject: c.Name}
+	level := levelOK
 	var parts []string
-	watch := func(format string, args ...any) {
-		if v.Level == levelOK {
-			v.Level = levelWatch
-		}
+	say := func(at, format string, args ...any) {
+		level = worse(level, at)
 		parts = append(parts, fmt.Sprintf(format, args...))
+	}
+	watch := func(format string, args ...any) { say(levelWatch, format, args...) }
+	harm := levelAct // of what hurts all calls
+	if c.CriticalityName == decision.Background.String() {
+		harm = levelWatch
 	}
 	unlimited := true // no slot is waited for
 	switch c.Mode {
@@ -236,10 +265,17 @@ func (c compartment) verdict() verdict {
 	if c.WithoutSlot > 0 {
 		watch("%d run without a slot", c.WithoutSlot)
 	}
+	// Calls that last, such as streams, are no trouble as long as nobody needs their slots.
+	if needed := c.Queued > 0 || c.left > 0 || len(c.rejectedRecently) > 0; needed && c.stuckFor >= stuckAfter {
+		at := levelWatch
+		if c.stuckFor >= window {
+			at = harm
+		}
+		say(at, "all slots are in use, and no call has ended for %.0f s%s", c.stuckFor.Seconds(), c.oldestText())
+	}
 	switch {
 	case !c.Healthy:
-		watch("%s", c.Unhealthy)
-		v.Level = levelAct
+		say(levelAct, "%s", c.Unhealthy)
 	case c.RejectionRate > 0 && unlimited:
 		watch("rejected %s of the calls of the last minute: before the switch, by the circuit breaker, or because their deadline had passed",
 			share(float64(c.RejectionRate)))
@@ -253,6 +289,10 @@ func (c compartment) verdict() verdict {
 	if len(reasons) > 0 {
 		watch("%s%s", span, mostFrequent(reasons))
 	}
+	if of := max(c.left, c.submitted); c.left > 0 { // they may have come before the minute
+		say(leftLevel(c.CriticalityName, ended{Tasks: of, Left: c.left}), "%s of %s left without an answer in the last minute (%s)",
+			thousands(c.left), calls(of), share(float64(c.left)/float64(of)))
+	}
 	if late > 0 {
 		watch(
 			"%s%s took longer than Timeout: the dependency, or this process, is slow (%s)",
@@ -265,15 +305,16 @@ func (c compartment) verdict() verdict {
 	if c.Abandoned > 0 {
 		watch("%d abandoned: they run although their callers are gone, and hold slots", c.Abandoned)
 	}
-	if c.stuckFor >= stuckAfter {
-		watch("all slots are in use, and no call has ended for %.0f s", c.stuckFor.Seconds())
-	}
-	if len(parts) > 0 && c.EffectiveGuaranteed < c.Guaranteed {
+	if level != levelOK && c.EffectiveGuaranteed < c.Guaranteed {
 		watch("the controller leaves it %d of %d guaranteed slots", c.EffectiveGuaranteed, c.Guaranteed)
 	}
-	if text := strings.Join(parts, "; "); text != "" {
-		first, size := utf8.DecodeRuneInString(text)
-		v.Text = string(unicode.ToUpper(first)) + text[size:] + "."
+	return verdict{Level: level, Subject: c.Name, Text: sentence(parts)}
+}
+
+// oldestText says for how long the oldest call runs; "" if that is not known.
+func (c compartment) oldestText() string {
+	if c.oldest == 0 {
+		return ""
 	}
-	return v
+	return ", the oldest for " + shortDuration(c.oldest)
 }

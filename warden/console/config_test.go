@@ -92,7 +92,7 @@ func TestCompartmentFields(t *testing.T) {
 		Tenants: &bulkhead.TenantsSnapshot{Keys: 6, Max: 7},
 		Execution: bulkhead.Execution{Count: 8, Mean: time.Millisecond, P50: 2 * time.Millisecond, P90: 3 * time.Millisecond,
 			P99: 4 * time.Millisecond},
-		Unhealthy: "ill",
+		Unhealthy: "ill", OldestRunning: 5 * time.Millisecond,
 	}
 	fields := reflect.ValueOf(&in).Elem()
 	for i := range fields.NumField() {
@@ -110,15 +110,15 @@ func TestCompartmentFields(t *testing.T) {
 	out := through(setJSON(bulkhead.Snapshot{Compartments: []bulkhead.CompartmentSnapshot{in}}))
 	got := at(t, out, "compartments", 0).(map[string]any)
 	for name, want := range through(in) {
-		if diff := cmp.Diff(want, got[name]); !slices.Contains([]string{"execution", "effective", "max_wait", "timeout"}, name) &&
+		if diff := cmp.Diff(want, got[name]); !slices.Contains([]string{"execution", "effective", "max_wait", "timeout", "oldest_running"}, name) &&
 			diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}
 	for name, want := range map[string]any{
 		"rejected_total": 7.0, "executions": 8.0, "execution_mean_ms": 1.0, "execution_p50_ms": 2.0, "execution_p90_ms": 3.0,
-		"execution_p99_ms": 4.0,
-		"healthy":          false, "unhealthy": "ill", "criticality_name": "critical",
+		"execution_p99_ms": 4.0, "oldest_running_ms": 5.0,
+		"healthy": false, "unhealthy": "ill", "criticality_name": "critical",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
@@ -232,7 +232,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, stuckFor: 7 * time.Second,
 			rejectedRecently: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
-			"Rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); all slots are in use, and no call has ended for 7 s; " +
+			"All slots are in use, and no call has ended for 7 s; rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); " +
 				"the controller leaves it 4 of 5 guaranteed slots."},
 		{compartment{
 			Healthy: true, RejectionRate: 0.74, Rejected: map[string]uint64{},

@@ -59,10 +59,10 @@ type letterJSON struct {
 // serveLetters serves dead-letters.json; null without Config.DeadLetters.
 func (c *Console) serveLetters(w http.ResponseWriter, r *http.Request) {
 	if c.cfg.DeadLetters == nil {
-		serveJSON(w, nil)
+		serveJSON(w, r, nil)
 		return
 	}
-	serveJSON(w, c.deadLetters(r.Context()))
+	serveJSON(w, r, c.deadLetters(r.Context()))
 }
 
 // deadLetters returns a recent result, or says that there is none. While one call hangs, no other is made.

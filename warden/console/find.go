@@ -50,7 +50,7 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 		)
 		return
 	}
-	serveJSON(w, c.search(what))
+	serveJSON(w, r, c.search(what))
 }
 
 func (c *Console) search(what string) *findResult {

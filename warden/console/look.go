@@ -6,17 +6,20 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
 )
 
 // cursor is the end of the history that a client has. The zero value: none.
 type cursor struct {
 	seq  uint64    // of the last decision
 	pool time.Time // of the last poolPoint
+	none bool      // the client wants no history
 }
 
 // history is kept by the console itself and updated on each request.
@@ -38,6 +41,12 @@ type lowered struct {
 const (
 	mostPhases     = 40
 	mostPoolPoints = 300
+	mostPools      = 100
+	mostRunning    = 5
+	mostCharts     = 11 // compartments, and limiters, that have a chart each: more are a table
+
+	// onset is how long other processes may have taken the processors before the controller says so.
+	onset = 5 * time.Second
 )
 
 // state returns the current state, with the history after the cursor, and advances the cursor.
@@ -49,7 +58,7 @@ func (c *Console) state(at *cursor) *state {
 		Verdicts: []verdict{}, Limiters: []pool{}, History: []point{}, Pools: []poolPoint{}, Decisions: []phase{},
 		Rejections: []rejection{},
 	}
-	if w := c.cfg.Warden; w != nil {
+	if w := c.cfg.Warden; w != nil && !at.none {
 		for _, r := range w.History(nil, at.seq) {
 			s.History = append(s.History, pointOf(r))
 			at.seq = r.Decision.Seq
@@ -64,7 +73,7 @@ func (c *Console) state(at *cursor) *state {
 	keep := c.history.due(now, c.cfg.Interval)
 	for i, l := range c.limiters {
 		stats := l.limiter.Stats()
-		p := poolOf(l.name, stats, c.history.limits[i].since(now, stats))
+		p := poolOf(l.name, l.limiter, stats, c.history.limits[i].since(now, stats))
 		p.stale = stats.DecisionState == decision.Stale
 		s.Limiters = append(s.Limiters, p)
 		if keep {
@@ -78,8 +87,8 @@ func (c *Console) state(at *cursor) *state {
 		c.history.record(s)
 	}
 	for _, p := range c.history.pools {
-		if p.At.After(at.pool) {
-			s.Pools = append(s.Pools, p)
+		if p.At.After(at.pool) && !at.none {
+			s.Pools = append(s.Pools, p.charted(s))
 			at.pool = p.At.Time
 		}
 	}
@@ -103,7 +112,7 @@ func (c *Console) addWardenLocked(s *state, w *warden.Warden) {
 
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenState{
-		pool: poolOf(w.Name(), counted, c.history.warden.since(s.At.Time, counted)), Samples: stats.Samples,
+		pool: poolOf(w.Name(), w.Limiter(), counted, c.history.warden.since(s.At.Time, counted)), Samples: stats.Samples,
 		ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
 		Panics: stats.Panics, SilentForMS: null(), DecisionState: string(decision.Initial),
 	}
@@ -114,7 +123,7 @@ func (c *Console) addWardenLocked(s *state, w *warden.Warden) {
 			now.DecisionState = string(decision.Stale)
 		}
 	}
-	now.Bounds, now.lowered = boundsOf(w), c.history.lowered
+	now.Bounds, now.Process, now.lowered = boundsOf(w), processOf(latest.Sample), c.history.lowered
 	s.Warden = now
 }
 
@@ -140,12 +149,28 @@ func (p *history) add(r warden.Reading) {
 	if why := slices.IndexFunc(reasons, reason.tightens); why >= 0 && before > d.TargetConcurrency {
 		p.lowered = lowered{r.Sample.At, reasons[why]}
 	}
+	if isStarved(reasons) {
+		p.explainOnset(r.Sample.At)
+	}
 	next.LastSeq, next.To, next.Reasons = d.Seq, jsonTime{r.Sample.At}, reasons
 	next.TargetTo, next.ShedTo = d.TargetConcurrency, jsonNumber(d.ShedProbability)
 	if len(p.phases) == mostPhases {
 		p.phases = slices.Delete(p.phases, 0, 1)
 	}
 	p.phases = append(p.phases, next)
+}
+
+// explainOnset says of work that began to wait shortly before that it waited for what is left of the processors.
+func (p *history) explainOnset(now time.Time) {
+	for i, f := range slices.Backward(p.phases) {
+		if now.Sub(f.From.Time) > onset {
+			break
+		}
+		p.phases[i].Reasons = waitsForTheRest(f.Reasons)
+	}
+	if now.Sub(p.lowered.at) <= onset {
+		p.lowered.why = waitsForTheRest([]reason{p.lowered.why})[0]
+	}
 }
 
 // due reports whether it is time for a poolPoint: one per interval over all clients, which read at different instants and not
@@ -160,6 +185,10 @@ func (p *history) record(s *state) {
 	if len(s.Limiters) == 0 && s.Set == nil {
 		return
 	}
+	var before map[string]poolLoad
+	if n := len(p.pools); n > 0 {
+		before = p.pools[n-1].Pools
+	}
 	next := poolPoint{At: s.At, Pools: map[string]poolLoad{}}
 	for _, l := range s.Limiters {
 		load := poolLoad{InFlight: l.InFlight, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected}
@@ -167,7 +196,15 @@ func (p *history) record(s *state) {
 	}
 	if s.Set != nil {
 		for _, x := range s.Set.Compartments {
-			load := poolLoad{x.InFlight, x.Queued, x.Finished, x.RejectedTotal, x.rejections(), x.overran()}
+			load := poolLoad{
+				InFlight: x.InFlight, Queued: x.Queued, Executed: x.Finished, Rejected: x.RejectedTotal,
+				timedOut: x.overran(), submitted: x.Submitted, left: x.gone(),
+			}
+			if last, known := before["compartment:"+x.Name]; known && last.Rejected == load.Rejected {
+				load.reasons = last.reasons
+			} else {
+				load.reasons = x.rejections()
+			}
 			next.Pools["compartment:"+x.Name] = load
 		}
 	}
@@ -177,11 +214,33 @@ func (p *history) record(s *state) {
 	p.pools = append(p.pools, next)
 }
 
-func poolOf(name string, s limiter.Stats, lately *recent) pool {
+// charted returns p without what has no chart in s.
+func (p poolPoint) charted(s *state) poolPoint {
+	limiters, compartments := len(s.Limiters) <= mostCharts, s.Set != nil && len(s.Set.Compartments) <= mostCharts
+	if limiters && (compartments || s.Set == nil) {
+		return p
+	}
+	out := poolPoint{At: p.At, Pools: map[string]poolLoad{}}
+	for name, load := range p.Pools {
+		if isLimiter := strings.HasPrefix(name, "limiter:"); isLimiter && limiters || !isLimiter && compartments {
+			out.Pools[name] = load
+		}
+	}
+	return out
+}
+
+func poolOf(name string, l *limiter.Limiter, s limiter.Stats, lately *recent) pool {
 	p := pool{
 		Name: truncateName(name), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
-		Rejected: s.Rejected, Canceled: s.Canceled, ByReason: map[string]uint64{}, Recent: lately,
-		Mode: s.Mode.String(), WouldReject: map[string]uint64{},
+		Rejected: s.Rejected, Canceled: s.Canceled, Abandoned: s.Abandoned, ByReason: map[string]uint64{}, Recent: lately,
+		Mode: s.Mode.String(), WouldReject: map[string]uint64{}, Running: []runningTask{},
+		OldestRunningMS: msIf(s.Running > 0, s.OldestRunning),
+	}
+	for _, r := range l.LongestRunning(mostRunning) {
+		p.Running = append(p.Running, runningTask{
+			Task: truncate(r.Task.Name, longestName), RequestID: truncate(r.Task.ID, longestName),
+			Priority: r.Task.Priority.String(), ForMS: ms(r.For),
+		})
 	}
 	for _, r := range limiter.Reasons() {
 		if n := s.RejectedFor(r); n > 0 {
@@ -205,13 +264,33 @@ func pointOf(r warden.Reading) point {
 		Seq: r.Decision.Seq, At: jsonTime{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency,
 		Shed:     jsonNumber(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
-		Pressure: reading(r.Pressure.OK, r.Pressure.Value), Levels: levels,
+		Abandoned: l.Abandoned,
+		Pressure:  reading(r.Pressure.OK, r.Pressure.Value), Levels: levels,
 		Utilization: reading(s.Utilization.OK, s.Utilization.Value), Runnable: reading(s.Runnable.OK, s.Runnable.Value),
 		Throttled: reading(s.Throttled.OK, s.Throttled.Value),
 		LagP50MS:  msIf(lag, s.Lag.P50), LagP90MS: msIf(lag, s.Lag.P90), LagP99MS: msIf(lag, s.Lag.P99), LagCount: s.Lag.Count,
 		ServiceP50MS: msIf(served, s.Service.P50), ServiceP90MS: msIf(served, s.Service.P90),
 		Throughput: jsonNumber(s.Service.Throughput), Concurrency: jsonNumber(s.Service.Concurrency),
 	}
+}
+
+func processOf(s monitor.Sample) processState {
+	out := processState{
+		ProcessorShare: reading(s.Share.OK, s.Share.Value), MemoryLive: null(), MemoryLimit: null(), Pools: []usedPool{},
+	}
+	if s.Memory.Live > 0 {
+		out.MemoryLive = jsonNumber(s.Memory.Live)
+	}
+	if s.Memory.Limit > 0 {
+		out.MemoryLimit = jsonNumber(s.Memory.Limit)
+	}
+	for _, p := range s.Pools[:min(len(s.Pools), mostPools)] {
+		out.Pools = append(out.Pools, usedPool{
+			Name: truncateName(p.Name), Part: truncateName(p.Part), InUse: p.InUse, Max: p.Max,
+			Waiting: reading(p.Waiting.OK, p.Waiting.Value), Problem: truncate(p.Problem, longestName),
+		})
+	}
+	return out
 }
 
 func reading(ok bool, v float64) jsonNumber {
@@ -233,20 +312,25 @@ func appendRejections(out []decision.Explanation, name string, recent []decision
 	return out
 }
 
-// latestRejections returns the last rejections, newest first. A limiter with thousands of rejections does not displace the
-// others: half of the list is shared equally, at least one each, and the rest goes to the newest. Rejections of the same
-// nanosecond get different IDs, counted from the oldest, because the oldest is dropped first.
+// latestRejections returns the last rejections, newest first. A limiter with thousands of rejections for one reason does not
+// displace the others: half of the list is shared equally by limiters and reasons, at least one each, and the rest goes to the
+// newest. Rejections of the same nanosecond get different IDs, counted from the oldest, because the oldest is dropped first.
 func (c *Console) latestRejections(rejected []decision.Explanation) []rejection {
 	byTime := func(a, b decision.Explanation) int { return a.At.Compare(b.At) }
 	slices.SortStableFunc(rejected, byTime)
-	bound := map[string]int{}
+	type group struct {
+		limiter string
+		reason  decision.RejectionReason
+	}
+	of := func(e decision.Explanation) group { return group{e.Limiter, cmp.Or(e.Reason, e.WouldReject)} }
+	bound := map[group]int{}
 	for _, e := range rejected {
-		bound[e.Limiter] = 0
+		bound[of(e)] = 0
 	}
 	each := max(1, c.maxRejections/2/max(1, len(bound)))
 	var first, rest []decision.Explanation
 	for _, e := range slices.Backward(rejected) {
-		if bound[e.Limiter]++; bound[e.Limiter] <= each {
+		if bound[of(e)]++; bound[of(e)] <= each {
 			first = append(first, e)
 		} else {
 			rest = append(rest, e)

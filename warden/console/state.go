@@ -29,7 +29,7 @@ type state struct {
 	Instance   string       `json:"instance"` // "": not known
 	At         jsonTime     `json:"at"`
 	IntervalMS jsonNumber   `json:"interval_ms"`
-	Verdicts   []verdict    `json:"verdicts"` // the worst first
+	Verdicts   []verdict    `json:"verdicts"` // the worst first; those beyond the first ten of a kind are one, which counts them
 	Warden     *wardenState `json:"warden"`
 	Set        *setState    `json:"set"`
 	Limiters   []pool       `json:"limiters"`
@@ -44,6 +44,7 @@ type verdict struct {
 	Level   string `json:"level"` // "ok", "watch" or "act"
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
+	More    int    `json:"more"` // how many others it stands for; 0: it is of its subject alone
 }
 
 // wardenState is the current state of the warden.
@@ -57,8 +58,27 @@ type wardenState struct {
 	Panics        uint64          `json:"panics"`
 	SilentForMS   jsonNumber      `json:"silent_for_ms"` // since the last sample; null before the first
 	Bounds        boundsState     `json:"bounds"`
+	Process       processState    `json:"process"`
 
 	lowered lowered
+}
+
+// processState is what the last sample says of the process.
+type processState struct {
+	ProcessorShare jsonNumber `json:"processor_share"` // of the processor time that it could use; below 1, others use the rest
+	MemoryLive     jsonNumber `json:"memory_live"`     // in bytes, after the last collection
+	MemoryLimit    jsonNumber `json:"memory_limit"`    // in bytes
+	Pools          []usedPool `json:"pools"`           // the first 100
+}
+
+// usedPool is a connection pool.
+type usedPool struct {
+	Name    string     `json:"name"`
+	Part    string     `json:"part"` // the compartment that alone uses it; "": all may
+	InUse   int        `json:"in_use"`
+	Max     int        `json:"max"` // 0: none is known
+	Waiting jsonNumber `json:"waiting"`
+	Problem string     `json:"problem"` // why the reading is not used; "": it is
 }
 
 // boundsState has the bounds that operators change while the warden runs, and the last change.
@@ -94,20 +114,44 @@ type pool struct {
 	// Started in a dry run, by the reason for which they would have been rejected.
 	WouldReject map[string]uint64 `json:"would_reject"`
 	Recent      *recent           `json:"recent"` // null: there are no earlier counters
+	Level       string            `json:"level"`  // of its verdict
+	Text        string            `json:"text"`
+	// Of Executed, tasks that their deadline or client ended before they had an answer.
+	Abandoned       uint64        `json:"abandoned"`
+	OldestRunningMS jsonNumber    `json:"oldest_running_ms"` // null: nothing runs
+	Running         []runningTask `json:"running"`           // the five that run for longest, the oldest first
 
 	stale bool // the decision is older than its validity; for a warden, see DecisionState
 }
 
+// runningTask is a task that holds a slot.
+type runningTask struct {
+	Task      string     `json:"task"`
+	Priority  string     `json:"priority"`
+	RequestID string     `json:"request_id"` // "": not known
+	ForMS     jsonNumber `json:"for_ms"`
+}
+
 // recent is a limiter's activity in the last seconds.
 type recent struct {
-	Seconds  jsonNumber        `json:"seconds"` // the length of that time
-	Executed uint64            `json:"executed"`
-	Rejected uint64            `json:"rejected"`
-	Canceled uint64            `json:"canceled"`
-	ByReason map[string]uint64 `json:"by_reason"`
+	Seconds   jsonNumber        `json:"seconds"` // the length of that time
+	Executed  uint64            `json:"executed"`
+	Rejected  uint64            `json:"rejected"`
+	Canceled  uint64            `json:"canceled"`
+	Abandoned uint64            `json:"abandoned"` // of Executed
+	ByReason  map[string]uint64 `json:"by_reason"`
 	// ByPriority counts the rejected by class of priority.
 	ByPriority  map[string]uint64 `json:"by_priority"`
 	WouldReject map[string]uint64 `json:"would_reject"`
+	// Priorities are the tasks of the classes that had any.
+	Priorities map[string]ended `json:"priorities"`
+}
+
+// ended counts tasks that were executed, rejected or canceled.
+type ended struct {
+	Tasks    uint64 `json:"tasks"`
+	Rejected uint64 `json:"rejected"`
+	Left     uint64 `json:"left"` // without an answer: canceled before they started, or abandoned after it
 }
 
 // point is one turn of the warden's pipeline. The counters are since the start.
@@ -122,6 +166,7 @@ type point struct {
 	Executed     uint64                `json:"executed"`
 	Rejected     uint64                `json:"rejected"`
 	Canceled     uint64                `json:"canceled"`
+	Abandoned    uint64                `json:"abandoned"`
 	Pressure     jsonNumber            `json:"pressure"`
 	Levels       map[string]jsonNumber `json:"levels"` // by signal
 	Utilization  jsonNumber            `json:"utilization"`
@@ -137,7 +182,8 @@ type point struct {
 	Concurrency  jsonNumber            `json:"concurrency"`
 }
 
-// poolPoint is the load of limiters and compartments at one instant of a request to the console.
+// poolPoint is the load of limiters and compartments at one instant of a request to the console; from 12 on, those of a kind are
+// left out.
 type poolPoint struct {
 	At    jsonTime            `json:"at"`
 	Pools map[string]poolLoad `json:"pools"` // by kind and name: "limiter:reports"
@@ -150,8 +196,10 @@ type poolLoad struct {
 	Rejected uint64 `json:"rejected"`
 
 	// Of a compartment.
-	reasons  map[string]uint64 // what Rejected is made of
-	timedOut uint64            // calls that ran longer than their Timeout
+	reasons   map[string]uint64 // what Rejected is made of
+	timedOut  uint64            // calls that ran longer than their Timeout
+	submitted uint64
+	left      uint64 // calls that left without an answer
 }
 
 // phase is a run of consecutive decisions whose reasons have the same codes.
@@ -263,6 +311,13 @@ func truncate(s string, n int) string {
 	return s[:n] + "…"
 }
 
+// plain returns a name for a sentence: shorter than in a field, and without characters that would change the sentence around it,
+// such as those that turn the direction of writing.
+func plain(name string) string {
+	quoted := strconv.Quote(truncate(name, longestName/2))
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
 // truncateName truncates the name of a limiter or a compartment, and keeps names with the same beginning distinct.
 func truncateName(s string) string {
 	if len(s) <= longestName {
@@ -314,14 +369,25 @@ func reasonsJSON(reasons []decision.Reason) []reason {
 		}
 		out = append(out, j)
 	}
-	if slices.ContainsFunc(out, func(r reason) bool { return r.Code == "starved" }) {
-		for i := range out {
-			if r := &out[i]; r.Code == "queueing" { // it is ours, but on what others leave
-				r.Text = "work waits for what is left of the processors, " + r.reading()
-			}
-		}
+	if isStarved(out) {
+		return waitsForTheRest(out)
 	}
 	return out
+}
+
+func isStarved(reasons []reason) bool {
+	return slices.ContainsFunc(reasons, func(r reason) bool { return r.Code == "starved" })
+}
+
+// waitsForTheRest returns reasons in the words for work that waits for what other processes leave.
+func waitsForTheRest(reasons []reason) []reason {
+	reasons = slices.Clone(reasons)
+	for i := range reasons {
+		if r := &reasons[i]; r.Code == "queueing" {
+			r.Text = "work waits for what is left of the processors, " + r.reading()
+		}
+	}
+	return reasons
 }
 
 func rejectionJSON(e decision.Explanation) rejection {

@@ -30,7 +30,7 @@ func shape(into map[string]string, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		data := map[string]bool{".pools[].pools": true, ".history[].levels": true}[path] ||
-			regexp.MustCompile(`\.(by_reason|by_priority|would_reject|outcomes|rejected|left)$`).MatchString(path)
+			regexp.MustCompile(`\.(by_reason|by_priority|priorities|would_reject|outcomes|rejected|left)$`).MatchString(path)
 		for key, value := range v {
 			if data {
 				key = "*"
@@ -56,8 +56,10 @@ func full(t *testing.T) *Console {
 		sample: func() monitor.Sample {
 			known := monitor.Reading{Value: 0.5, OK: true}
 			return monitor.Sample{
-				At: time.Now(), Gap: time.Second, Utilization: known, Runnable: known, Throttled: known,
-				Lag: monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 4},
+				At: time.Now(), Gap: time.Second, Utilization: known, Runnable: known, Throttled: known, Share: known,
+				Memory: monitor.Memory{Live: 1 << 20, Limit: 1 << 30},
+				Pools:  []monitor.PoolReading{{Name: "db", PoolStats: monitor.PoolStats{InUse: 3, Max: 4, Waiting: known}}},
+				Lag:    monitor.Lag{P50: time.Millisecond, P90: 2 * time.Millisecond, P99: 3 * time.Millisecond, Count: 4},
 				Service: monitor.Service{
 					P50: 5 * time.Millisecond, P90: 6 * time.Millisecond, Count: 7, Throughput: 8, Concurrency: 9,
 				},
@@ -107,6 +109,10 @@ func full(t *testing.T) *Console {
 			held()
 		}
 	}
+	must(w.TryAcquire(warden.Task{Name: "holds", ID: "r1"}))(t)
+	noError(t, l.SetMode(decision.DryRun))
+	must(l.TryAcquire(decision.Task{Name: "holds too", Priority: decision.Critical}))(t)
+	noError(t, l.SetMode(decision.Enforce))
 	plan := set.Plan()
 	plan.By = "anna"
 	must(set.Resize(plan))(t)
@@ -212,7 +218,7 @@ func TestStateValues(t *testing.T) {
 				}
 			}
 		}
-		if fmt.Sprint(byLimiter) != "map[analytics:2 rehearsal:2 reports:4 warden:2]" {
+		if fmt.Sprint(byLimiter) != "map[analytics:2 rehearsal:2 reports:5 warden:2]" {
 			t.Errorf("rejections by limiter: %v", byLimiter)
 		}
 		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||

@@ -6,7 +6,9 @@
 package console
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -50,6 +52,10 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		return
 	}
+	at, ok := historyOf(w, r)
+	if !ok {
+		return
+	}
 	if code, detail := c.openStream(); code != "" {
 		w.Header().Set("Retry-After", "5")
 		writeProblem(w, http.StatusServiceUnavailable, code, detail)
@@ -62,11 +68,20 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		h.Set("Connection", "close") // the write deadline stays on the connection: no other request may inherit it
 	}
+	h.Set("Vary", "Accept-Encoding")
+	out, flush := io.Writer(w), func() error { return nil }
+	if takesGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		zip := zippers.Get().(*gzip.Writer)
+		defer zippers.Put(zip)
+		zip.Reset(w)
+		out, flush = zip, zip.Flush
+	}
 	rc := http.NewResponseController(w)
 	ticker := time.NewTicker(c.cfg.Interval)
 	defer ticker.Stop()
 	event := []byte("retry: 2000\n\n")
-	for at := new(cursor); ; {
+	for {
 		state, err := json.Marshal(c.state(at))
 		if err != nil {
 			return
@@ -76,7 +91,10 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		// Where deadlines are not supported, a reader that does not read holds this goroutine and one of the streams until it
 		// goes.
 		_ = rc.SetWriteDeadline(time.Now().Add(c.writeTimeout))
-		if _, err := w.Write(event); err != nil {
+		if _, err := out.Write(event); err != nil {
+			return
+		}
+		if err := flush(); err != nil {
 			return
 		}
 		if err := rc.Flush(); err != nil {

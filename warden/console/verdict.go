@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -18,7 +20,7 @@ import (
 const (
 	levelOK    = "ok"    // nothing to do
 	levelWatch = "watch" // it works, under strain
-	levelAct   = "act"   // tasks above background are rejected, or decisions are stale
+	levelAct   = "act"   // tasks above background are rejected, critical ones leave, nothing ends, or decisions are stale
 )
 
 // window is the time that a verdict covers.
@@ -49,13 +51,18 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	before := first.stats
 	r := &recent{
 		Seconds: jsonNumber(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed,
-		Rejected: now.Rejected - before.Rejected,
-		Canceled: now.Canceled - before.Canceled, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
-		WouldReject: map[string]uint64{},
+		Rejected: now.Rejected - before.Rejected, Canceled: now.Canceled - before.Canceled,
+		Abandoned: now.Abandoned - before.Abandoned, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
+		WouldReject: map[string]uint64{}, Priorities: map[string]ended{},
 	}
-	for _, class := range []decision.Priority{decision.Background, decision.Normal, decision.High, decision.Critical} {
-		if n := now.Of(class).Rejected - before.Of(class).Rejected; n > 0 {
-			r.ByPriority[class.String()] = n
+	for _, class := range classes {
+		n, b := now.Of(class), before.Of(class)
+		rejected, canceled := n.Rejected-b.Rejected, n.Canceled-b.Canceled
+		if rejected > 0 {
+			r.ByPriority[class.String()] = rejected
+		}
+		if all := n.Executed - b.Executed + rejected + canceled; all > 0 {
+			r.Priorities[class.String()] = ended{Tasks: all, Rejected: rejected, Left: canceled + n.Abandoned - b.Abandoned}
 		}
 	}
 	for _, reason := range limiter.Reasons() {
@@ -69,56 +76,157 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	return r
 }
 
-// addVerdicts adds the verdicts to s.
+var classes = []decision.Priority{decision.Critical, decision.High, decision.Normal, decision.Background}
+
+// addVerdicts adds the verdicts to s, and to each limiter and compartment its own.
 func (s *state) addVerdicts() {
 	if w := s.Warden; w != nil {
-		s.Verdicts = append(s.Verdicts, w.verdict())
+		v := w.verdict()
+		w.Level, w.Text = v.Level, v.Text
+		s.Verdicts = append(s.Verdicts, v)
 	}
 	if s.Set != nil {
 		s.Verdicts = append(s.Verdicts, s.Set.verdicts()...)
 	}
-	for _, p := range s.Limiters {
-		s.Verdicts = append(s.Verdicts, p.verdict())
+	for i := range s.Limiters {
+		p := &s.Limiters[i]
+		v := p.verdict()
+		p.Level, p.Text = v.Level, v.Text
+		s.Verdicts = append(s.Verdicts, v)
 	}
-	rank := map[string]int{levelAct: 0, levelWatch: 1, levelOK: 2}
-	slices.SortStableFunc(s.Verdicts, func(a, b verdict) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
+	slices.SortStableFunc(s.Verdicts, func(a, b verdict) int { return cmp.Compare(rank(a.Level), rank(b.Level)) })
+	fine := slices.IndexFunc(s.Verdicts, func(v verdict) bool { return v.Level == levelOK })
+	if fine < 0 {
+		fine = len(s.Verdicts)
+	}
+	s.Verdicts = append(slices.Clip(shortened(s.Verdicts[:fine])), shortened(s.Verdicts[fine:])...)
+}
+
+// mostVerdicts is how many sentences a person reads.
+const mostVerdicts = 10
+
+// shortened returns the first of the verdicts, and one that counts the others.
+func shortened(all []verdict) []verdict {
+	if len(all) <= mostVerdicts {
+		return all
+	}
+	rest := all[mostVerdicts:]
+	act := 0
+	for _, v := range rest {
+		if v.Level == levelAct {
+			act++
+		}
+	}
+	more := verdict{Level: rest[0].Level, Subject: "Others", More: len(rest), Text: fmt.Sprintf("%d more", len(rest))}
+	switch {
+	case act > 0 && act < len(rest):
+		more.Text += fmt.Sprintf(", %d of them to act on.", act)
+	case act > 0:
+		more.Text += ", all to act on."
+	case more.Level == levelWatch:
+		more.Text += " to watch."
+	default:
+		more.Text += ", nothing to do."
+	}
+	return append(slices.Clone(all[:mostVerdicts]), more)
+}
+
+func rank(level string) int { return map[string]int{levelAct: 0, levelWatch: 1, levelOK: 2}[level] }
+
+func worse(a, b string) string {
+	if rank(b) < rank(a) {
+		return b
+	}
+	return a
 }
 
 // verdict returns a limiter's verdict.
 func (p pool) verdict() verdict {
-	v := verdict{Level: levelOK, Subject: p.Name, Text: "Nothing rejected"}
-	switch r := p.Recent; {
-	case r == nil:
-		v.Text = fmt.Sprintf("%s rejected since the start", thousands(p.Rejected))
-	case r.Rejected > 0:
-		v.Level = levelAct
-		if r.ByPriority[decision.Background.String()] == r.Rejected {
-			v.Level = levelWatch
+	level := levelOK
+	var parts []string
+	say := func(at, format string, args ...any) {
+		level = worse(level, at)
+		parts = append(parts, fmt.Sprintf(format, args...))
+	}
+	r := p.Recent
+	if stuck := p.stuck(); stuck {
+		say(levelAct, "all %s slots are taken, and nothing has ended for %.0f s%s", thousands(p.Target), float64(r.Seconds), p.oldestText())
+	}
+	if r != nil && r.Canceled+r.Abandoned > 0 {
+		at, critical := levelOK, ""
+		for class, n := range r.Priorities {
+			at = worse(at, leftLevel(class, n))
 		}
-		v.Text = fmt.Sprintf("Rejected %s of %s (%s) in %s%s", thousands(r.Rejected), thousands(r.Rejected+r.Executed),
-			share(float64(r.Rejected)/float64(r.Rejected+r.Executed)), r.span(), r.important())
-		v.Text += "; " + mostFrequent(r.ByReason)
-	default:
-		v.Text += " in " + r.span()
+		if n := r.Priorities[decision.Critical.String()].Left; n > 0 {
+			critical = ", " + thousands(n) + " critical among them"
+		}
+		left, of := r.Canceled+r.Abandoned, r.Executed+r.Rejected+r.Canceled
+		say(at, "%s of %s (%s) left without an answer in %s%s", thousands(left), thousands(of), share(float64(left)/float64(of)), r.span(), critical)
+	}
+	switch {
+	case r == nil:
+		say(levelOK, "%s rejected since the start", thousands(p.Rejected))
+	case r.Rejected > 0:
+		at := levelAct
+		if r.ByPriority[decision.Background.String()] == r.Rejected {
+			at = levelWatch
+		}
+		say(at, "rejected %s of %s (%s) in %s%s; %s", thousands(r.Rejected), thousands(r.Rejected+r.Executed),
+			share(float64(r.Rejected)/float64(r.Rejected+r.Executed)), r.span(), r.important(), mostFrequent(r.ByReason))
+	case len(parts) == 0:
+		say(levelOK, "nothing rejected in %s", r.span())
 	}
 	if p.Queued > 0 {
-		if v.Level == levelOK {
-			v.Level = levelWatch
-		}
-		v.Text += "; " + inQueue(p.Queued)
+		say(levelWatch, "%s", inQueue(p.Queued))
 	}
-	v.Text += "."
+	if level != levelOK && p.oldest() >= window && !p.stuck() {
+		say(levelOK, "the oldest of %s runs%s", tasks(p.InFlight), strings.TrimPrefix(p.oldestText(), ", the oldest"))
+	}
+	text := sentence(parts)
 	if p.stale {
-		v.Level = staleLevel(p.busy())
-		v.Text += " Its decision is stale: the controller is silent, and a reduced limit applies."
+		level = staleLevel(p.busy())
+		text += " Its decision is stale: the controller is silent, and a reduced limit applies."
 	}
 	if clause := p.modeText(); clause != "" {
-		v.Text = clause + " " + v.Text
-		if v.Level == levelOK {
-			v.Level = levelWatch
-		}
+		text = clause + " " + text
+		level = worse(level, levelWatch)
 	}
-	return v
+	return verdict{Level: level, Subject: p.Name, Text: text}
+}
+
+// stuck reports whether all slots are taken, somebody needs one, and nothing has ended in the window. Tasks that last, such as
+// streams, are no trouble as long as nobody needs their slots.
+func (p pool) stuck() bool {
+	r := p.Recent
+	return r != nil && r.Executed == 0 && float64(r.Seconds) >= window.Seconds() && p.InFlight > 0 && p.InFlight >= p.Target &&
+		p.Queued+int(r.Rejected+r.Canceled) > 0 //nolint:gosec // counts of tasks
+}
+
+// leftLevel returns the level for tasks of one class of which some left without an answer: a hundredth is harm.
+func leftLevel(class string, n ended) string {
+	switch critical := class == decision.Critical.String(); {
+	case critical && 100*n.Left > n.Tasks:
+		return levelAct
+	case !critical && n.Left > 0 && 100*n.Left >= n.Tasks:
+		return levelWatch
+	}
+	return levelOK
+}
+
+// oldest returns for how long the oldest task has run; 0: nothing runs.
+func (p pool) oldest() time.Duration {
+	if len(p.Running) == 0 {
+		return 0
+	}
+	return time.Duration(float64(p.Running[0].ForMS) * float64(time.Millisecond))
+}
+
+// oldestText names the oldest task, and for how long it has run; "" if nothing runs.
+func (p pool) oldestText() string {
+	if len(p.Running) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", the oldest for %s: %s", shortDuration(p.oldest()), cmp.Or(plain(p.Running[0].Task), "a task without a name"))
 }
 
 // busy reports whether there is work, as far as known.
@@ -156,11 +264,7 @@ func (p pool) modeText() string {
 // verdict returns the verdict of the warden's limiter and controller.
 func (w *wardenState) verdict() verdict {
 	v := w.pool.verdict()
-	watch := func() {
-		if v.Level == levelOK {
-			v.Level = levelWatch
-		}
-	}
+	watch := func() { v.Level = worse(v.Level, levelWatch) }
 	switch {
 	case w.Decision == nil:
 		v.Text += " The controller has not decided yet: the initial limit applies."
@@ -183,7 +287,7 @@ func (w *wardenState) verdict() verdict {
 			watch()
 		}
 		// What lowered the limit in the time that the verdict speaks of may be over by now.
-		still := func(r reason) bool { return r.Code == w.lowered.why.Code }
+		still := func(r reason) bool { return r.Code == w.lowered.why.Code && r.needsAttention() }
 		lately := !w.lowered.at.IsZero() && w.Decision.At.Sub(w.lowered.at) < window
 		if lately && !slices.ContainsFunc(w.Decision.Reasons, still) {
 			watch()
@@ -221,6 +325,16 @@ func sentences(reasons []reason) string {
 		}
 	}
 	return strings.Join(parts, "; ")
+}
+
+// sentence joins clauses to one.
+func sentence(parts []string) string {
+	text := strings.Join(parts, "; ")
+	if text == "" {
+		return ""
+	}
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:] + "."
 }
 
 func inQueue(n int) string {

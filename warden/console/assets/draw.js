@@ -23,6 +23,33 @@ export function text(e, s) {
   if (e.textContent !== s) e.textContent = s;
 }
 
+// Lists keep their elements, so that what is open stays open and what is selected stays selected.
+
+/** keyed makes the children of list those of items, in order. make builds one, update changes it. Of items with the same key, each has its own. */
+export function keyed(list, items, key, make, update, stays = () => false) {
+  const old = new Map([...list.children].map((e) => [e.dataset.key, e]));
+  const taken = new Set();
+  const wanted = items.map((item) => {
+    let k = key(item);
+    while (taken.has(k)) k += "\n"; // two things may have one name
+    taken.add(k);
+    let e = old.get(k);
+    old.delete(k);
+    if (!e) {
+      e = make(item);
+      e.dataset.key = k;
+    }
+    update?.(e, item);
+    return e;
+  });
+  for (const e of old.values()) if (!stays(e)) e.remove();
+  let before = null; // from the end, so that those that stay do not move
+  for (const e of wanted.toReversed()) {
+    if (e.nextElementSibling !== before || e.parentNode !== list) list.insertBefore(e, before);
+    before = e;
+  }
+}
+
 /** number writes x with about three digits, "–" where it is not known. */
 export function number(x) {
   if (x === null || x === undefined) return "–";
@@ -41,6 +68,12 @@ export function millis(x) {
   if (x >= 1000) return `${number(x / 1000)} s`;
   if (x > 0 && x < 1) return `${number(x * 1000)} µs`;
   return `${number(x)} ms`;
+}
+
+/** bytes writes a size in memory. */
+export function bytes(x) {
+  const unit = x >= 1e9 ? 1e9 : x >= 1e6 ? 1e6 : 1e3;
+  return `${number(Number((x / unit).toPrecision(3)))} ${{ 1e9: "GB", 1e6: "MB", 1e3: "kB" }[unit]}`;
 }
 
 /** clock writes a time of day; an instant of the server, in the zone of the reader. */
@@ -131,7 +164,6 @@ export class Chart {
     const seconds = Math.round((t1 - t0) / 1000), minutes = Math.round(seconds / 60);
     text(this.from, seconds === 120 || seconds >= 180 ? `${minutes} min ago` : `${seconds} s ago`);
     this.point(null);
-    this.plot.setAttribute("aria-label", `${this.title}: ` + this.series.map((s, i) => `${s.label} ${this.values[i].textContent}`).join(", "));
   }
 
   /** point shows the values at time t, or, for null, the last ones. */
@@ -143,6 +175,8 @@ export class Chart {
     }
     const p = this.points[at];
     this.series.forEach((s, i) => text(this.values[i], p ? this.write(s.of(p)) : "–"));
+    const when = t === null || !p ? "" : ` at ${clock(p.t, 1)}`;
+    this.plot.setAttribute("aria-label", `${this.title}${when}: ` + this.series.map((s, i) => `${s.label} ${this.values[i].textContent}`).join(", "));
     if (t === null || !p) {
       this.hair.setAttribute("visibility", "hidden");
       text(this.to, "now");

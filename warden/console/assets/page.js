@@ -1,6 +1,7 @@
 // The page: keeps the past that the stream sends piece by piece, and shows it. Whatever a name holds stays text.
 
-import { Bar, Chart, clock, el, millis, number, percent, text } from "./draw.js";
+import { Bar, Chart, bytes, clock, el, keyed, millis, number, percent, text } from "./draw.js";
+import { Table } from "./table.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -41,6 +42,7 @@ function rate(list, fresh) {
     const dt = (p.t - list[j].t) / 1000;
     p.done = dt > 0 ? (p.executed - list[j].executed) / dt : null;
     p.rejects = dt > 0 ? (p.rejected - list[j].rejected) / dt : null;
+    p.leaves = dt > 0 ? (p.canceled + p.abandoned - list[j].canceled - list[j].abandoned) / dt : null;
   }
 }
 
@@ -48,33 +50,6 @@ function rate(list, fresh) {
 function usual(list, otherwise) {
   const gaps = list.slice(1).map((p, i) => p.t - list[i].t).sort((a, b) => a - b);
   return gaps.length > 2 ? Math.max(1, gaps[gaps.length >> 1]) : otherwise;
-}
-
-// ---- Lists that keep their elements, so that what is open stays open and what is selected stays selected
-
-/** keyed makes the children of list those of items, in order. make builds one, update changes it. Of items with the same key, each has its own. */
-function keyed(list, items, key, make, update, stays = () => false) {
-  const old = new Map([...list.children].map((e) => [e.dataset.key, e]));
-  const taken = new Set();
-  const wanted = items.map((item) => {
-    let k = key(item);
-    while (taken.has(k)) k += "\n"; // two things may have one name
-    taken.add(k);
-    let e = old.get(k);
-    old.delete(k);
-    if (!e) {
-      e = make(item);
-      e.dataset.key = k;
-    }
-    update?.(e, item);
-    return e;
-  });
-  for (const e of old.values()) if (!stays(e)) e.remove();
-  let before = null; // from the end, so that those that stay do not move
-  for (const e of wanted.toReversed()) {
-    if (e.nextElementSibling !== before || e.parentNode !== list) list.insertBefore(e, before);
-    before = e;
-  }
 }
 
 // ---- Showing
@@ -87,7 +62,8 @@ function show() {
   const worst = said === "ok" && left ? "watch" : said;
   document.title = `${{ ok: "ok", watch: "watch", act: "act" }[worst] ?? worst} · ${s.title}${s.instance && ` · ${s.instance}`}`;
   text($("about"), `JSON schema version ${s.version}.`);
-  verdicts(s.verdicts);
+  $("no-data").hidden = true;
+  verdicts(s);
   warden(s);
   compartments(s);
   limiters(s);
@@ -96,13 +72,20 @@ function show() {
   status();
 }
 
-function verdicts(list) {
-  keyed($("verdicts"), list, (v) => v.subject, () => el("li", {}, el("b", { class: "level" }), el("span", { class: "subject" }), el("span", { class: "say" })),
+function verdicts(s) {
+  $("verdicts").tabIndex = s.verdicts.length > 6 ? 0 : -1; // more than that scroll
+  const table = s.set && crowded(s.set.compartments) ? "#set" : "#limiters";
+  keyed($("verdicts"), s.verdicts, (v) => v.subject,
+    () => el("li", {}, el("b", { class: "level" }), el("bdi", { class: "subject" }), el("p", { class: "say" }, el("span"), " ", el("a", {}, "See the table."))),
     (e, v) => {
       e.dataset.level = v.level;
       text(e.children[0], v.level);
       text(e.children[1], v.subject);
-      text(e.children[2], v.text);
+      e.children[1].title = v.subject;
+      const [said, link] = e.children[2].children;
+      text(said, v.text);
+      link.href = table;
+      link.hidden = v.more === 0;
     });
 }
 
@@ -113,7 +96,8 @@ const charts = {
     { label: "limit", line: "s-ink dashed", step: true, of: (p) => p.target }] }),
   outcome: new Chart({ title: "Outcome per second", series: [
     { label: "done", line: "s-green", area: true, of: (p) => p.done },
-    { label: "rejected", line: "s-red", area: true, of: (p) => p.rejects }] }),
+    { label: "rejected", line: "s-red", area: true, of: (p) => p.rejects },
+    { label: "left", line: "s-orange", of: (p) => p.leaves }] }),
   pressure: new Chart({ title: "Pressure", top: 1, write: (x) => (x === null ? "–" : x.toFixed(2)), marks: [0.35, 0.5, 0.8], series: [
     { label: "pressure", line: "s-violet", area: true, of: (p) => p.pressure },
     { label: "shed", line: "s-red", of: (p) => p.shed }] }),
@@ -141,6 +125,59 @@ function pointAll(t) {
   pointed = t;
   for (const c of Object.values(charts)) c.point(t);
 }
+$("charts").addEventListener("keydown", (event) => {
+  const last = charts.tasks.points.at(-1)?.t, first = charts.tasks.points[0]?.t;
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], to = { Home: first, End: null, Escape: null }[event.key];
+  if (last === undefined || (step === undefined && to === undefined)) return;
+  event.preventDefault();
+  const t = step ? Math.max(first, (pointed ?? last) + step * 1000) : to;
+  pointAll(t !== null && t < last ? t : null);
+});
+$("charts").addEventListener("blur", () => pointAll(null));
+
+/** showTiles shows tiles: [name, value, hint, level]. */
+function showTiles(dl, tiles) {
+  keyed(dl, tiles, (t) => t[0], (t) => el("div", {}, el("dt", {}, t[0]), el("dd", { class: "value" }), el("dd", { class: "hint" })),
+    (e, t) => {
+      e.dataset.level = t[3] ?? "";
+      text(e.children[1], t[1]);
+      text(e.children[2], t[2]);
+    });
+}
+
+/** priorities are the tiles of what was not served, of each priority: amber from one percent. */
+function priorities(w) {
+  return ["critical", "high", "normal", "background"].map((name) => {
+    const { tasks, rejected, left } = w.recent?.priorities[name] ?? { tasks: 0, rejected: 0, left: 0 };
+    const unserved = tasks > 0 ? (rejected + left) / tasks : null;
+    return [`Unserved, ${name}`, percent(unserved), tasks > 0 ? `${number(rejected)} rejected, ${number(left)} left, of ${number(tasks)}` : "no tasks in 10 s", unserved >= 0.01 ? "watch" : ""];
+  });
+}
+
+/** process are the tiles of the process, as far as they are known. */
+function process(w) {
+  const { processor_share: share, memory_live: live, memory_limit: limit, pools } = w.process;
+  const because = (code) => (w.decision?.reasons.some((r) => r.code === code) ? "watch" : "");
+  const full = (p) => p.problem !== "" || p.waiting > 0 || (p.max > 0 && p.in_use >= p.max);
+  const worst = pools.toSorted((a, b) => full(b) - full(a) || b.in_use / (b.max || 1) - a.in_use / (a.max || 1)).slice(0, 4);
+  return [
+    ...(share === null ? [] : [["Processor share", percent(share), "of what it could use", because("starved")]]),
+    ...(live === null ? [] : [["Memory in use", bytes(live), limit === null ? "no limit known" : `limit ${bytes(limit)}`, because("memory")]]),
+    ...worst.map((p) => [`Pool ${p.name}`, p.max > 0 ? `${number(p.in_use)} of ${number(p.max)}` : number(p.in_use),
+      p.problem ? `not read: ${p.problem}` : p.waiting === null ? "in use" : `${number(p.waiting)} wait`, full(p) ? "watch" : ""]),
+  ];
+}
+
+/** running lists tasks that hold slots, the oldest first. */
+function running(ol, tasks) {
+  keyed(ol, tasks.map((r, i) => ({ r, i })), (x) => String(x.i), () => el("li", {}, el("b"), " ", el("bdi", { class: "task" }), " ", el("span", { class: "aside" }), " ", el("bdi", { class: "reason" })),
+    (e, { r }) => {
+      text(e.children[0], millis(r.for_ms));
+      text(e.children[1], r.task || "(no name)");
+      text(e.children[2], r.priority);
+      text(e.children[3], r.request_id);
+    });
+}
 
 function warden(s) {
   $("warden").hidden = $("decided").hidden = !s.warden;
@@ -156,11 +193,11 @@ function warden(s) {
     ["Execution p50", millis(last.service_p50_ms), `p90 ${millis(last.service_p90_ms)}`],
     ["Utilization", percent(last.utilization), "of the CPU allowed"],
   ];
-  keyed($("tiles"), tiles, (t) => t[0], (t) => el("div", {}, el("dt", {}, t[0]), el("dd", { class: "value" }), el("dd", { class: "hint" })),
-    (e, t) => {
-      text(e.children[1], t[1]);
-      text(e.children[2], t[2]);
-    });
+  showTiles($("tiles"), tiles);
+  showTiles($("shares"), [...priorities(w), ...process(w)]);
+  const long = w.running.filter((r) => r.for_ms >= 1000);
+  $("longest").hidden = long.length === 0;
+  running($("running"), long);
   const { min, max, max_queue: queue, timeout_ms: timeout, changed_at: at, changed_by: by } = w.bounds;
   text($("bounds"), (max === null ? "" : `Concurrency limit ${number(min)} to ${number(max)}. `) + `At most ${number(queue)} queued.` + (timeout ? ` Timeout ${millis(timeout)}.` : "") +
     changed(s, by, at));
@@ -181,20 +218,62 @@ function card() {
     { label: "queued", line: "s-orange", of: (p) => p.queued },
     { label: "rejected/s", line: "s-red", of: (p) => p.rejects }] });
   const e = el("article", { class: "card" },
-    el("h3", {}, el("span", { class: "name" }), el("b", { class: "level" })),
-    bar.svg, el("p", { class: "caption" }), el("dl", { class: "facts" }), chart.figure,
+    el("h3", {}, el("bdi", { class: "name" }), el("b", { class: "level" })),
+    bar.svg, el("p", { class: "caption" }), el("dl", { class: "facts" }), el("ol", { class: "running" }), chart.figure,
     el("details", {}, el("summary", {}, "Since the start"), el("dl", { class: "facts" })));
   past.set(e, { bar, chart });
   return e;
+}
+
+/** crowded says that there are too many things for a card each. */
+const crowded = (items) => items.length > 11;
+
+const worst = { act: 2, watch: 1, ok: 0 };
+const column = (title, of, write = (item) => number(of(item))) => ({ title, of: (item) => of(item) ?? -1, write });
+const name = column("Name", (x) => x.name, (x) => x.name), level = column("Level", (x) => worst[x.level], (x) => x.level);
+const oldest = column("Oldest", (x) => x.oldest_running_ms, (x) => millis(x.oldest_running_ms));
+const queued = column("Queued", (x) => x.queued);
+
+const tables = {
+  compartments: crowdOf($("compartment-table"), "Compartments", [name, level,
+    column("In flight", (c) => c.in_flight, (c) => `${number(c.in_flight)} of ${number(c.effective_max)}`), queued,
+    column("Rejected, 1 min", (c) => c.rejection_rate, (c) => percent(c.rejection_rate)),
+    column("p99, 1 min", (c) => c.execution_p99_ms, (c) => millis(c.execution_p99_ms)), oldest,
+    column("Criticality", (c) => c.criticality, (c) => c.criticality_name)],
+  (a, b) => b.criticality - a.criticality || b.rejection_rate - a.rejection_rate),
+  limiters: crowdOf($("limiter-table"), "Limiters", [name, level,
+    column("In flight", (l) => l.in_flight, (l) => `${number(l.in_flight)} of ${number(l.target)}`), queued,
+    column("Rejected, 10 s", (l) => l.recent?.rejected), column("Left, 10 s", (l) => l.recent && l.recent.canceled + l.recent.abandoned), oldest],
+  (a, b) => (b.recent?.rejected ?? 0) - (a.recent?.rejected ?? 0)),
+};
+
+function crowdOf(box, label, columns, order) {
+  const crowd = { box, order, picked: null };
+  crowd.table = new Table({ label, columns, key: (x) => x.name, pick: (row) => {
+    crowd.picked = crowd.picked === row.textContent ? null : row.textContent;
+    if (state) show();
+    document.querySelector(`#${box.id} + .cards > *`)?.scrollIntoView({ block: "nearest" });
+  } });
+  box.append(crowd.table.element);
+  return crowd;
+}
+
+/** crowd shows many items as a table, and returns those that get a card. */
+function crowd({ box, order, table, picked }, items) {
+  const many = crowded(items);
+  box.hidden = !many;
+  if (!many) return items;
+  table.draw(items.toSorted(order), picked);
+  return items.filter((item) => item.name === picked);
 }
 
 function facts(dl, pairs) {
   keyed(dl, pairs, (p) => p[0], (p) => el("div", {}, el("dt", {}, p[0]), el("dd")), (e, p) => text(e.children[1], p[1]));
 }
 
-function fill(e, { key, name, level, bar, caption, now, since }) {
+function fill(e, { key, name, level, bar, caption, now, longest = [], since }) {
   const { bar: b, chart } = past.get(e);
-  const [head, , note, dl, , details] = e.children;
+  const [head, , note, dl, ol, , details] = e.children;
   text(head.children[0], name);
   text(head.children[1], level ?? "");
   head.children[1].hidden = !level;
@@ -202,9 +281,11 @@ function fill(e, { key, name, level, bar, caption, now, since }) {
   b.draw(bar);
   text(note, caption);
   facts(dl, now);
+  running(ol, longest);
   facts(details.children[1], since);
   const list = looks.filter((l) => l.pools[key]).map((l) => ({ t: l.t, ...l.pools[key] }));
   rate(list, list.length);
+  chart.figure.hidden = list.length === 0;
   const gap = usual(looks, state.interval_ms), t1 = Date.parse(state.at);
   chart.draw(list, t1 - 120 * gap, t1, 5 * gap);
 }
@@ -222,20 +303,21 @@ function compartments(s) {
     (left < total ? `; the controller leaves ${number(left)} of ${number(total)}` : "") + (stale ? " (its decision is stale)" : "") + `. Plan revision ${revision}.` + changed(s, by, at));
   $("set-proposal").hidden = s.set.proposal.length === 0;
   text($("set-proposal"), `Proposed, and not applied: ${s.set.proposal.join("; ")}.`);
-  keyed($("compartments"), s.set.compartments, (c) => c.name, card, (e, c) => {
+  const many = crowded(s.set.compartments);
+  keyed($("compartments"), crowd(tables.compartments, s.set.compartments), (c) => c.name, card, (e, c) => {
     const own = Math.min(c.in_flight, c.effective_guaranteed), over = c.in_flight - own;
     fill(e, {
-      key: `compartment:${c.name}`, name: c.name,
-      level: c.healthy ? (c.rejection_rate > 0 || c.queued > 0 || c.abandoned > 0 || c.mode !== "enforce" ? "watch" : "ok") : "act",
+      key: `compartment:${c.name}`, name: c.name, level: c.level,
       bar: { own, over, whole: Math.max(c.effective_max, c.in_flight), mark: c.effective_guaranteed < c.effective_max ? c.effective_guaranteed : null,
         label: `${c.in_flight} in flight, ${c.effective_guaranteed} guaranteed, ${c.effective_max} at most` },
       caption: `${number(c.in_flight)} in flight, ${number(c.effective_guaranteed)} guaranteed` +
         (c.effective_guaranteed < c.guaranteed ? ` (planned ${number(c.guaranteed)})` : "") + `, ${number(c.effective_max)} at most` +
-        (c.healthy ? "" : `. ${c.unhealthy}`),
+        (many && c.text ? `. ${c.text}` : c.healthy ? "" : `. ${c.unhealthy}`),
       now: [
         ["lent", number(c.lent)], ["borrowed", number(c.borrowed)],
         ["queued", `${number(c.queued)} of ${number(c.max_queue)}`], ["rejected, 1 min", percent(c.rejection_rate)],
         ["p50, 1 min", millis(c.execution_p50_ms)], ["p99, 1 min", millis(c.execution_p99_ms)],
+        ...(c.oldest_running_ms >= 1000 ? [["oldest", millis(c.oldest_running_ms)]] : []),
         ...(c.mode !== "enforce" ? [["mode", c.mode]] : []), ...(c.without_slot ? [["without a slot", number(c.without_slot)]] : []),
         ...(c.abandoned ? [["abandoned", number(c.abandoned)]] : []), ...(c.tenants ? [["tenants", number(c.tenants.keys)]] : []),
       ],
@@ -251,13 +333,15 @@ function compartments(s) {
 
 function limiters(s) {
   $("limiters").hidden = s.limiters.length === 0;
-  keyed($("limiter-cards"), s.limiters, (l) => l.name, card, (e, l) => {
-    const verdict = s.verdicts.find((v) => v.subject === l.name);
+  const many = crowded(s.limiters);
+  keyed($("limiter-cards"), crowd(tables.limiters, s.limiters), (l) => l.name, card, (e, l) => {
     fill(e, {
-      key: `limiter:${l.name}`, name: l.name, level: verdict?.level,
+      key: `limiter:${l.name}`, name: l.name, level: l.level,
       bar: { own: l.in_flight, whole: Math.max(l.target, l.in_flight), label: `${l.in_flight} of ${l.target} in flight` },
-      caption: `${number(l.in_flight)} of ${number(l.target)} in flight`,
-      now: [["queued", number(l.queued)], [l.recent ? `rejected, ${number(Math.round(l.recent.seconds))} s` : "rejected lately", l.recent ? number(l.recent.rejected) : "–"], ...(l.mode !== "enforce" ? [["mode", l.mode]] : [])],
+      caption: `${number(l.in_flight)} of ${number(l.target)} in flight${many ? `. ${l.text}` : ""}`,
+      longest: l.running.filter((r) => r.for_ms >= 1000),
+      now: [["queued", number(l.queued)], [l.recent ? `rejected, ${number(Math.round(l.recent.seconds))} s` : "rejected lately", l.recent ? number(l.recent.rejected) : "–"],
+        ["left", l.recent ? number(l.recent.canceled + l.recent.abandoned) : "–"], ...(l.mode !== "enforce" ? [["mode", l.mode]] : [])],
       since: [["done", number(l.executed)], ["rejected", number(l.rejected)], ...reasons(l.by_reason, ""), ...reasons(l.would_reject, "dry run: ")],
     });
   });
@@ -267,13 +351,50 @@ const reasons = (counts, before) => Object.entries(counts).sort((a, b) => b[1] -
 
 // ---- Rejections and decisions
 
+/** rejections groups the last ones by limiter and reason, the most frequent first. */
 function rejections(list) {
-  $("no-rejections").hidden = list.length > 0 || $("rejections").childElementCount > 0;
-  keyed($("rejections"), list, (r) => r.id, rejection, null, (e) => e.open);
+  text($("no-rejections"), "Nothing rejected.");
+  const groups = new Map();
+  for (const r of list) {
+    const key = JSON.stringify([r.limiter, r.reason, r.outcome === "started"]);
+    const group = groups.get(key) ?? { key, list: [], ...counted(r) };
+    group.list.push(r);
+    groups.set(key, group);
+  }
+  const sorted = [...groups.values()].sort((a, b) => b.all - a.all);
+  keyed($("rejections"), sorted, (g) => g.key,
+    () => {
+      const e = el("details", { class: "group" },
+        el("summary", {}, el("b"), " ", el("bdi", { class: "task" }), " ", el("code", { class: "reason" }), " ", el("span", { class: "why" }), " ", el("span", { class: "aside" })),
+        el("div"));
+      e.addEventListener("toggle", () => { if (!e.lastChild.firstChild) rejections(state.rejections); });
+      return e;
+    },
+    (e, g) => {
+      const last = g.list[0], [n, of, code, why, aside] = e.firstChild.children;
+      text(n, `${number(g.all)} ×`);
+      text(of, last.limiter);
+      text(code, last.reason);
+      why.classList.toggle("left", last.outcome !== "rejected");
+      text(why, (last.outcome === "started" ? "dry run: " : "") + last.why);
+      text(aside, (g.recent === null ? "" : `${number(g.recent)} in 10 s, `) + `last ${clock(last.at)}`);
+      if (e.open) keyed(e.lastChild, g.list, (r) => r.id, rejection, null, (r) => r.open);
+    }, (e) => e.open);
+  $("no-rejections").hidden = $("rejections").childElementCount > 0;
+}
+
+const ofCompartment = (r) => (r.limiter === state?.warden?.name ? undefined : state?.set?.compartments.find((c) => c.name === r.limiter));
+
+/** counted is how many were rejected as r was: all since the start, and those of the last seconds, null where nobody knows. */
+function counted({ limiter, reason, outcome }) {
+  const c = ofCompartment({ limiter }), dry = outcome === "started";
+  if (c) return { all: dry ? c.would_reject[reason] ?? 0 : (c.rejected[reason] ?? 0) + (c.left[reason] ?? 0), recent: null };
+  const l = [state.warden, ...state.limiters].find((x) => x?.name === limiter), of = dry ? "would_reject" : "by_reason";
+  return { all: l?.[of][reason] ?? 0, recent: l?.recent ? l.recent[of][reason] ?? 0 : null };
 }
 
 function rejection(r) {
-  const d = r.decision, ofSet = r.limiter !== state?.warden?.name && state?.set?.compartments.some((c) => c.name === r.limiter);
+  const d = r.decision, ofSet = ofCompartment(r) !== undefined;
   return el("details", { class: "rejection" },
     el("summary", {},
       el("time", { datetime: r.at }, clock(r.at, 3)), " ",
