@@ -31,7 +31,7 @@ NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container alerts-live sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container caddy alerts-live sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -114,6 +114,9 @@ overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP
 
 container: ## (1 h; CONTAINER='-only memory/flat/20': minutes) real HTTP in too little memory, and beside processes that take the processor, also into docs/evidence/container.md
 	@cd internal/bench && GOWORK=off go run ./container -o ../.. $(CONTAINER)
+
+caddy: ## (1 h; CADDY='-rounds 1 -only gunicorn/4x': minutes) Caddy, nginx and HAProxy before Python and Node services with few workers, also into docs/evidence/caddy.md
+	@cd internal/bench && GOWORK=off go run ./caddy -o ../.. $(CADDY)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 500 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
 	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'

@@ -26,9 +26,9 @@ install() ( # install MODULE
   mkdir -p "$dir/scratch/$1" && cd "$dir/scratch/$1"
   name=example.com/scratch get=
   case $1 in
-  lease/leasectl)
+  lease/leasectl | flood)
     go install "$project/$1@$version"
-    "$dir/bin/leasectl" -h 2>&1 | grep '^Usage: leasectl '
+    "$dir/bin/${1##*/}" -h 2>&1 | grep "^Usage: ${1##*/} "
     get=-tool ;;
   lease/leasepg) name=$project/scratch ;; # its test starts a server with internal/pgtest
   esac
@@ -42,7 +42,7 @@ install() ( # install MODULE
   chmod -R u+w .
   go mod tidy
   go mod vendor
-  [ "$1" != lease/leasectl ] || exit 0
+  [ -z "$get" ] || exit 0
   go test -count=1 -v ./... > tests || { cat tests; fail "$1: a published example failed"; }
   grep -c '^--- PASS' tests || fail "$1: no example ran"
 )

@@ -12,8 +12,8 @@ version=$(sed -n 's/^## \(v[^ ]*\).*/\1/p' CHANGELOG.md | head -n 1)
 [ -n "$version" ] || { echo 'CHANGELOG.md begins with no section "## v0.1.0"' >&2; exit 1; }
 siblings() { sed -n "s,^[^=]*$project/\([^ ]*\) $version\( .*\)\?$,\1,p" "$1/go.mod"; }
 
-# Published are all modules of go.work but these two. tsort puts a module after its siblings.
-published=$(go list -m | sed "s|^$project/||" | grep -vxE 'examples|internal')
+# Published are all modules of go.work but these two, and the one for Caddy. tsort puts a module after its siblings.
+published=$(go list -m | sed "s|^$project/||" | grep -vxE 'examples|internal'; echo warden/wardencaddy)
 published=$(for m in $published; do echo "$m $m" && for s in $(siblings "$m"); do echo "$s $m"; done; done | tsort)
 
 # Third-party modules come from the configured proxy, or from the module cache if they were downloaded before.

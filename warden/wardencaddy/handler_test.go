@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 )
@@ -27,16 +26,7 @@ func TestRejectsWhatDoesNotFit(t *testing.T) {
 	await(t, "the first request", u.begun)
 	second := p.begin(t.Context(), "/hold")
 	p.until(1, "stopbank_limiter_queued", `limiter="shop"`)
-	third := p.begin(t.Context(), "/hold")
-	var got answer // of the one that does not fit: the older one, if the queue has stood for long
-	waits := second
-	select {
-	case got = <-third:
-	case got = <-second:
-		waits = third
-	case <-time.After(patience):
-		t.Fatal("nobody was rejected")
-	}
+	got, waits := rejected(t, second, p.begin(t.Context(), "/hold"))
 	reason := got.header.Get("Warden-Rejected")
 	if got.status != http.StatusServiceUnavailable || reason == "" || got.header.Get("Retry-After") == "" ||
 		!strings.Contains(got.body, `"reason":"`+reason+`"`) {
@@ -132,8 +122,8 @@ func TestCompartments(t *testing.T) {
 	await(t, "the first search", u.begun)
 	more := p.begin(t.Context(), "/hold/search", "X-Api-Key", "big")
 	p.until(1, "stopbank_compartment_queued", `compartment="search"`)
-	got := p.want("/hold/search", http.StatusTooManyRequests, "X-Api-Key", "big")
-	if got.header.Get("Warden-Scope") != "tenant" {
+	got, waits := rejected(t, more, p.begin(t.Context(), "/hold/search", "X-Api-Key", "big"))
+	if got.status != http.StatusTooManyRequests || got.header.Get("Warden-Scope") != "tenant" {
 		t.Errorf("%+v", got)
 	}
 	small := p.begin(t.Context(), "/hold/search", "X-Api-Key", "small")
@@ -145,7 +135,7 @@ func TestCompartments(t *testing.T) {
 	for range 3 {
 		u.release <- struct{}{}
 	}
-	for _, a := range []<-chan answer{big, more, small} {
+	for _, a := range []<-chan answer{big, waits, small} {
 		if got := await(t, "an answer", a); got.status != http.StatusOK {
 			t.Errorf("%+v", got)
 		}

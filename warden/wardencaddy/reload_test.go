@@ -195,6 +195,9 @@ func TestConsole(t *testing.T) {
 			t.Fatal(err)
 		}
 		page, err := client.Do(req)
+		for err != nil && ctx.Err() == nil { // a reload has just reset the connection, as Caddy does
+			page, err = client.Do(req)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -143,6 +143,9 @@ func (p *proxy) begin(ctx context.Context, path string, headers ...string) <-cha
 func (p *proxy) want(path string, status int, headers ...string) answer {
 	p.t.Helper()
 	got := p.get(path, headers...)
+	for end := time.Now().Add(patience); got.err != nil && time.Now().Before(end); got = p.get(path, headers...) {
+		time.Sleep(time.Millisecond) // a reload has just reset the connection, as Caddy does
+	}
 	if got.err != nil || got.status != status {
 		p.t.Fatalf("%s: %d %q, %v, want %d", path, got.status, got.body, got.err, status)
 	}
@@ -224,4 +227,19 @@ func await[T any](t *testing.T, what string, from <-chan T) (v T) {
 		t.Fatalf("%s: did not happen", what)
 	}
 	return v
+}
+
+// rejected returns the answer to the one of two requests that does not fit into a queue: the later one or, if the queue has stood
+// for long, the earlier one; and the other one, which waits.
+func rejected(t *testing.T, earlier, later <-chan answer) (got answer, waits <-chan answer) {
+	t.Helper()
+	select {
+	case got = <-later:
+		return got, earlier
+	case got = <-earlier:
+		return got, later
+	case <-time.After(patience):
+		t.Fatal("nobody was rejected")
+	}
+	return got, nil
 }
