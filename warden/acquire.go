@@ -22,17 +22,17 @@ type Permit struct {
 // Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It
 // does not block and allocates nothing.
 func (p Permit) Release() bool {
-	if !p.release() {
+	if !p.end(p.permit.Release()) {
 		return false
 	}
 	p.span.End()
 	return true
 }
 
-// Abandon is Release for a task that its deadline or its client ended before it was done: its execution time is less than the
-// work takes, and the work may go on where nobody sees it. The monitor only counts it.
+// Abandon is Release for a task that its deadline or its client ended before it had an answer: its execution time is less than the
+// work takes, and the work may go on where nobody sees it. The monitor only counts it, and so does [limiter.Tally].Abandoned.
 func (p Permit) Abandon() bool {
-	if !p.release() {
+	if !p.end(p.permit.Abandon()) {
 		return false
 	}
 	p.span.Abandon()
@@ -42,21 +42,19 @@ func (p Permit) Abandon() bool {
 // Discard is Release without reporting the execution time, for tasks whose time says nothing about the service: a hijacked
 // connection, or a stream.
 func (p Permit) Discard() bool {
-	if !p.release() {
+	if !p.end(p.permit.Release()) {
 		return false
 	}
 	p.span.Discard()
 	return true
 }
 
-func (p Permit) release() bool {
-	if !p.permit.Release() {
-		return false
-	}
-	if p.task != nil {
+// end ends the task's context if this permit ended the task.
+func (p Permit) end(first bool) bool {
+	if first && p.task != nil {
 		p.task.ended.Store(true)
 	}
-	return true
+	return first
 }
 
 // Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release(). The

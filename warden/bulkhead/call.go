@@ -19,6 +19,7 @@ type call struct {
 	c      *Compartment
 	done   func(error) // reports to the breaker; nil: no breaker
 	began  stopwatch
+	cohort *cohort // that it counts in
 	span   monitor.Span
 	within time.Duration // the Timeout; 0: none
 	waited time.Duration
@@ -187,6 +188,8 @@ func (c *Compartment) startAtOnce(k *call) (yields int, ok bool) {
 // admitLocked counts a call whose function starts now.
 func (p *pool) admitLocked(k *call) {
 	p.counts.admitted++
+	k.cohort = p.cohorts.open
+	k.cohort.running++
 	k.began.weight = p.window.weigh(p.set.observer != nil || p.tenants != nil)
 }
 
@@ -450,7 +453,11 @@ func (k *call) returnSlot(cut bool, count func(*counts)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k.state = ended
+	k.cohort.running--
 	p.window.record(k.began, now, &p.counts)
+	if now > 0 {
+		p.cohorts.look(now)
+	}
 	p.counts.finished++
 	count(&p.counts)
 	if p.tenants != nil {

@@ -59,7 +59,9 @@ func (n *counts) countAnswer(out decision.Outcome) { n.outcomes[slices.Index(ans
 func (p *pool) countRejectionLocked(why decision.RejectionReason) {
 	p.counts.rejectedFor[why]++
 	if why != decision.Canceled && why != decision.Reentry {
-		p.window.at(p.set.clock(), &p.counts)
+		now := p.set.clock()
+		p.window.at(now, &p.counts)
+		p.cohorts.look(now)
 		p.counts.rejected++
 	}
 }

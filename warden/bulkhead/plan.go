@@ -140,6 +140,9 @@ func (s *Set) adopt(d *decision.ControlDecision) bool {
 		s.expiry = time.AfterFunc(d.ValidFor, func() { s.expire(d) })
 	}
 	s.enforceLocked()
+	for _, p := range s.pools {
+		p.cohorts.look(s.clock())
+	}
 	return true
 }
 

@@ -71,6 +71,7 @@ type pool struct {
 	waiting           waiting
 	counts            counts
 	window            window
+	cohorts           cohorts
 	demand            demand
 }
 
@@ -105,6 +106,7 @@ func New(cfg Config) (*Set, error) {
 		p := &pool{set: s, config: c.defaults(), rejections: queue.NewRecent[decision.Explanation](recentKept),
 			delayed: queue.NewRecent[decision.Explanation](recentKept)}
 		p.counts.rejectedFor, p.counts.wouldReject = map[decision.RejectionReason]uint64{}, map[decision.RejectionReason]uint64{}
+		p.cohorts.open = new(cohort)
 		p.open = breakerOpen(c.Breaker)
 		p.bounds.Store(&plan.Compartments[i])
 		p.self.init(p)

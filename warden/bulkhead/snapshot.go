@@ -45,8 +45,11 @@ type CompartmentSnapshot struct {
 
 	Criticality decision.Priority `json:"criticality"`
 	InFlight    int               `json:"in_flight"`
-	WithoutSlot int               `json:"without_slot"` // of these, without a slot: they started while Mode was not Enforce
-	Queued      int               `json:"queued"`
+	// OldestRunning is how long the oldest running function has run, at least (B16); 0: none runs, or was seen to run. Functions
+	// whose caller has left count.
+	OldestRunning time.Duration `json:"oldest_running"`
+	WithoutSlot   int           `json:"without_slot"` // of these, without a slot: they started while Mode was not Enforce
+	Queued        int           `json:"queued"`
 
 	// Lent is the number of guaranteed slots that others use, Borrowed the number of slots used beyond the guarantee.
 	Lent     int `json:"lent"`
@@ -139,8 +142,10 @@ func (c *Compartment) Snapshot() CompartmentSnapshot {
 // snapshotLocked returns the state of p.
 func (p *pool) snapshotLocked(now time.Duration, l loan) CompartmentSnapshot {
 	n := &p.counts
+	p.cohorts.look(now)
 	c := CompartmentSnapshot{
-		Share: p.planned, Effective: p.share, Criticality: p.config.Criticality,
+		OldestRunning: p.cohorts.oldest(now),
+		Share:         p.planned, Effective: p.share, Criticality: p.config.Criticality,
 		InFlight: p.held + p.withoutSlot, WithoutSlot: p.withoutSlot, Queued: p.self.queue.Len(),
 		Lent: l.lent, Borrowed: l.borrowed,
 		Submitted: n.submitted, Admitted: n.admitted, Finished: n.finished,

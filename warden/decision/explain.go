@@ -39,9 +39,8 @@ type Explanation struct {
 	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
 	Bound Bound
 	Limit int
-	// OldestHeld is for how long, at least, the oldest permit had been out; 0: unknown. It is the time since a task that found no
-	// slot looked at one of the permits, and grows until that one is released; then another is looked at. If it grows and grows,
-	// nobody releases that permit: a Release was forgotten, or a response's body not closed.
+	// OldestHeld is for how long, at least, the oldest permit had been out; 0: unknown. If it grows and grows, nobody releases that
+	// permit: a handler hangs, a Release was forgotten, or a response's body not closed.
 	OldestHeld time.Duration
 	// ShedBelow is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
 	ShedBelow Priority

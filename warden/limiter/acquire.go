@@ -134,7 +134,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
 			o = l.countRejectionLocked(t.Priority, v, 0, now)
 		}
-		l.heldForLocked(now) // who waits looks too, so that the time is known when his is up
+		l.seeLocked(now)
 	}
 	l.mu.Unlock()
 	if o.rule == nil {
@@ -295,30 +295,7 @@ func (l *Limiter) countRejectionLocked(p decision.Priority, why queue.Result, wa
 func (l *Limiter) describeLocked(now time.Duration) outcome {
 	cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)
 	return outcome{rule: l.rule, inFlight: int32(l.running), queued: int32(l.queue.Len()), cut: decision.Priority(cut),
-		oldestHeld: l.heldForLocked(now)}
-}
-
-// heldForLocked returns for how long, at least, one permit has been out that nobody has released: since the first call that
-// looked at it. Each call looks at the same permit as the one before, or, if that was released, for another. So a start does
-// nothing for it, and a permit that nobody releases is found, and stays.
-func (l *Limiter) heldForLocked(now time.Duration) time.Duration {
-	const most = 8 // slots that a call looks at: many may be idle
-	for range min(most, len(l.slots)) {
-		if w := l.witness; w.slot != nil && w.slot.out && w.slot.number == w.number {
-			return now - w.since
-		}
-		l.look = (l.look + 1) % len(l.slots)
-		s := l.slots[l.look]
-		l.witness = witness{s, s.number, now}
-	}
-	return 0
-}
-
-// witness is a permit that was out at a time.
-type witness struct {
-	slot   *slot
-	number uint64
-	since  time.Duration
+		oldestHeld: l.oldestLocked(now)}
 }
 
 // serveLocked grants free slots to waiting tasks. Every change that may free a slot calls serve before it unlocks mu.
@@ -357,71 +334,81 @@ type Permit struct {
 // slot is the record behind a permit: its identity and its task. Limiter.mu guards all fields. The number of slots is the
 // peak number of running tasks.
 type slot struct {
-	number   uint64 // grows by one with each release
-	next     *slot  // in the free list
-	out      bool
-	task     Task
-	deadline deadline
-	outcome  outcome
-	began    time.Time // with an observer: the time of the task's Started event
+	number       uint64        // grows by one with each release
+	older, newer *slot         // of the running tasks, those that started before and after it; in the free list, newer is the next
+	seen         time.Duration // when it was first seen to run; 0: nobody has looked since it started
+	task         Task
+	deadline     deadline
+	outcome      outcome
 }
 
-// newPermitLocked makes the permit of a task that was granted a slot.
+// newPermitLocked makes the permit of a task that was granted a slot and starts now.
 func (l *Limiter) newPermitLocked(t Task, d deadline, o outcome) Permit {
 	s := l.idle
 	if s == nil {
 		s = new(slot)
-		l.slots = append(l.slots, s)
 	}
-	l.idle, s.next, s.out = s.next, nil, true
+	l.idle = s.newer
 	s.task, s.deadline, s.outcome = t, d, o
+	l.runLocked(s)
 	return Permit{l, s, s.number}
 }
 
 // Release ends the task and returns true to exactly one caller: the first. False means that the permit was already released,
 // or is the zero Permit; then nothing changes, even if the slot has been granted to another task since. Release grants the
 // slot to the next waiting task, does not block, and allocates nothing.
-func (p Permit) Release() bool {
+func (p Permit) Release() bool { return p.end(false) }
+
+// Abandon is Release for a task whose deadline or client ended it before it had an answer: it counts in [Tally].Abandoned as well
+// (Q22). What has begun to answer, a stream for example, is not abandoned when its client leaves.
+func (p Permit) Abandon() bool { return p.end(true) }
+
+func (p Permit) end(abandoned bool) bool {
 	l := p.l
 	if l == nil {
 		return false
 	}
 	if l.observer != nil {
-		return p.releaseObserved()
+		return p.endObserved(abandoned)
 	}
 	l.mu.Lock()
-	released := p.releaseLocked()
+	ended := p.endLocked(abandoned)
 	l.mu.Unlock()
-	return released
+	return ended
 }
 
-func (p Permit) releaseLocked() bool {
+func (p Permit) endLocked(abandoned bool) bool {
 	l, s := p.l, p.slot
 	if s.number != p.number {
 		return false
 	}
 	s.number++
-	s.next, l.idle, s.out = l.idle, s, false
+	l.endLocked(s)
+	s.newer, l.idle = l.idle, s
 	l.vacateLocked(s.task.Priority)
 	if s.outcome.would != 0 {
 		l.unwanted--
 	}
-	l.classes[class(s.task.Priority)].Executed++
+	c := &l.classes[class(s.task.Priority)]
+	c.Executed++
+	if abandoned {
+		c.Abandoned++
+	}
 	l.serveLocked()
 	return true
 }
 
-func (p Permit) releaseObserved() bool {
+func (p Permit) endObserved(abandoned bool) bool {
 	l := p.l
 	l.mu.Lock()
-	e, began := l.explain(p.slot.task, p.slot.deadline, p.slot.outcome), p.slot.began
-	released := p.releaseLocked()
+	e, began := l.explain(p.slot.task, p.slot.deadline, p.slot.outcome), p.slot.seen
+	ended := p.endLocked(abandoned)
 	l.mu.Unlock()
-	if released {
+	if ended {
 		e.Outcome, e.At = decision.Executed, time.Now()
-		l.observe(e, e.At.Sub(began))
+		l.observe(Event{e, e.At.Sub(l.epoch) - began, abandoned})
 	}
-	return released
+	return ended
 }
 
 // Explain returns why the task was started, how long it waited, and the decision in force. It is valid until the permit is

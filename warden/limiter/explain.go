@@ -54,7 +54,7 @@ func (l *Limiter) rejection(t Task, d deadline, o outcome) *decision.Rejection {
 	}
 	l.rejections.Add(r.Explanation)
 	if l.observer != nil {
-		l.observe(r.Explanation, 0)
+		l.observe(Event{Explanation: r.Explanation})
 	}
 	return r
 }

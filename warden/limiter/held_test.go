@@ -1,4 +1,4 @@
-// A permit that nobody releases shows its age to those who wait for it (Q7).
+// What runs for longest is told (Q21), also to those who wait for its slot (Q7), and so is what ended without an answer (Q22).
 
 package limiter
 
@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,84 +19,146 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Permits are taken and released in any order. A rejection never says that a slot has been held for longer than the oldest has,
-// and for a second more than the one before it if nothing was released between them. One that nobody ever releases is found.
-func TestPropertyOldestHeld(t *testing.T) {
+// Permits are taken and released in any order, in every mode, and somebody looks at times. Of those that run, the limiter tells which
+// started first, and for how long each has held its slot: since its start where there is an observer, and else since the first look
+// after its start. A rejection says so of the oldest.
+func TestPropertyLongestRunning(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		limit := rapid.IntRange(1, 4).Draw(rt, "limit")
-		forgotten := rapid.IntRange(0, limit-1).Draw(rt, "forgotten")
-		steps := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 60).Draw(rt, "steps")
+		limit := rapid.IntRange(1, 5).Draw(rt, "limit")
+		observed := rapid.Bool().Draw(rt, "observed")
+		steps := rapid.SliceOfN(rapid.IntRange(0, 19), 1, 80).Draw(rt, "steps")
 		wrong := ""
 		synctest.Test(t, func(t *testing.T) {
-			l := must(New(Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: limit}}))(t)
-			out := map[int]Permit{}
-			began := map[int]time.Time{}
-			fill := func() {
-				for k := range limit {
-					if _, held := out[k]; !held {
-						out[k], began[k] = must(l.TryAcquire(Task{}))(t), time.Now()
+			cfg := Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: limit}}
+			if observed {
+				cfg.Observer = silent{}
+			}
+			l := must(New(cfg))(t)
+			type run struct {
+				p    Permit
+				name string
+				seen time.Time // zero: nobody has looked
+			}
+			var all []*run // in the order of their starts
+			see := func() {
+				for _, r := range all {
+					if r.seen.IsZero() {
+						r.seen = time.Now()
 					}
 				}
 			}
-			rejected := func() time.Duration {
-				_, err := l.TryAcquire(Task{})
-				var r *decision.Rejection
-				if !errors.As(err, &r) {
-					t.Fatalf("Q7: %v, want a rejection", err)
+			defer func() {
+				for _, r := range all {
+					r.p.Release()
 				}
-				return r.OldestHeld
-			}
-			release := func(k int) {
-				out[k].Release()
-				delete(out, k)
-			}
-			fill()
-			last := time.Duration(-1) // of the rejection a second ago, if nothing was released since
+			}()
 			for i, step := range steps {
-				time.Sleep(time.Second)
-				if step < limit {
-					release(step)
-					fill()
-					last = -1
-					continue
-				}
-				oldest := time.Duration(0)
-				for _, at := range began {
-					oldest = max(oldest, time.Since(at))
-				}
-				got := rejected()
-				if got > oldest || last >= 0 && got != last+time.Second {
-					wrong = fmt.Sprintf("Q7: step %d: held for %s, after %s; the oldest for %s", i, got, last, oldest)
-					return
-				}
-				last = got
-			}
-			others := func() {
-				for k := range limit {
-					if k != forgotten {
-						release(k)
+				switch {
+				case step < 8:
+					p, err := l.TryAcquire(Task{Name: fmt.Sprint(i)})
+					if err == nil {
+						all = append(all, &run{p: p, name: fmt.Sprint(i)})
+						if observed {
+							see()
+						}
+						break
+					}
+					see()
+					var r *decision.Rejection
+					if !errors.As(err, &r) || len(all) > 0 && r.OldestHeld != time.Since(all[0].seen) {
+						wrong = fmt.Sprintf("Q7: step %d: %v held for %s, the oldest for %s", i, err, r.OldestHeld, time.Since(all[0].seen))
+						return
+					}
+				case step < 13 && len(all) > 0:
+					k := step * 7 % len(all)
+					all[k].p.Release()
+					all = slices.Delete(all, k, k+1)
+				case step == 13:
+					noError(t, l.SetMode(decision.Mode(i%3)))
+				case step < 17:
+					time.Sleep(time.Second)
+				default:
+					see()
+					n := step - 16
+					got, want := l.LongestRunning(n), all[:min(n, len(all))]
+					for k := range max(len(got), len(want)) {
+						if k >= len(got) || k >= len(want) || got[k] != (Running{Task{Name: want[k].name}, time.Since(want[k].seen)}) {
+							wrong = fmt.Sprintf("Q21: step %d: of %d that run, the first %d: %+v", i, len(all), n, got)
+							return
+						}
+					}
+					oldest := time.Duration(0)
+					if len(all) > 0 {
+						oldest = time.Since(all[0].seen)
+					}
+					if s := l.Stats(); s.OldestRunning != oldest {
+						wrong = fmt.Sprintf("Q21: step %d: the oldest runs for %s, want %s", i, s.OldestRunning, oldest)
+						return
 					}
 				}
-				fill()
-			}
-			for range 2 * limit { // each time, who else is looked at leaves
-				rejected()
-				others()
-			}
-			before := rejected()
-			time.Sleep(time.Hour)
-			if got := rejected(); got != before+time.Hour {
-				wrong = fmt.Sprintf("Q7: held for %s, then for %s, an hour later", before, got)
-			}
-			others()
-			if got := rejected(); wrong == "" && got < time.Hour {
-				wrong = fmt.Sprintf("Q7: a permit is forgotten, and the oldest held for %s", got)
 			}
 		})
 		if wrong != "" {
 			rt.Fatal(wrong)
 		}
 	})
+}
+
+// Whoever ends a task first says whether it was abandoned, of however many copies of its permit.
+func TestRaceAbandonedOnce(t *testing.T) {
+	var told atomic.Uint64
+	for _, o := range []Observer{nil, abandonedCounter{&told}} {
+		told.Store(0)
+		l := mustNew(t, Config{Observer: o, Initial: fixed(4)})
+		var abandoned, released atomic.Uint64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range rounds / 4 {
+					p := must(l.TryAcquire(Task{Priority: decision.Critical}))(t)
+					var both sync.WaitGroup
+					both.Go(func() {
+						if p.Abandon() {
+							abandoned.Add(1)
+						}
+					})
+					if p.Release() {
+						released.Add(1)
+					}
+					both.Wait()
+				}
+			})
+		}
+		all.Wait()
+		s := l.Stats()
+		if s.Abandoned != abandoned.Load() || s.Executed != abandoned.Load()+released.Load() || s.Executed != 4*(rounds/4) ||
+			s.Of(decision.Critical).Abandoned != s.Abandoned || o != nil && told.Load() != s.Abandoned {
+			t.Errorf("Q22: %d abandoned, %d released, %d told: %+v", abandoned.Load(), released.Load(), told.Load(), s)
+		}
+	}
+}
+
+type abandonedCounter struct{ n *atomic.Uint64 }
+
+func (c abandonedCounter) Observe(e Event) {
+	if e.Abandoned {
+		c.n.Add(1)
+	}
+}
+
+// What is not a limiter, or asked for nothing, tells of nothing.
+func TestNothingRuns(t *testing.T) {
+	l := mustNew(t, Config{})
+	must(l.TryAcquire(Task{}))(t)
+	var none *Limiter
+	for _, got := range [][]Running{none.LongestRunning(3), new(Limiter).LongestRunning(3), l.LongestRunning(0), l.LongestRunning(-1)} {
+		if got != nil {
+			t.Errorf("Q21: %v", got)
+		}
+	}
+	if (Permit{}).Abandon() {
+		t.Error("Q22: the zero Permit was released")
+	}
 }
 
 // A forgotten Release names itself: to who waits until its time is up, in numbers and in words.

@@ -50,7 +50,7 @@ func (x *machine) finish() {
 		again = false
 		for _, run := range x.tasks {
 			if run.is.state == runs {
-				x.releaseTask(run)
+				x.releaseTask(run, false)
 				synctest.Wait()
 				x.check()
 				again = true

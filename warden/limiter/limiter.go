@@ -58,17 +58,16 @@ type Limiter struct {
 	prompt  *queue.Recent[decision.Explanation] // tasks that did not wait; nil: they are not kept
 	waiters queue.Pool[outcome]
 
-	mu      sync.Mutex // guards all below; no foreign code runs while it is held
-	rule    *rule      // the decision in force
-	seq     uint64     // of the decision applied last
-	expiry  *time.Timer
-	closed  bool
-	direct  bool // a task with a free slot may start at once: not closed, no dry run
-	queue   queue.Queue[outcome]
-	idle    *slot   // free list
-	slots   []*slot // all
-	look    int     // in slots
-	witness witness
+	mu     sync.Mutex // guards all below; no foreign code runs while it is held
+	rule   *rule      // the decision in force
+	seq    uint64     // of the decision applied last
+	expiry *time.Timer
+	closed bool
+	direct bool // a task with a free slot may start at once: not closed, no dry run
+	queue  queue.Queue[outcome]
+	idle   *slot // free list
+	first  *slot // of the running tasks: the one that started first, and
+	last   *slot // the one that started last
 
 	running                   int
 	unwanted                  int           // the running tasks that a dry run would have rejected
@@ -90,7 +89,7 @@ func New(cfg Config) (*Limiter, error) {
 		cfg.Recent = 128
 	}
 	l := &Limiter{
-		name: cfg.Name, epoch: time.Now(), observer: cfg.Observer, draw: cfg.Rand,
+		name: cfg.Name, epoch: time.Now().Add(-1), observer: cfg.Observer, draw: cfg.Rand,
 		rejections: queue.NewRecent[decision.Explanation](cfg.Recent), delayed: queue.NewRecent[decision.Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
@@ -149,7 +148,7 @@ func (l *Limiter) valid() bool { return l != nil && l.draw != nil }
 
 func errNotMade() error { return invalidField("Limiter", "nil or zero", "a limiter made by New") }
 
-// clock returns the limiter's age by the monotonic clock; all internal times are such ages.
+// clock returns the limiter's age by the monotonic clock, which is never 0; all internal times are such ages.
 func (l *Limiter) clock() time.Duration { return time.Since(l.epoch) }
 
 // Stats is a consistent snapshot of a limiter's counters.
@@ -162,6 +161,8 @@ type Stats struct {
 	DecisionState decision.DecisionState
 	// Mode is the mode in force.
 	Mode decision.Mode
+	// OldestRunning is how long the oldest running task has held its slot, at least (Q21); 0: nothing runs.
+	OldestRunning time.Duration
 	// ObserverPanics counts recovered panics of the Observer or of a context. It never falls.
 	ObserverPanics uint64
 
@@ -171,13 +172,14 @@ type Stats struct {
 // Of returns the Tally of the tasks in p's class: see [decision.Priority.Class]. The four classes add up to the total.
 func (s Stats) Of(p decision.Priority) Tally { return s.classes[class(p)] }
 
-// Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. Submitted, Executed, Rejected, Canceled
-// and RejectedFor never fall.
+// Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. Submitted, Executed, Rejected, Canceled,
+// Abandoned and RejectedFor never fall. Unserved, of those submitted, are Rejected + Canceled + Abandoned.
 type Tally struct {
 	Submitted uint64 // valid calls of Acquire, TryAcquire and Do
 	Executed  uint64 // tasks whose permit was released
 	Rejected  uint64 // tasks rejected for any reason but Canceled
 	Canceled  uint64 // tasks whose context was canceled before they started
+	Abandoned uint64 // of those executed, tasks that ended without an answer: see Permit.Abandon
 	Queued    int    // tasks waiting now: QueueLen of an explanation
 	Running   int    // tasks holding a slot now: InFlight of an explanation
 	// WouldReject counts tasks that a dry run started although Enforce would have rejected them (Q17). They count as Executed
@@ -206,6 +208,7 @@ func (t Tally) plus(o Tally) Tally {
 	t.Executed += o.Executed
 	t.Rejected += o.Rejected
 	t.Canceled += o.Canceled
+	t.Abandoned += o.Abandoned
 	t.Running += o.Running
 	t.WouldReject += o.WouldReject
 	for r, n := range o.byReason {
@@ -229,7 +232,7 @@ func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Stats{Target: l.rule.decision.TargetConcurrency, DecisionState: l.rule.decisionState, Mode: l.rule.mode,
-		ObserverPanics: l.observerPanics, classes: l.classes}
+		OldestRunning: l.oldestLocked(l.clock()), ObserverPanics: l.observerPanics, classes: l.classes}
 	for i := range s.classes {
 		s.classes[i].Queued = s.classes[i].waiting()
 		s.Tally = s.plus(s.classes[i])

@@ -34,6 +34,7 @@ type machine struct {
 	tasks  []*taskRun
 	seq    uint64
 	events map[decision.Outcome]*atomic.Int64 // counted by the observer
+	gone   atomic.Int64                       // of these, tasks that ended without an answer
 }
 
 // taskRun is a task at the limiter, beside the model's.
@@ -46,7 +47,12 @@ type taskRun struct {
 	err      error
 }
 
-func (x *machine) Observe(e Event) { x.events[e.Outcome].Add(1) }
+func (x *machine) Observe(e Event) {
+	x.events[e.Outcome].Add(1)
+	if e.Abandoned {
+		x.gone.Add(1)
+	}
+}
 
 func newMachine(s setup, fatalf func(string, ...any)) *machine {
 	x := &machine{fatalf: fatalf, events: map[decision.Outcome]*atomic.Int64{}}
@@ -116,19 +122,26 @@ func (x *machine) submit(a, b int, try bool) {
 	x.m.submit(run.is, try, x.draw)
 }
 
-// release releases a permit in use, or, by an odd number, any that was ever given out, also for the second time.
-func (x *machine) release(a int) {
+// release releases a permit in use, or, by an odd number, any that was ever given out, also for the second time. Of three tasks
+// one is abandoned.
+func (x *machine) release(a, b int) {
 	some := x.tasks
 	if a%2 == 0 {
 		some = slices.DeleteFunc(slices.Clone(some), func(run *taskRun) bool { return run.is.state != runs })
 	}
 	if len(some) > 0 {
-		x.releaseTask(some[a/2%len(some)])
+		x.releaseTask(some[a/2%len(some)], b%3 == 0)
 	}
 }
 
-func (x *machine) releaseTask(run *taskRun) {
-	switch got, want := run.permit.Release(), x.m.release(run.is); {
+func (x *machine) releaseTask(run *taskRun, abandon bool) {
+	end := run.permit.Release
+	if abandon {
+		end = run.permit.Abandon
+	}
+	got, want := end(), x.m.release(run.is)
+	run.is.abandoned = run.is.abandoned || want && abandon
+	switch {
 	case got && !want:
 		x.fatalf("Q6: task %d was released twice", run.is.id)
 	case !got && want:
@@ -189,7 +202,7 @@ func (x *machine) step(s move) {
 	case 3:
 		x.submit(s.a, s.b, true)
 	case 4:
-		x.release(s.a)
+		x.release(s.a, s.b)
 	case 5:
 		x.cancel(s.a)
 	case 6:
@@ -242,6 +255,9 @@ func (x *machine) check() {
 	var want Stats
 	for _, run := range x.tasks {
 		x.checkTask(run)
+		if run.is.state == runs {
+			want.OldestRunning = max(want.OldestRunning, x.m.now-run.is.since-run.is.waited)
+		}
 		for _, tally := range []*Tally{&want.Tally, &want.classes[classOf(run.is.priority)]} {
 			tally.Submitted++
 			if run.is.would != "" {
@@ -255,6 +271,9 @@ func (x *machine) check() {
 				tally.Running++
 			case ended:
 				tally.Executed++
+				if run.is.abandoned {
+					tally.Abandoned++
+				}
 			case rejected:
 				tally.byReason[queue.RejectedFor(run.is.reason)]++
 				if run.is.reason == decision.Canceled {
@@ -279,6 +298,10 @@ func (x *machine) check() {
 		x.fatalf("Q18: the mode is %s, want %s", got.Mode, want.Mode)
 	case got.Target != want.Target || got.DecisionState != want.DecisionState:
 		x.fatalf("Q13: target %d, %s; want %d, %s", got.Target, got.DecisionState, want.Target, want.DecisionState)
+	case got.OldestRunning != want.OldestRunning:
+		x.fatalf("Q21: the oldest runs for %s, want %s", got.OldestRunning, want.OldestRunning)
+	case got.Abandoned != want.Abandoned || got.Abandoned != uint64(x.gone.Load()):
+		x.fatalf("Q22: %d were abandoned, and %d events tell so; want %d", got.Abandoned, x.gone.Load(), want.Abandoned)
 	case got != want:
 		x.fatalf("Q6: Stats = %+v, want %+v", got, want)
 	}

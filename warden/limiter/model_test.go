@@ -25,6 +25,7 @@ type taskModel struct {
 	spared   bool
 
 	state         taskState
+	abandoned     bool // it ended without an answer
 	grant         decision.Grant
 	reason        decision.RejectionReason
 	would         decision.RejectionReason

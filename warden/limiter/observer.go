@@ -27,6 +27,8 @@ type Event struct {
 
 	// Took is the time that an executed task held its slot, from its start to the release of its permit; else 0.
 	Took time.Duration
+	// Abandoned is true for an executed task that ended without an answer: see [Permit.Abandon].
+	Abandoned bool
 }
 
 // observeStart notifies the observer, if any, of a start. If the observer ends the goroutine (runtime.Goexit), no caller would
@@ -43,10 +45,7 @@ func (l *Limiter) observeStart(p Permit) Permit {
 	}()
 	e := p.Explain()
 	e.At = time.Now()
-	l.mu.Lock()
-	p.slot.began = e.At
-	l.mu.Unlock()
-	l.observe(e, 0)
+	l.observe(Event{Explanation: e})
 	owned = true
 	return p
 }
@@ -59,16 +58,16 @@ func (l *Limiter) observeMode() {
 	l.mu.Lock()
 	r := l.rule
 	l.mu.Unlock()
-	l.observe(decision.Explanation{
+	l.observe(Event{Explanation: decision.Explanation{
 		Limiter: l.name, Outcome: decision.ModeChanged, At: time.Now(), Mode: r.mode, Decision: r.decision,
 		DecisionState: r.decisionState, ShedBelow: lowest,
-	}, 0)
+	}})
 }
 
 // observe calls the observer and recovers its panic.
-func (l *Limiter) observe(e decision.Explanation, took time.Duration) {
+func (l *Limiter) observe(e Event) {
 	defer l.contain()
-	l.observer.Observe(Event{e, took})
+	l.observer.Observe(e)
 }
 
 // errOf returns the context's error. A context whose Err panics counts as canceled.
