@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// The faults, all of them of the first partition that the replica gets.
+// The faults, all of them of one partition that the replica has when they come.
 const (
 	handlersHang    = "handlers=hang"    // they never return, whatever their context says
 	orderPoison     = "order=poison"     // the handler of one order always fails
@@ -54,39 +54,53 @@ func (f *faults) on(name string) bool {
 	return slices.Contains(f.given, name) && time.Now().After(f.from)
 }
 
-// hold works on a partition until ctx ends, or does what the faults say.
-func (f *faults) hold(ctx context.Context, p dispatch.Partition, work func(context.Context, dispatch.Partition)) {
+// chosen reports whether a partition is the ill one: the first to ask once the faults are there.
+func (f *faults) chosen(p dispatch.Partition) bool {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.ill.Name == "" {
 		f.ill = p
+		fmt.Println(illLine + p.Name)
 	}
-	ill := f.ill.Name == p.Name
-	f.mu.Unlock()
+	return f.ill.Name == p.Name
+}
+
+// illLine begins the line with the name of the ill partition.
+const illLine = "ill: "
+
+// hold works on a partition until ctx ends, or does what the faults say.
+func (f *faults) hold(ctx context.Context, p dispatch.Partition, work func(context.Context, dispatch.Partition)) {
+	if len(f.given) == 0 {
+		work(ctx, p)
+		return
+	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	if ill && slices.Contains(f.given, partitionIdle) {
-		defer time.AfterFunc(time.Until(f.from), stop).Stop()
-	}
-	if ill && slices.Contains(f.given, leasesTaken) {
-		go f.take(working, p.Ledger)
-	}
+	defer time.AfterFunc(time.Until(f.from), func() {
+		if working.Err() != nil || !f.chosen(p) {
+			return
+		}
+		if f.on(partitionIdle) {
+			stop()
+		}
+		if f.on(leasesTaken) {
+			f.take(working, p.Ledger)
+		}
+	}).Stop()
 	work(working, p)
-	if ill && f.on(partitionIdle) {
+	if working.Err() != nil && f.on(partitionIdle) {
 		<-ctx.Done()
 	}
 }
 
-// take takes each lease that somebody holds, once the fault is there.
+// take takes each lease that somebody holds, until ctx ends.
 func (f *faults) take(ctx context.Context, ledger lease.Ledger) {
-	for ticks := time.NewTicker(500 * time.Millisecond); ; {
+	ticks := time.NewTicker(500 * time.Millisecond)
+	defer ticks.Stop()
+	for ctx.Err() == nil {
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
-			ticks.Stop()
-			return
-		}
-		if !f.on(leasesTaken) {
-			continue
 		}
 		for held, err := range ledger.Held(ctx) {
 			if err == nil {
@@ -101,7 +115,7 @@ var errPoison = errors.New("the order has a product that does not exist")
 // handle fails or hangs as the faults say.
 func (f *faults) handle(job dispatch.Job, order int64) error {
 	f.mu.Lock()
-	ill := f.ill.Ledger == job.Ledger
+	ill := f.ill.Name != "" && f.ill.Ledger == job.Ledger
 	if ill && f.poison == 0 && f.on(orderPoison) {
 		f.poison = order
 	}
