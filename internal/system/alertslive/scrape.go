@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/internal/system/deploy"
 )
 
 // intervals are the scrape intervals.
@@ -66,19 +68,19 @@ type scraper struct {
 }
 
 // scrape scrapes all replicas at an interval until ctx ends. A replica that does not answer is missing from that scrape.
-func (s *scraper) scrape(ctx context.Context, d *deployment, every string) {
+func (s *scraper) scrape(ctx context.Context, d *deploy.Deployment, every string) {
 	period, err := time.ParseDuration(every)
 	client := &http.Client{Timeout: 5 * time.Second}
 	var all sync.WaitGroup
 	defer all.Wait()
 	for next := rand.N(period); err == nil; next += period {
-		if sleep(ctx, next-time.Since(s.began)) != nil {
+		if deploy.Sleep(ctx, next-time.Since(s.began)) != nil {
 			return
 		}
-		for _, r := range d.all() {
+		for _, r := range d.All() {
 			all.Go(func() {
-				if text, err := get(ctx, client, http.MethodGet, "http://"+r.ops+"/metrics"); err == nil {
-					s.add(scraped{every, r.ops}, int(math.Round(next.Seconds())), string(text))
+				if text, err := deploy.Get(ctx, client, http.MethodGet, "http://"+r.Ops+"/metrics"); err == nil {
+					s.add(scraped{every, r.Ops}, int(math.Round(next.Seconds())), string(text))
 				}
 			})
 		}
