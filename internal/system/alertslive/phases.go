@@ -86,6 +86,14 @@ func phases() []phase {
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
 		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(deploy.Load{3, 5, 0.06, 0.03}),
 			args: fault("analytics=1h,admin=1h")},
+		// Ten requests a second never return, behind a warden that knows no timeout: its limit makes room for 512 of them.
+		{name: "hung-handlers", lasts: 13 * time.Minute, replicas: 1, load: after(deploy.Load{3, 5, 1, 10}),
+			args: fault("admin=hangs", "-way", "defaults")},
+		// A list takes 6 s, and its clients leave after 3.
+		{name: "clients-leave", lasts: 12 * time.Minute, replicas: 1, load: after(deploy.Load{3, 3, 1, 0.5}),
+			args: fault("products=6s", "-way", "pool")},
+		// Every fourth order takes 1.5 s.
+		{name: "critical-slow", lasts: 12 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=1500ms/4")},
 		// A worker: the handlers of one partition hang, and a partition comes whose ledger cannot be opened.
 		// Nothing fires before well all the same.
 		{name: "stalled", lasts: 8 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", "2m"}},
@@ -94,7 +102,7 @@ func phases() []phase {
 
 // run starts the replicas, generates the load, scrapes, and returns what it has scraped by the end of the phase.
 func (p phase) run(ctx context.Context, binary string) (targets []target, err error) {
-	reads, err := selectors()
+	read, shown, err := selectors()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +114,7 @@ func (p phase) run(ctx context.Context, binary string) (targets []target, err er
 		serve = append(serve, "-until-eof", "-listen", "127.0.0.1:0")
 	}
 	d.Args = append(serve, d.Args...)
-	s := &scraper{reads: reads, began: time.Now(), seen: map[scraped]map[string]map[int]string{}}
+	s := &scraper{read: read, shown: shown, began: time.Now(), seen: map[scraped]map[string]map[int]string{}}
 	var background sync.WaitGroup
 	defer func() {
 		cancel()

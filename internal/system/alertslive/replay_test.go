@@ -100,8 +100,8 @@ const root = "../../.."
 func (t target) input(out *strings.Builder, instance, end int) {
 	every := map[string]int{"5s": 5, "15s": 15, "60s": 60}[t.every]
 	for _, name := range sortedKeys(t.series) {
-		fmt.Fprintf(out, "      - series: '%s,job=\"storefront\",instance=\"%d\"}'\n        values: '",
-			strings.TrimSuffix(name, "}"), instance)
+		fmt.Fprintf(out, "      - series: '%sjob=\"storefront\",instance=\"%d\"}'\n        values: '",
+			strings.Replace(strings.TrimSuffix(name, "}")+",", "{,", "{", 1), instance)
 		next, alive := 0, false // the second that comes next; the scrape before had the series
 		put := func(at int, value string) {
 			if at > next {
@@ -197,6 +197,7 @@ func TestRecording(t *testing.T) {
 	of := newTarget("15s", map[string]map[int]string{
 		`up{a="b c"}`: {3: "1", 18: "1", 33: "1", 93: "2", 108: "2"},
 		`late{a="}"}`: {33: "7", 93: "8"},
+		`bare{}`:      {108: "3"},
 	})
 	path := filepath.Join(t.TempDir(), "x.txt.gz")
 	if err := write(path, "a comment", []target{of, of}); err != nil {
@@ -208,7 +209,9 @@ func TestRecording(t *testing.T) {
 	}
 	var replayed strings.Builder
 	got[0].input(&replayed, 4, 200)
-	want := `      - series: 'late{a="}",job="storefront",instance="4"}'
+	want := `      - series: 'bare{job="storefront",instance="4"}'
+        values: '_x108 3 _x14 stale '
+      - series: 'late{a="}",job="storefront",instance="4"}'
         values: '_x33 7 _x14 stale _x44 8 _x14 stale '
       - series: 'up{a="b c",job="storefront",instance="4"}'
         values: '_x3 1 _x14 1 _x14 1 _x14 stale _x44 2 _x14 2 _x14 stale '
