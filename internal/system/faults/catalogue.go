@@ -17,7 +17,7 @@ type fault struct {
 	// want are labels that the name has to carry: instance and partition (those of the ill process), or compartment=checkout.
 	want []string
 
-	pods  int                                // of the storefront; 0: 3
+	pods  int                                // of the storefront; 0: 2
 	args  []string                           // of each pod
 	env   []string                           // of each pod
 	load  func(time.Duration) deploy.Load    // of the storefront, by the time since the injection, negative before; nil: usual
@@ -81,8 +81,8 @@ func catalogue() []fault {
 		},
 		{
 			name: "crowded", about: "more checkouts than their compartment has slots for", pods: 1,
-			args: []string{"-way", "compartments", "-fault", "checkout=1.5s"},
-			load: from(deploy.Load{12, 5, 1, 0.5}, deploy.Load{80, 5, 1, 0.5}), named: []string{"overload"},
+			args: []string{"-way", "compartments", "-fault", "checkout=450ms"},
+			load: from(deploy.Load{30, 5, 1, 0.5}, deploy.Load{220, 5, 1, 0.5}), named: []string{"overload"},
 			want: []string{"compartment=checkout"},
 		},
 		{
@@ -94,17 +94,17 @@ func catalogue() []fault {
 			named: []string{"stuck work"}, want: []string{"instance"},
 		},
 		{
-			name: "pool", about: "more requests than the pool has connections for, of 2 s each", pods: 1,
-			args:  []string{"-way", "pool", "-fault", "checkout=2s,products=2s,admin=2s"},
-			load:  from(deploy.Load{3, 12, 1, 1}, deploy.Load{10, 70, 1, 1}),
+			name: "pool", about: "more requests than the pool has connections for, of 0.7 s each", pods: 1,
+			args:  []string{"-way", "pool", "-fault", "checkout=700ms,products=700ms,admin=700ms"},
+			load:  from(deploy.Load{3, 30, 1, 1}, deploy.Load{10, 170, 1, 1}),
 			named: []string{"pool is full"}, want: []string{"instance"},
 		},
 		{
-			name: "tenants", about: "a client invents a key for each request", args: []string{"-partner", "5", "-fault", "analytics=500ms"},
+			name: "tenants", about: "a client invents a key for each request", args: []string{"-partner", "5", "-fault", "analytics=250ms"},
 			hook: inventTenants, named: []string{"invented tenants"}, want: []string{"compartment=analytics"},
 		},
 		{
-			name: "noisy", about: "one tenant asks for far more than its slots", args: []string{"-partner", "5", "-fault", "analytics=500ms"},
+			name: "noisy", about: "one tenant asks for far more than its slots", args: []string{"-partner", "5", "-fault", "analytics=250ms"},
 			hook: noisyTenant, named: []string{"noisy tenant"}, want: []string{"compartment=analytics"},
 		},
 		{

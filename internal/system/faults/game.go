@@ -69,7 +69,7 @@ func (s settings) play(ctx context.Context, f fault, seed uint64) (r result, err
 		return result{}, err
 	}
 	g.began = time.Now()
-	health := s.warm + time.Duration(g.random.Int64N(int64(s.spread)+1))
+	health := s.warm + time.Duration(g.random.Int64N(int64(s.warm)/3+1))
 	g.injection = g.began.Add(health)
 	r = result{Fault: f.name, About: f.about, Seed: seed, Commit: s.commit, Date: g.began.UTC().Format(time.DateOnly),
 		Health: health.Round(time.Second).String()}
@@ -127,7 +127,7 @@ func (g *game) start(ctx context.Context, background *sync.WaitGroup) (err error
 		Env:    append([]string{"STOREFRONT_TOKEN=" + token}, g.env...),
 	}
 	g.stop = append(g.stop, g.shop.Stop)
-	pods := cmp.Or(g.pods, 3)
+	pods := cmp.Or(g.pods, 2)
 	ill := g.random.IntN(pods)
 	for i := range pods {
 		var args []string

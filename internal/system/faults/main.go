@@ -1,4 +1,4 @@
-// Faults plays the blind fault game: does an outage name itself? Each game runs three pods of the storefront and two workers of the
+// Faults plays the blind fault game: does an outage name itself? Each game runs two pods of the storefront and two workers of the
 // orders, with a Prometheus that loads docs/prometheus as it is. After some minutes of health, at a random moment, one pod, one
 // worker, the clients or an operator goes wrong in one of the ways of the catalogue. An operator who knows nothing of it looks every
 // ten seconds: the alerts that fire, pages before tickets and the older first, else First steps, lead through docs/runbook.md. The
@@ -38,14 +38,15 @@ import (
 
 // Settings are those of all games.
 type settings struct {
-	warm, spread time.Duration // health lasts for warm, and a random part of spread
-	runbook      map[string]*section
-	binaries     string // directory of the programs, and of the games' own directories
-	commit       string
+	warm     time.Duration // health before the fault, to which up to a third is added
+	runbook  map[string]*section
+	binaries string // directory of the programs, and of the games' own directories
+	commit   string
 }
 
 func main() {
 	short := flag.Bool("short", false, "a minute of health; hung, freeze and dry-run if none is named; play again, and fail if one is missed")
+	warm := flag.Duration("warm", 6*time.Minute, "`time` of health before a fault, to which a random part, up to a third, is added")
 	games := flag.Int("games", 4, "`number` of games at a time")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the first game; the others count from it")
 	again := flag.Bool("again", false, "play games that have a result again")
@@ -54,13 +55,13 @@ func main() {
 	page := flag.String("o", "", "`file` for a page with the results; \"\": none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	s := settings{warm: 6 * time.Minute, spread: 2 * time.Minute}
+	s := settings{warm: *warm}
 	chosen, err := choose(catalogue(), flag.Args())
 	switch {
 	case *health > 0:
 		chosen = []fault{healthFor(*health)}
 	case *short:
-		s.warm, s.spread = time.Minute, 30*time.Second
+		s.warm = time.Minute
 		if flag.NArg() == 0 {
 			chosen, err = choose(catalogue(), []string{"hung", "freeze", "dry-run"})
 		}
