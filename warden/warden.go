@@ -28,7 +28,7 @@ type Warden struct {
 
 	running   atomic.Bool
 	began     atomic.Int64 // nanoseconds from epoch to the start of Run
-	runKnown  atomic.Bool // Run was called once, or the log says that it was not
+	runKnown  atomic.Bool  // Run was called once, or the log says that it was not
 	reentries atomic.Uint64
 	sampled   atomic.Int64              // nanoseconds from epoch to the last sample; requests read it
 	bounds    atomic.Pointer[inForce]   // written by New and by Adjust; requests read it

@@ -78,7 +78,7 @@ func work(o options) error {
 		}
 		defer stop()
 	}
-	if err := consumer.Run(ctx); err != nil {
+	if err := consumer.Run(ctx); err != nil && !(h.faults.on(handlersHang) && errors.Is(err, dispatch.ErrDrain)) {
 		return err
 	}
 	fmt.Printf("        replica %d: %d effects, %d repeats skipped, %d stale writes rejected; %d retries, %d leases reclaimed, %d fenced; %d partitions lost\n",

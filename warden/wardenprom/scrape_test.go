@@ -384,9 +384,10 @@ func BenchmarkScrape200Compartments(b *testing.B) {
 		_, _ = bulkhead.Do(b.Context(), set.Compartment(c.Name), func(context.Context) (int, error) { return 1, nil })
 	}
 	w := newWarden(b, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 10}}, events.Limiter())
-	r := registered(b, events, calls, must(wardenprom.New(wardenprom.Config{
+	r := prometheus.NewRegistry() // as a service has it
+	noError(b, wardenprom.Register(r, events, calls, must(wardenprom.New(wardenprom.Config{
 		Wardens: map[string]*warden.Warden{"api": w}, Sets: map[string]*bulkhead.Set{"shop": set},
-	}))(b))
+	}))(b)))
 	b.Run("sources", func(b *testing.B) { // without the text
 		for b.Loop() {
 			_ = set.Snapshot()
