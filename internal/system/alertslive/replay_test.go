@@ -28,9 +28,9 @@ func fires() map[string][]string {
 			"StopbankErrorBudgetBurnsFast page compartment=checkout", "StopbankErrorBudgetBurns page compartment=checkout",
 		},
 		"critical-rejected": {
-			"StopbankCriticalTasksRejected page priority=critical", "StopbankManyTasksRejected ticket priority=high",
-			"StopbankManyTasksRejected ticket priority=normal",
-			"StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
+			"StopbankCriticalUnserved page priority=critical", "StopbankManyTasksRejected ticket priority=high",
+			"StopbankManyTasksRejected ticket priority=normal", "StopbankErrorBudgetBurnsFast page",
+			"StopbankErrorBudgetBurns page",
 		},
 		"sale":           {"StopbankManyTasksRejected ticket priority=normal"},
 		"pool":           {"StopbankPoolFull ticket pool=shop-db", "StopbankManyTasksRejected ticket priority=normal"},
@@ -38,6 +38,15 @@ func fires() map[string][]string {
 		"stuck-work": {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
 			"StopbankAbandonedWorkHoldsSlots page compartment=admin", "StopbankAbandonedWorkHoldsSlots ticket compartment=analytics",
+		},
+		"hung-handlers": {
+			"StopbankCriticalUnserved page priority=critical", "StopbankHandlersHang page",
+			"StopbankManyTasksRejected ticket priority=high", "StopbankManyTasksRejected ticket priority=normal",
+			"StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
+		},
+		"clients-leave": {"StopbankClientsLeave ticket priority=normal"},
+		"critical-slow": {
+			"StopbankCriticalSlow page priority=critical", "StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
 		},
 		"stalled": {"StopbankPartitionStalled page reason=working", "StopbankPartitionStalled page reason=unopened"},
 	}
