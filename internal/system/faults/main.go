@@ -46,7 +46,7 @@ type settings struct {
 
 func main() {
 	short := flag.Bool("short", false, "a minute of health; hung, freeze and dry-run if none is named; play again, keep no result, and fail if one is missed")
-	warm := flag.Duration("warm", 6*time.Minute, "`time` of health before a fault, to which a random part, up to a third, is added")
+	warm := flag.Duration("warm", 5*time.Minute, "`time` of health before a fault, to which a random part, up to a third, is added")
 	games := flag.Int("games", 4, "`number` of games at a time")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the first game; the others count from it")
 	again := flag.Bool("again", false, "play games that have a result again")
@@ -131,15 +131,10 @@ func (s settings) run(ctx context.Context, chosen []fault, games int, seed uint6
 	var mu sync.Mutex // guards results and failed
 	var failed error
 	playAll := func(faults []fault, at int) {
-		var turn sync.Mutex // held by a game that needs most of a processor
 		var playing sync.WaitGroup
 		free := make(chan struct{}, at)
 		for _, f := range faults {
 			playing.Go(func() {
-				if f.busy {
-					turn.Lock()
-					defer turn.Unlock()
-				}
 				free <- struct{}{}
 				defer func() { <-free }()
 				if ctx.Err() != nil {
