@@ -119,7 +119,7 @@ func catalogue() []fault {
 			hook: hurried, named: []string{"deadlines too short"},
 		},
 		{
-			name: "neighbour", about: "other processes keep the processors busy", args: []string{"-render", "20ms"}, alone: true,
+			name: "neighbour", about: "other processes keep the processors busy", args: []string{"-render", "40ms"}, alone: true,
 			load: steady(deploy.Load{3, 15, 1, 0.5}), hook: neighbour, named: []string{"neighbour takes the processor"},
 		},
 		{
