@@ -67,7 +67,7 @@ func catalogue() []fault {
 		},
 		{
 			name: "leak", about: "5 MB a second are kept, with GOMEMLIMIT at 150 MiB", ill: "memory=leaks",
-			env: []string{"GOMAXPROCS=1", "GOMEMLIMIT=150MiB"}, named: []string{"memory leak", "memory full"}, want: []string{"instance"},
+			env: []string{"GOMAXPROCS=1", "GOMEMLIMIT=150MiB"}, named: []string{"memory leak"}, want: []string{"instance"},
 		},
 		{
 			name: "sale", about: "three times as many pages as the processor can render", pods: 1, env: one,
