@@ -109,6 +109,13 @@ func (b board) faults() (found []string) {
 	for _, v := range b.Templating.List {
 		variables[v.Name] = true
 	}
+	for _, a := range b.Annotations.List {
+		for _, used := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(a.Expr, -1) {
+			if !variables[used[1]] {
+				found = append(found, "annotations: there is no variable "+used[1])
+			}
+		}
+	}
 	source := struct{ Type, UID string }{"prometheus", "${datasource}"}
 	ids, taken := map[int]bool{}, map[[2]int]int{}
 	for _, p := range b.Panels {
@@ -168,6 +175,7 @@ func TestDashboardIsWhole(t *testing.T) {
 		"a source of one's own":  func(b *board) { b.Panels[1].Targets[0].Datasource.UID = "mine" },
 		"a query's name twice":   func(b *board) { b.Panels[7].Targets[1].RefID = b.Panels[7].Targets[0].RefID },
 		"a variable of nobody":   func(b *board) { b.Templating.List = b.Templating.List[:1] },
+		"an annotation of none":  func(b *board) { b.Annotations.List[0].Expr = `ALERTS{pod=~"$pod"}` },
 		"a label that is summed": func(b *board) { b.Panels[1].Targets[0].LegendFormat = "{{limiter}}" },
 	} {
 		b := dashboard(t)
