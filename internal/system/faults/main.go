@@ -45,13 +45,13 @@ type settings struct {
 }
 
 func main() {
-	short := flag.Bool("short", false, "a minute of health; hung, freeze and dry-run if none is named; play again, and fail if one is missed")
-	warm := flag.Duration("warm", 6*time.Minute, "`time` of health before a fault, to which a random part, up to a third, is added")
+	short := flag.Bool("short", false, "a minute of health; hung, freeze and dry-run if none is named; play again, keep no result, and fail if one is missed")
+	warm := flag.Duration("warm", 5*time.Minute, "`time` of health before a fault, to which a random part, up to a third, is added")
 	games := flag.Int("games", 4, "`number` of games at a time")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the first game; the others count from it")
 	again := flag.Bool("again", false, "play games that have a result again")
 	health := flag.Duration("health", 0, "play health alone for this `time`, with a rolling restart in the middle")
-	file := flag.String("results", "bin/faults.json", "`file` of the results")
+	file := flag.String("results", "bin/faults.json", "`file` of the results; \"\": none is kept")
 	page := flag.String("o", "", "`file` for a page with the results; \"\": none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -61,14 +61,14 @@ func main() {
 	case *health > 0:
 		chosen = []fault{healthFor(*health)}
 	case *short:
-		s.warm = time.Minute
+		s.warm, *file, *page = time.Minute, "", ""
 		if flag.NArg() == 0 {
 			chosen, err = choose(catalogue(), []string{"hung", "freeze", "dry-run"})
 		}
 	}
 	results := map[string]result{}
 	if err == nil {
-		results, err = s.run(ctx, chosen, *games, *seed, *file, *again || *short)
+		results, err = s.run(ctx, chosen, *games, *seed, *file, *again)
 	}
 	stop()
 	if *page != "" && err == nil {
@@ -85,7 +85,7 @@ func main() {
 
 // choose returns the named faults, or all.
 func choose(all []fault, names []string) ([]fault, error) {
-	chosen := slices.DeleteFunc(all, func(f fault) bool { return len(names) > 0 && !slices.Contains(names, f.name) })
+	chosen := slices.DeleteFunc(slices.Clone(all), func(f fault) bool { return len(names) > 0 && !slices.Contains(names, f.name) })
 	if len(chosen) < len(names) {
 		return nil, fmt.Errorf("the faults %q are not all known", names)
 	}
@@ -120,16 +120,7 @@ func (s settings) run(ctx context.Context, chosen []fault, games int, seed uint6
 		return nil, err
 	}
 	s.commit = strings.TrimSpace(string(head))
-	var together, alone []fault
-	for _, f := range chosen {
-		switch _, known := results[f.name]; {
-		case known && !again:
-		case f.alone:
-			alone = append(alone, f)
-		default:
-			together = append(together, f)
-		}
-	}
+	together, alone := pending(chosen, results, again)
 	random := rand.New(rand.NewPCG(seed, 0))
 	random.Shuffle(len(together), func(i, j int) { together[i], together[j] = together[j], together[i] })
 	seeds := map[string]uint64{}
@@ -140,15 +131,10 @@ func (s settings) run(ctx context.Context, chosen []fault, games int, seed uint6
 	var mu sync.Mutex // guards results and failed
 	var failed error
 	playAll := func(faults []fault, at int) {
-		var turn sync.Mutex // held by a game that needs most of a processor
 		var playing sync.WaitGroup
 		free := make(chan struct{}, at)
 		for _, f := range faults {
 			playing.Go(func() {
-				if f.busy {
-					turn.Lock()
-					defer turn.Unlock()
-				}
 				free <- struct{}{}
 				defer func() { <-free }()
 				if ctx.Err() != nil {
@@ -174,6 +160,20 @@ func (s settings) run(ctx context.Context, chosen []fault, games int, seed uint6
 	return results, errors.Join(failed, ctx.Err())
 }
 
+// pending divides the games that have to be played into those that may be played together, and those that must be alone.
+func pending(chosen []fault, results map[string]result, again bool) (together, alone []fault) {
+	for _, f := range chosen {
+		switch _, known := results[f.name]; {
+		case known && !again:
+		case f.alone:
+			alone = append(alone, f)
+		default:
+			together = append(together, f)
+		}
+	}
+	return together, alone
+}
+
 // read reads the results of earlier games.
 func read(file string) (map[string]result, error) {
 	results := map[string]result{}
@@ -187,6 +187,9 @@ func read(file string) (map[string]result, error) {
 }
 
 func write(file string, results map[string]result) error {
+	if file == "" {
+		return nil
+	}
 	b, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
 		return err
