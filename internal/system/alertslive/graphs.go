@@ -78,7 +78,9 @@ func picture(ctx context.Context, phase, out string) (err error) {
 
 // prometheus starts a server over the targets that were scraped every shownAt. ask evaluates a query over all of the recording,
 // whose length it returns in seconds; stop ends the server.
-func prometheus(ctx context.Context, dir string, targets []target) (ask func(string) ([]line, error), end int, stop func(), err error) {
+func prometheus(ctx context.Context, dir string, targets []target) (
+	ask func(string) ([]line, error), end int, stop func(), err error,
+) {
 	text := new(strings.Builder)
 	for i, t := range targets {
 		if t.every != shownAt {
@@ -184,8 +186,8 @@ func svg(comment string, graphs []graph, end int) string {
 	out := new(strings.Builder)
 	rows := (len(graphs) + columns - 1) / columns
 	w, h := columns*(width+pad)+pad, rows*(height+pad)+pad
-	fmt.Fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n", w, h)
-	fmt.Fprintf(out, "<!-- %s -->\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", html.EscapeString(comment), w, h)
+	fmt.Fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"+
+		"<!-- %s -->\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", w, h, strings.ReplaceAll(comment, "--", "- -"))
 	colors := []string{"#1f6fb4", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be123c", "#475569"}
 	for i, g := range graphs {
 		top := 0.0
