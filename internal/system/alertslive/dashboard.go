@@ -10,6 +10,7 @@ import (
 // A panel is its title and its queries, over all jobs and instances.
 type panel struct {
 	title, unit string
+	instant     bool // it shows numbers of now, and no lines
 	queries     []string
 }
 
@@ -21,7 +22,7 @@ func dashboard(path string) (all []panel, err error) {
 	}
 	var board struct {
 		Panels []struct {
-			Title       string
+			Title, Type string
 			FieldConfig struct{ Defaults struct{ Unit string } }
 			Targets     []struct{ Expr string }
 		}
@@ -31,7 +32,7 @@ func dashboard(path string) (all []panel, err error) {
 	}
 	variables := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*")
 	for _, p := range board.Panels {
-		next := panel{title: p.Title, unit: p.FieldConfig.Defaults.Unit}
+		next := panel{title: p.Title, unit: p.FieldConfig.Defaults.Unit, instant: p.Type == "stat"}
 		for _, t := range p.Targets {
 			next.queries = append(next.queries, variables.Replace(t.Expr))
 		}

@@ -53,9 +53,10 @@ func phases() []phase {
 		return append([]string{"-fault", what, "-fault-after", well.String()}, more...)
 	}
 	return []phase{
-		{name: "healthy", lasts: 63 * time.Minute, replicas: 2, load: deploy.Usual, during: func(ctx context.Context, d *deploy.Deployment) error {
-			return errors.Join(deploy.Sleep(ctx, 25*time.Minute), d.Roll(ctx, false)) // a normal hour includes a deployment
-		}},
+		{name: "healthy", lasts: 63 * time.Minute, replicas: 2, load: deploy.Usual,
+			during: func(ctx context.Context, d *deploy.Deployment) error { // a normal hour includes a deployment
+				return errors.Join(deploy.Sleep(ctx, 25*time.Minute), d.Roll(ctx, false))
+			}},
 		{name: "rolling-restart", lasts: 20 * time.Minute, replicas: 3, load: deploy.Usual,
 			during: func(ctx context.Context, d *deploy.Deployment) (err error) {
 				for i := range 6 { // alternately at a new address and at the same address
