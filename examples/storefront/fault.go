@@ -130,9 +130,10 @@ func (s *shop) handled(w http.ResponseWriter, req *http.Request, r route) bool {
 		ctx, stop := context.WithCancel(req.Context())
 		defer context.AfterFunc(s.ctx, stop)()
 		defer stop()
-		for err := error(nil); err == nil && pause(ctx, time.Second); {
+		flush := http.NewResponseController(w)
+		for err := flush.SetWriteDeadline(time.Time{}); err == nil && pause(ctx, time.Second); {
 			_, err = io.WriteString(w, "data: an order\n\n")
-			err = errors.Join(err, http.NewResponseController(w).Flush())
+			err = errors.Join(err, flush.Flush())
 		}
 	default:
 		return false

@@ -98,7 +98,7 @@ func TestWalk(t *testing.T) {
 	}{
 		"nothing":                 {nil, nil, ""},
 		"a link, then a name":     {nil, map[string][]labels{"one": {{"x": "1"}}, "three": {{}}, "four\nor five": {{"y": "2"}, {"y": "3"}}}, "hung handlers y=2 first-steps"},
-		"no result is a branch":   {nil, map[string][]labels{"one": {{"x": "1"}}, "four\nor five": {{}}}, "nothing hangs first-steps"},
+		"no result is a branch":   {nil, map[string][]labels{"one": {{"x": "1"}}, "four\nor five": {{}}}, "nothing hangs x=1 first-steps"},
 		"a loop ends":             {nil, map[string][]labels{"one": {{}}, "three": {{}}}, ""},
 		"a label decides":         {nil, map[string][]labels{"two": {{"reason": "other"}, {"reason": "closed", "i": "2"}}}, "traffic i=2 reason=closed first-steps"},
 		"one of several values":   {nil, map[string][]labels{"two": {{"reason": "busy"}}, "three": {{}}, "four\nor five": {{}}}, "hung handlers first-steps"},

@@ -77,13 +77,14 @@ func (o *operator) look(ctx context.Context, alerts []alert) (found named, ok bo
 // walk takes the steps of a section, and of those that it is sent on to, each section once.
 func (o *operator) walk(ctx context.Context, at string, found *named) error {
 	seen := map[string]bool{}
+	var last labels
 	for at != "" && !seen[at] {
 		seen[at] = true
 		s := o.runbook[at]
 		if s == nil {
 			return fmt.Errorf("the runbook has no section #%s", at)
 		}
-		next, err := o.take(ctx, s, found)
+		next, err := o.take(ctx, s, &last, found)
 		if err != nil || found.Name != "" {
 			return err
 		}
@@ -92,8 +93,9 @@ func (o *operator) walk(ctx context.Context, at string, found *named) error {
 	return nil
 }
 
-// take takes the steps of a section, until one names a fault or sends on.
-func (o *operator) take(ctx context.Context, s *section, found *named) (next string, err error) {
+// take takes the steps of a section, until one names a fault or sends on. last is the first series of the last query that had one: a
+// name that follows from no result has its labels.
+func (o *operator) take(ctx context.Context, s *section, last *labels, found *named) (next string, err error) {
 	for _, st := range s.steps {
 		for i, q := range st.queries {
 			series, err := o.ask(ctx, q.text)
@@ -101,13 +103,16 @@ func (o *operator) take(ctx context.Context, s *section, found *named) (next str
 				return "", fmt.Errorf("%s, step %s: %w", s.title, st.number, err)
 			}
 			b, first := q.choose(series)
+			if first != nil {
+				*last = first
+			}
 			at := fmt.Sprintf("%s %s%c", s.title, st.number, 'a'+i)
 			found.Path = append(found.Path, fmt.Sprintf("%s: %d series%s", at, len(series), first.short()))
 			if b == nil {
 				continue
 			}
 			if b.name != "" {
-				found.Name, found.Labels = b.name, first
+				found.Name, found.Labels = b.name, *last
 				return "", nil
 			}
 			if b.jump != "" {
