@@ -18,20 +18,21 @@ OUTSIDE = examples/balance examples/caddy examples/frameworks internal/bench int
 # They read the other modules and docs/, which the go command's test cache does not notice: they are never cached.
 SYSTEM = ./internal/system
 REPLAY = ./internal/system/alertslive
+GAME   = ./internal/system/faults
 
 # What `make test` leaves to `make test-servers`: the packages that need servers, programs in processes of their own or a browser, and so time.
 SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./internal/pgtest ./lease/leasectl ./lease/leasenats/... ./lease/leasepg/...
 
-# Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM and REPLAY (-e: a broken one must fail, not
+# Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM, GAME and REPLAY (-e: a broken one must fail, not
 # be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
-PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$')
+PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$' -e '/system/faults$$')
 # True in a folder without Go.
 NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container caddy alerts-live sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container caddy alerts-live faults sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,7 +56,7 @@ test: ## (90 s) the tests of every module but those of test-servers
 	@echo "== tests (make test-servers: $(SERVERS) $(REPLAY))"
 	@go test $(QUICK)
 	@echo "== workspace"
-	@go test -count=1 $(SYSTEM)
+	@go test -count=1 $(SYSTEM) $(GAME)
 
 test-servers: ## (3 min) the tests on PostgreSQL and NATS, of programs, in a browser, and of the alert rules in Prometheus
 	@echo "== servers, programs, browser"
@@ -71,6 +72,10 @@ test-kafka: ## (30 min) the tests of lease/leasekafka and demo-orders on brokers
 
 alerts-live: ## what the storefront and a worker export in health and in each fault that an alert is for, into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
 	@go run $(REPLAY) $(ALERTS)
+
+# What has a result in bin/faults.json is not played again.
+faults: ## (2 h; FAULTS='hung freeze': those; FAULTS='-health 60m'; FAULTS=-short: 4 minutes) the blind fault game: is each fault named by alerts and runbook? also into docs/evidence/faults.md
+	@go run $(GAME) -o docs/evidence/faults.md $(FAULTS)
 
 race: ## the tests under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race $(PACKAGES)

@@ -140,7 +140,7 @@ func (k *onKafka) group(ctx context.Context, o options) (dispatch.Ownership, err
 			if err != nil {
 				return nil, err
 			}
-			return durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})
+			return durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries, Observer: o.decisions})
 		},
 	})
 }

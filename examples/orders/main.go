@@ -22,10 +22,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"time"
+
+	"github.com/stopbank/stopbank/lease"
 )
 
 // options are the flags; replicas get those of their parent.
@@ -35,6 +38,10 @@ type options struct {
 	engine, dir, run                                 string
 	replica                                          int
 	servers                                          string // addresses for the engine
+	rate                                             int    // orders a second
+	ops, fault                                       string
+	after                                            time.Duration  // from the start of a replica to its faults
+	decisions                                        lease.Observer // of a replica's ledgers; nil: none
 }
 
 func main() {
@@ -53,6 +60,11 @@ func main() {
 		"`directory` of the embedded JetStream server; empty: a temporary one, removed after a successful audit")
 	flag.StringVar(&o.run, "run", fmt.Sprintf("%08x", rand.Uint32()), "`name` of this run on the server")
 	flag.IntVar(&o.replica, "replica", 0, "run as the replica of this `number`; 0: run as the parent, which starts the replicas")
+	flag.IntVar(&o.rate, "rate", 0, "publish so many orders a `second` until standard input ends, and leave the replicas to the caller, "+
+		"who finds the servers in the first line; 0: run the scenario")
+	flag.StringVar(&o.ops, "ops", "", "with -replica: `address` of the metrics; empty: none")
+	flag.StringVar(&o.fault, "fault", "", "with -replica: comma-separated `faults` (fault.go)")
+	flag.DurationVar(&o.after, "fault-after", 0, "with -replica: `time` from start to the faults")
 	broker := flag.Bool("fake-broker", false, "run an in-memory Kafka broker until standard input ends")
 	flag.Parse()
 	o.servers = os.Getenv(childEnv)
@@ -108,6 +120,9 @@ func parent(o options) (failed error) {
 	effects, err := e.register(ctx)
 	if err != nil {
 		return err
+	}
+	if o.rate > 0 {
+		return publishUntilEOF(ctx, o, e)
 	}
 	if err := injectFaults(ctx, o, e, effects); err != nil {
 		return err
@@ -178,6 +193,26 @@ func injectFaults(ctx context.Context, o options, e engine, effects register) er
 	}
 	fmt.Printf("%6v  all %d orders are done\n", time.Since(began).Round(100*time.Millisecond), o.orders)
 	return f.leave()
+}
+
+// publishUntilEOF says where the servers are, and publishes o.rate orders a second until standard input ends.
+func publishUntilEOF(ctx context.Context, o options, e engine) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
+	fmt.Printf("servers: %s\n", o.servers)
+	ticks := time.NewTicker(time.Second)
+	defer ticks.Stop()
+	for n := 0; ; n += o.rate {
+		if err := e.publish(ctx, o, n, n+o.rate); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // await waits until the store has want effects. It retries failed queries, because a server may be too busy to answer.

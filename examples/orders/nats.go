@@ -111,7 +111,7 @@ func (n *onNATS) publish(ctx context.Context, o options, first, end int) error {
 func (n *onNATS) group(ctx context.Context, o options) (dispatch.Ownership, error) {
 	return leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: n.nc, Stream: n.stream, Subject: n.subjects + "*.>", Partitions: o.partitions, Bucket: n.members, Session: o.session,
-		Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries, Observer: o.decisions},
 		Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
 	})
 }

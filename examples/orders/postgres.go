@@ -76,7 +76,7 @@ func (p *onPostgres) group(ctx context.Context, o options) (dispatch.Ownership, 
 	}
 	return leasepg.OpenGroup(ctx, leasepg.GroupConfig{
 		Conn: p.pool.Config().ConnConfig, Group: "orders", Outbox: box, Session: o.session,
-		Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries, Observer: o.decisions},
 	})
 }
 

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
 // drain is the time for running handlers to finish when a replica gives up a partition.
@@ -25,7 +27,15 @@ const drain = 2 * time.Second
 func work(o options) error {
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	h := &handler{replica: o.replica}
+	h := &handler{replica: o.replica, watched: o.ops != "", ledgers: ledgers{all: map[string]lease.Ledger{}}}
+	decisions, err := wardenprom.NewEvents("orders")
+	if err != nil {
+		return err
+	}
+	o.decisions = decisions.Ledger()
+	if h.faults, err = newFaults(o.fault, o.after); err != nil {
+		return err
+	}
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			h.crash.Store(true)
@@ -48,18 +58,27 @@ func work(o options) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := dispatch.NewConsumer(&announcer{Ownership: group, handler: h}, dispatch.Config{
+	cfg := dispatch.Config{
 		Handler: h.handle, MaxInFlight: o.workers, Concurrency: gated(gate), Observer: h,
 		Backoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond, CommitEvery: 100 * time.Millisecond, DrainTimeout: drain,
-		DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-			// must not happen: the order would be missing
-			return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err)
-		},
-	})
+		DeadLetter: h.deadLetter,
+	}
+	if h.watched { // as in production
+		cfg.Backoff, cfg.MaxBackoff, cfg.CommitEvery = 0, 0, 0
+		cfg.AttemptTimeout = 20 * time.Second
+	}
+	consumer, err := dispatch.NewConsumer(&announcer{Ownership: group, handler: h}, cfg)
 	if err != nil {
 		return err
 	}
-	if err := consumer.Run(ctx); err != nil {
+	if h.watched {
+		stop, err := export(ctx, o.ops, o, consumer, &h.ledgers, decisions)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if err := consumer.Run(ctx); err != nil && !(h.faults.on(handlersHang) && errors.Is(err, dispatch.ErrDrain)) {
 		return err
 	}
 	fmt.Printf("        replica %d: %d effects, %d repeats skipped, %d stale writes rejected; %d retries, %d leases reclaimed, %d fenced; %d partitions lost\n",
@@ -84,13 +103,18 @@ func (g *announcer) Hold(ctx context.Context, work func(context.Context, dispatc
 		if n := g.lost.Load(); n > 0 && !g.back.Swap(true) {
 			fmt.Printf("        replica %d was fenced out of %d partitions, and %s\n", g.replica, n, again)
 		}
-		work(ctx, p)
+		g.ledgers.add(p)
+		defer g.ledgers.remove(p)
+		g.faults.hold(ctx, p, work)
 	})
 }
 
 type handler struct {
 	replica int
+	watched bool // by Prometheus: it fails by -fault alone
 	effects register
+	faults  *faults
+	ledgers ledgers
 	crash   atomic.Bool // the process kills itself after the next effect
 
 	written, repeated, stale   atomic.Int64 // effects
@@ -118,13 +142,24 @@ func (h *handler) Observe(e dispatch.Event) {
 
 var errFenced = errors.New("stale token: a later lease has written")
 
+// deadLetter drops what one of the faults has poisoned. No other order may become a dead letter: it would be missing.
+func (h *handler) deadLetter(_ context.Context, letter dispatch.DeadLetter) error {
+	if errors.Is(letter.Err, errPoison) && !h.faults.on(lettersRejected) {
+		return nil
+	}
+	return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err)
+}
+
 // handle fails or panics now and then, and otherwise applies the order.
 func (h *handler) handle(ctx context.Context, job dispatch.Job) error {
 	order, err := strconv.ParseInt(string(job.Record.Payload), 10, 64)
 	if err != nil {
 		return err
 	}
-	if job.Lease.RetryCount == 0 {
+	if err := h.faults.handle(job, order); err != nil {
+		return err
+	}
+	if job.Lease.RetryCount == 0 && !h.watched {
 		switch {
 		case order%20 == 3:
 			return errors.New("the payment provider is busy")

@@ -59,7 +59,7 @@ func runHere(ctx context.Context, sc scenario, kind string, seed uint64) (_ resu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	return sc.follow(ctx, s.url, time.Now(), sc.plan(seed), func(p phase) { s.deploy(p.hold) }), nil
+	return sc.follow(ctx, s.url, time.Now(), sc.plan(seed), func(p phase) { s.deploy(fault{hold: p.hold}) }), nil
 }
 
 // runThere runs a scenario against a shop in a child process with one processor, this program with -serve: overloading it

@@ -48,7 +48,10 @@ func run(ctx context.Context, args []string, database, processor scenario, stdin
 	flags.StringVar(&cfg.ops, "ops", "127.0.0.1:6060", "with -serve: loopback `address` of console, metrics, plan and mode")
 	flags.BoolVar(&cfg.traffic, "traffic", false, "with -serve: send the traffic of a normal day")
 	flags.DurationVar(&cfg.scenario.render, "render", 0, "with -serve: CPU `time` of each products page")
-	flags.Var(&cfg.fault, "fault", "with -serve: comma-separated `faults`: ROUTE=TIME (query duration), control=hangs (the warden gets no samples)")
+	flags.IntVar(&cfg.scenario.partner, "partner", 0,
+		"with -serve: `slots` that the reports of one partner, named by the header "+partnerHeader+", may take; 0: all")
+	flags.Var(&cfg.fault, "fault", "with -serve: comma-separated `faults`: ROUTE=TIME (query duration), ROUTE=TIME/N (of every Nth), "+
+		"ROUTE=hangs or ROUTE=streams (its handlers), control=hangs (the warden gets no samples), memory=leaks")
 	flags.DurationVar(&cfg.after, "fault-after", 0, "with -serve: `time` from start to the faults")
 	untilEnd := flags.Bool("until-eof", false, "with -serve: also exit when standard input ends")
 	switch err := flags.Parse(args); {

@@ -98,7 +98,7 @@ func (cfg serving) serve(ctx context.Context, stdout, stderr io.Writer) (err err
 	} else {
 		fmt.Fprintf(stdout, "plan and mode: %s/plan, %s/mode (bearer token: %s)\n", url, url, tokenVariable)
 	}
-	s.deploy(cfg.scenario.phases[0].hold)
+	s.deploy(fault{hold: cfg.scenario.phases[0].hold})
 	if cfg.traffic {
 		background.Go(func() { cfg.scenario.demand(ctx, s.url, cfg.seed) })
 	}

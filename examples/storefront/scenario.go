@@ -62,6 +62,7 @@ type scenario struct {
 	acquire  time.Duration // the server's timeout for a connection
 	patience time.Duration // the client's timeout, from the intended start of a request
 	render   time.Duration // CPU time of a products page
+	partner  int           // slots that the reports of one partner may take; 0: partners are not told apart
 	phases   []phase
 }
 
@@ -128,6 +129,7 @@ func (sc scenario) compartments(reports bulkhead.Breaker) []bulkhead.Compartment
 		analytics: {
 			Lendable: sc.conns[analytics], Max: 2 * sc.conns[analytics],
 			MaxQueue: 10, MaxWait: sc.acquire / 5, Timeout: 12 * sc.acquire / 5, Breaker: reports,
+			Tenants: sc.partners(),
 		},
 		admin: {
 			Max:      2 * sc.conns[admin],
@@ -138,4 +140,12 @@ func (sc scenario) compartments(reports bulkhead.Breaker) []bulkhead.Compartment
 		all[r].Name, all[r].Guaranteed, all[r].Criticality = r.String(), sc.conns[r], about[r].priority
 	}
 	return all
+}
+
+// partners are the tenants of reports.
+func (sc scenario) partners() bulkhead.TenantsConfig {
+	if sc.partner == 0 {
+		return bulkhead.TenantsConfig{}
+	}
+	return bulkhead.TenantsConfig{Max: sc.partner, Keys: 20}
 }

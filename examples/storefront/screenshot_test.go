@@ -41,7 +41,7 @@ func TestScreenshot(t *testing.T) {
 	go func() {
 		defer close(done)
 		sc.follow(ctx, s.url, time.Now(), sc.plan(1), func(p phase) {
-			s.deploy(p.hold)
+			s.deploy(fault{hold: p.hold})
 			if p.name == slow {
 				close(shipped)
 			}

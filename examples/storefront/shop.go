@@ -54,13 +54,15 @@ type shop struct {
 	served chan error     // the result of Serve
 	runs   sync.WaitGroup // the warden
 	resize sync.Mutex     // held during a change of the plan
-	hold   [routes]atomic.Int64
-	hung   atomic.Bool // the warden's sampler hangs
+
+	fault   atomic.Pointer[fault]
+	queries [routes]atomic.Int64 // counted for faults of some of them
 }
 
 // open opens a shop of this kind on an address; the observers may be nil. close stops it and leaves no goroutine and no file.
 func (sc scenario) open(kind, address string, tasks limiter.Observer, calls bulkhead.Observer) (_ *shop, err error) {
 	s := &shop{scenario: sc, spin: roundsOf(sc.render), served: make(chan error, 1)}
+	s.deploy(fault{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -188,12 +190,11 @@ func taskOf(req *http.Request) warden.Task {
 	return warden.Task{Name: "unknown", Priority: decision.Background}
 }
 
-// deploy changes the query times of later requests.
-func (s *shop) deploy(hold [routes]time.Duration) {
-	for r := range routes {
-		s.hold[r].Store(int64(hold[r]))
-	}
-}
+// deploy changes what later requests meet.
+func (s *shop) deploy(f fault) { s.fault.Store(&f) }
+
+// partnerHeader names the partner shop that asks for a report. A partner's reports are those of a tenant.
+const partnerHeader = "Shop-Partner"
 
 // cachedHeader marks an answer from the fallback.
 const cachedHeader = "Storefront-Cached"
@@ -201,6 +202,9 @@ const cachedHeader = "Storefront-Cached"
 // serve answers a request with the rows of its route's query. Products falls back to its last list when the compartment is
 // full or the query fails. It renders the page after it has returned the connection: no compartment limits its use of the CPU.
 func (s *shop) serve(w http.ResponseWriter, req *http.Request, r route) {
+	if s.handled(w, req, r) {
+		return
+	}
 	var v any
 	var err error
 	query := func(ctx context.Context) (any, error) { return s.query(ctx, r) }
@@ -217,7 +221,7 @@ func (s *shop) serve(w http.ResponseWriter, req *http.Request, r route) {
 			return list, nil
 		})
 	default:
-		v, err = bulkhead.Do(req.Context(), s.set.Compartment(r.String()), query)
+		v, err = bulkhead.Do(req.Context(), s.set.Compartment(r.String()).Tenant(req.Header.Get(partnerHeader)), query)
 	}
 	if r == products && err == nil {
 		s.list.Store(v)
@@ -245,7 +249,7 @@ func (s *shop) query(ctx context.Context, r route) (any, error) {
 	}
 	defer conn.Close()
 	select {
-	case <-time.After(time.Duration(s.hold[r].Load())):
+	case <-time.After(s.holds(r)):
 	case <-s.ctx.Done():
 		return nil, errors.New("the shop closes")
 	}

@@ -25,12 +25,21 @@ var (
 	// A block of the page names the groups in its table: a group is all metrics with the same second word.
 	block = regexp.MustCompile(`(?s)(<!-- begin: make metrics ([a-z ]+) -->\n).*?(<!-- end: make metrics -->)`)
 	rule  = regexp.MustCompile(`(?m)^ *- alert: (\w+)\n *expr: (.*)$`)
+	// What a rule records: its name, and its expression, on one line or on those that are further to the right.
+	recorded = regexp.MustCompile(`(?m)^ *- record: (\S+)\n *expr: (?:\|\n((?: {10}.*\n)+)|(.*))`)
 )
 
-// readers are the alerts whose rules read a metric, or a series of a histogram, each linked to its section of the runbook.
+// readers are the alerts whose rules read a metric, or a series of a histogram, themselves or by what other rules record, each linked
+// to its section of the runbook.
 func readers(metric, rules string) string {
 	var links []string
+	records := recorded.FindAllStringSubmatch(rules, -1)
+	slices.Reverse(records) // a rule reads what those before it record
 	for _, r := range rule.FindAllStringSubmatch(rules, -1) {
+		r[2], _, _ = strings.Cut(r[2], " unless on (job) ") // another alert speaks for this one
+		for _, of := range records {
+			r[2] = strings.ReplaceAll(r[2], of[1], of[2]+of[3])
+		}
 		if regexp.MustCompile(`\b` + metric + `(_bucket|_sum|_count)?\b`).MatchString(r[2]) {
 			links = append(links, fmt.Sprintf("[%s](runbook.md#%s)", r[1], strings.ToLower(r[1])))
 		}
@@ -107,6 +116,11 @@ func TestMetricsPageIsFilled(t *testing.T) {
 	if got, want := readers("stopbank_x", rules),
 		"[StopbankA](runbook.md#stopbanka), [StopbankB](runbook.md#stopbankb)"; got != want {
 		t.Errorf("the alerts are %s, want %s", got, want)
+	}
+	const indirect = "  - record: stopbank:x:rate5m\n    expr: 'rate(stopbank_x[5m])'\n  - record: stopbank:xs:sum\n    expr: |\n" +
+		"          sum by (a) (\n            stopbank:x:rate5m\n          )\n  - alert: StopbankC\n    expr: 'stopbank:xs:sum > 0'\n"
+	if got, want := readers("stopbank_x", indirect), "[StopbankC](runbook.md#stopbankc)"; got != want {
+		t.Errorf("by what is recorded the alerts are %s, want %s", got, want)
 	}
 	if got := readers("stopbank", rules); got != "" {
 		t.Errorf("a part of a name is read by %s", got)

@@ -98,6 +98,11 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	alerts, _ := alertsAndSections(text(t, alertsFile)+text(t, sloFile), "")
 	values := map[string][]string{"outcome": {"started", "rejected", "canceled"},
 		"result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading"}}
+	for _, file := range must(filepath.Glob("../control/*.go"))(t) { // the reasons of the controller
+		for _, m := range regexp.MustCompile(`NewReason\("(\w+)"`).FindAllStringSubmatch(text(t, file), -1) {
+			values["reason"] = append(values["reason"], m[1])
+		}
+	}
 	for _, f := range scrape(t, everything(t)).families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {

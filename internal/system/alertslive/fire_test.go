@@ -1,4 +1,5 @@
-// The rules by the made-up series of docs/prometheus/alerts_test.yml: each fires when it should, and not when its opposite would.
+// The rules by made-up series, docs/prometheus/alerts_test.yml and slo_test.yml: each fires when it should, and not when its
+// opposite would.
 
 package main
 
@@ -11,43 +12,44 @@ import (
 )
 
 func TestAlertsFire(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join(root, "docs", "prometheus", "alerts_test.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := string(b)
-	expression := regexp.MustCompile(`(?m)^      - alert: (\w+)\n        expr: (.*)$`)
-	t.Run("as they are", func(t *testing.T) {
-		t.Parallel()
-		for _, file := range rules() {
-			if out, err := promtool(t, "check", "rules", filepath.Join(root, file)); err != nil {
+	alert := regexp.MustCompile(`(?m)^      - alert: (\w+)\n        expr: (.*)$`)
+	for _, file := range rules() {
+		file = filepath.Join(root, file)
+		b, err := os.ReadFile(strings.TrimSuffix(file, ".yml") + "_test.yml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests := string(b)
+		if b, err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+		alerts := alert.FindAllStringSubmatch(string(b), -1)
+		if len(alerts) < 3 {
+			t.Fatalf("%s has only %d alerts", file, len(alerts))
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			if out, err := promtool(t, "check", "rules", file); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-		}
-		if out, err := replay(t, tests, func(rules string) string { return rules }); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	t.Run("their opposites", func(t *testing.T) {
-		t.Parallel()
-		var alerts []string
-		out, err := replay(t, tests, func(rules string) string {
-			for _, alert := range expression.FindAllStringSubmatch(rules, -1) {
-				if alerts = append(alerts, alert[1]); !strings.Contains(tests, "alertname: "+alert[1]+"\n") {
-					t.Errorf("%s is not tried", alert[1])
-				}
-				opposite := strings.NewReplacer(" > ", " < ", " == ", " != ").Replace(alert[2])
-				rules = strings.Replace(rules, "expr: "+alert[2], "expr: "+opposite, 1)
+			if out, err := replay(t, tests, func(rules string) string { return rules }); err != nil {
+				t.Errorf("%v\n%s", err, out)
 			}
-			return rules
 		})
-		if len(alerts) < 30 {
-			t.Fatalf("only %d rules", len(alerts))
-		}
-		for _, alert := range alerts {
-			if err == nil || !strings.Contains(out, "alertname: "+alert+",") {
-				t.Errorf("the opposite of %s passes its test: %v", alert, err)
+		t.Run("the opposites of "+filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			out, err := replay(t, tests, func(rules string) string {
+				for _, a := range alerts {
+					opposite := strings.NewReplacer(" > ", " < ", " == ", " != ").Replace(a[2])
+					rules = strings.Replace(rules, "expr: "+a[2], "expr: "+opposite, 1)
+				}
+				return rules
+			})
+			for _, a := range alerts {
+				if err == nil || !strings.Contains(out, "alertname: "+a[1]+",") {
+					t.Errorf("%s is not tried, or its opposite passes its test: %v", a[1], err)
+				}
 			}
-		}
-	})
+		})
+	}
 }

@@ -3,6 +3,8 @@
 // rules read. The test of this package replays those recordings through the rules.
 //
 // Usage: go run ./internal/system/alertslive [-o DIRECTORY] [PHASE...]
+//
+// With -graphs FILE.svg it records nothing, and draws the dashboard's graphs of one recorded phase.
 package main
 
 import (
@@ -23,9 +25,18 @@ import (
 
 func main() {
 	out := flag.String("o", "docs/prometheus/recorded", "the `directory` of the recordings")
+	graphs := flag.String("graphs", "", "draw the dashboard's graphs of a recorded phase into this `file`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *out, flag.Args())
+	var err error
+	switch {
+	case *graphs == "":
+		err = run(ctx, *out, flag.Args())
+	case flag.NArg() == 1:
+		err = picture(ctx, flag.Arg(0), *graphs)
+	default:
+		err = errors.New("-graphs wants one phase")
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "alertslive:", err)

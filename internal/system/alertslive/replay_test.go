@@ -25,12 +25,11 @@ func fires() map[string][]string {
 		"crowded":         {"StopbankQueueDeep ticket compartment=analytics"},
 		"crowded-critical": {
 			"StopbankCriticalCompartmentRejects page compartment=checkout", "StopbankQueueDeep page compartment=admin",
-			"StopbankErrorBudgetBurnsFast page compartment=checkout", "StopbankErrorBudgetBurns page compartment=checkout",
+			"StopbankErrorBudgetBurnsFast page compartment=checkout",
 		},
 		"critical-rejected": {
-			"StopbankCriticalTasksRejected page priority=critical", "StopbankManyTasksRejected ticket priority=high",
-			"StopbankManyTasksRejected ticket priority=normal",
-			"StopbankErrorBudgetBurnsFast page", "StopbankErrorBudgetBurns page",
+			"StopbankCriticalUnserved page priority=critical", "StopbankManyTasksRejected ticket priority=high",
+			"StopbankManyTasksRejected ticket priority=normal", "StopbankErrorBudgetBurnsFast page",
 		},
 		"sale":           {"StopbankManyTasksRejected ticket priority=normal"},
 		"pool":           {"StopbankPoolFull ticket pool=shop-db", "StopbankManyTasksRejected ticket priority=normal"},
@@ -38,6 +37,15 @@ func fires() map[string][]string {
 		"stuck-work": {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
 			"StopbankAbandonedWorkHoldsSlots page compartment=admin", "StopbankAbandonedWorkHoldsSlots ticket compartment=analytics",
+		},
+		"hung-handlers": {
+			"StopbankCriticalUnserved page priority=critical", "StopbankHandlersHang page",
+			"StopbankManyTasksRejected ticket priority=high", "StopbankManyTasksRejected ticket priority=normal",
+			"StopbankErrorBudgetBurnsFast page",
+		},
+		"clients-leave": {"StopbankClientsLeave ticket priority=normal"},
+		"critical-slow": {
+			"StopbankCriticalSlow page priority=critical", "StopbankErrorBudgetBurnsFast page",
 		},
 		"stalled": {"StopbankPartitionStalled page reason=working", "StopbankPartitionStalled page reason=unopened"},
 	}
@@ -65,7 +73,13 @@ func brokenRules() []broken {
 		{"a minute holds one scrape", "sale", "60s", "alert: StopbankManyTasksRejected", "[5m]", "[1m]"},
 		{"a queue is seldom full at the instant of a scrape", "crowded-critical", "15s", "alert: StopbankQueueDeep",
 			"avg_over_time(stopbank_compartment_queued[5m])", "stopbank_compartment_queued"},
-		{"whatever is refused pages", "sale", "15s", "alert: StopbankCriticalTasksRejected", `{priority="critical"}`, ""},
+		{"whatever is not served pages", "sale", "15s", "alert: StopbankCriticalUnserved", "stopbank:critical_unserved:ratio5m",
+			"stopbank:limiter_unserved:rate5m"},
+		{"who is rejected leaves", "sale", "15s", "alert: StopbankClientsLeave", "stopbank:limiter_left:rate5m",
+			"stopbank:limiter_unserved:rate5m"},
+		{"what runs hangs", "pool", "15s", "alert: StopbankHandlersHang", "stopbank:hung:running",
+			"sum without (priority) (stopbank_limiter_running)"},
+		{"nobody is that slow", "critical-slow", "60s", "alert: StopbankCriticalSlow", "> 1 ", "> 10 "},
 		{"nothing is refused that much", "crowded-critical", "15s", "alert: StopbankCriticalCompartmentRejects", "> 0.05", "> 0.95"},
 		{"a background queue pages", "crowded", "15s", "alert: StopbankQueueDeep", "criticality >= 64", "criticality >= -64"},
 		{"a slow report pages", "slow", "60s", "alert: StopbankCriticalCompartmentRejects", " == 127", " < 127"},
@@ -100,8 +114,8 @@ const root = "../../.."
 func (t target) input(out *strings.Builder, instance, end int) {
 	every := map[string]int{"5s": 5, "15s": 15, "60s": 60}[t.every]
 	for _, name := range sortedKeys(t.series) {
-		fmt.Fprintf(out, "      - series: '%s,job=\"storefront\",instance=\"%d\"}'\n        values: '",
-			strings.TrimSuffix(name, "}"), instance)
+		fmt.Fprintf(out, "      - series: '%sjob=\"storefront\",instance=\"%d\"}'\n        values: '",
+			strings.Replace(strings.TrimSuffix(name, "}")+",", "{,", "{", 1), instance)
 		next, alive := 0, false // the second that comes next; the scrape before had the series
 		put := func(at int, value string) {
 			if at > next {
@@ -197,6 +211,7 @@ func TestRecording(t *testing.T) {
 	of := newTarget("15s", map[string]map[int]string{
 		`up{a="b c"}`: {3: "1", 18: "1", 33: "1", 93: "2", 108: "2"},
 		`late{a="}"}`: {33: "7", 93: "8"},
+		`bare{}`:      {108: "3"},
 	})
 	path := filepath.Join(t.TempDir(), "x.txt.gz")
 	if err := write(path, "a comment", []target{of, of}); err != nil {
@@ -208,7 +223,9 @@ func TestRecording(t *testing.T) {
 	}
 	var replayed strings.Builder
 	got[0].input(&replayed, 4, 200)
-	want := `      - series: 'late{a="}",job="storefront",instance="4"}'
+	want := `      - series: 'bare{job="storefront",instance="4"}'
+        values: '_x108 3 _x14 stale '
+      - series: 'late{a="}",job="storefront",instance="4"}'
         values: '_x33 7 _x14 stale _x44 8 _x14 stale '
       - series: 'up{a="b c",job="storefront",instance="4"}'
         values: '_x3 1 _x14 1 _x14 1 _x14 stale _x44 2 _x14 2 _x14 stale '

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/internal/system/deploy"
 )
 
 // intervals are the scrape intervals.
@@ -24,30 +26,52 @@ func intervals() []string { return []string{"5s", "15s", "60s"} }
 // rules are the files with the rules to test.
 func rules() []string { return []string{"docs/prometheus/alerts.yml", "docs/prometheus/slo.yml"} }
 
+// shownAt is the interval at which a recording also has what the dashboard and the runbook ask for.
+const shownAt = "15s"
+
 // A selector is a metric's name and what its labels must match.
 type selector struct {
 	name   string
 	labels []*regexp.Regexp
 }
 
-// selectors returns what the rules read, and what the broken rules of the test read in addition.
-func selectors() (all []selector, err error) {
+// selectors returns what the rules read, and what the broken rules of the test read in addition; then what is shown, too.
+func selectors() (read, shown []selector, err error) {
 	texts := bytes.NewBufferString("stopbank_control_decision_timestamp_seconds stopbank_control_decision_valid_seconds")
 	for _, file := range rules() {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		texts.Write(regexp.MustCompile(`(?m)^ *#.*$`).ReplaceAll(b, nil))
 	}
-	for _, m := range regexp.MustCompile(`\b(stopbank_[a-z_]+)(\{[^}]*\})?`).FindAllStringSubmatch(texts.String(), -1) {
+	read = selected(texts.String())
+	runbook, err := os.ReadFile("docs/runbook.md")
+	if err != nil {
+		return nil, nil, err
+	}
+	panels, err := dashboard("docs/grafana/stopbank.json")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range panels {
+		texts.WriteString(strings.Join(p.queries, " "))
+	}
+	return read, selected(texts.String() + string(runbook)), nil
+}
+
+// selected returns the selectors in a text. Labels that Prometheus adds to what it scrapes are not among theirs.
+func selected(text string) (all []selector) {
+	for _, m := range regexp.MustCompile(`\b((?:stopbank|go|process)_[a-z_]+)(\{[^}]*\})?`).FindAllStringSubmatch(text, -1) {
 		s := selector{name: m[1]}
 		for _, l := range regexp.MustCompile(`(\w+)=~?"([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
-			s.labels = append(s.labels, regexp.MustCompile(`[{,]`+l[1]+`="(`+l[2]+`)"`))
+			if l[1] != "job" && l[1] != "instance" {
+				s.labels = append(s.labels, regexp.MustCompile(`[{,]`+l[1]+`="(`+l[2]+`)"`))
+			}
 		}
 		all = append(all, s)
 	}
-	return all, nil
+	return all
 }
 
 func (s selector) matches(name, series string) bool {
@@ -58,27 +82,27 @@ func (s selector) matches(name, series string) bool {
 type scraped struct{ every, address string }
 
 type scraper struct {
-	reads []selector
-	began time.Time // of the phase
+	read, shown []selector
+	began       time.Time // of the phase
 
 	mu   sync.Mutex                            // guards seen
 	seen map[scraped]map[string]map[int]string // values by series, by second since began
 }
 
 // scrape scrapes all replicas at an interval until ctx ends. A replica that does not answer is missing from that scrape.
-func (s *scraper) scrape(ctx context.Context, d *deployment, every string) {
+func (s *scraper) scrape(ctx context.Context, d *deploy.Deployment, every string) {
 	period, err := time.ParseDuration(every)
 	client := &http.Client{Timeout: 5 * time.Second}
 	var all sync.WaitGroup
 	defer all.Wait()
 	for next := rand.N(period); err == nil; next += period {
-		if sleep(ctx, next-time.Since(s.began)) != nil {
+		if deploy.Sleep(ctx, next-time.Since(s.began)) != nil {
 			return
 		}
-		for _, r := range d.all() {
+		for _, r := range d.All() {
 			all.Go(func() {
-				if text, err := get(ctx, client, http.MethodGet, "http://"+r.ops+"/metrics"); err == nil {
-					s.add(scraped{every, r.ops}, int(math.Round(next.Seconds())), string(text))
+				if text, err := deploy.Get(ctx, client, http.MethodGet, "http://"+r.Ops+"/metrics"); err == nil {
+					s.add(scraped{every, r.Ops}, int(math.Round(next.Seconds())), string(text))
 				}
 			})
 		}
@@ -89,6 +113,10 @@ func (s *scraper) scrape(ctx context.Context, d *deployment, every string) {
 func (s *scraper) add(by scraped, second int, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	reads := s.read
+	if by.every == shownAt {
+		reads = s.shown
+	}
 	if s.seen[by] == nil {
 		s.seen[by] = map[string]map[int]string{}
 	}
@@ -96,7 +124,7 @@ func (s *scraper) add(by scraped, second int, text string) {
 		at := strings.LastIndexByte(line, ' ')
 		name, _, _ := strings.Cut(line[:max(0, at)], "{")
 		value, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
-		if err != nil || !slices.ContainsFunc(s.reads, func(read selector) bool { return read.matches(name, line) }) {
+		if err != nil || !slices.ContainsFunc(reads, func(read selector) bool { return read.matches(name, line) }) {
 			continue
 		}
 		if strings.HasSuffix(name, "_timestamp_seconds") {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -11,26 +12,36 @@ import (
 
 func TestScrape(t *testing.T) {
 	t.Chdir(root)
-	reads, err := selectors()
+	read, shown, err := selectors()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scraper{reads: reads, began: time.Unix(1000, 0), seen: map[scraped]map[string]map[int]string{}}
-	by := scraped{"15s", "127.0.0.1:1"}
-	s.add(by, 3, `# HELP stopbank_limiter_decision_stale 1
+	s := &scraper{read: read, shown: shown, began: time.Unix(1000, 0), seen: map[scraped]map[string]map[int]string{}}
+	for _, every := range []string{"5s", shownAt} {
+		by := scraped{every, "127.0.0.1:1"}
+		s.add(by, 3, `# HELP stopbank_limiter_decision_stale 1
 stopbank_limiter_decision_stale{limiter="a b"} 0
 stopbank_control_decision_timestamp_seconds{limiter="a"} 1.0025e+03
-stopbank_limiter_wait_seconds_bucket{limiter="a",outcome="started",priority="normal",le="1"} 5
-stopbank_limiter_running{limiter="a"} 5
+stopbank_limiter_response_seconds_bucket{limiter="a",outcome="executed",priority="normal",le="1"} 5
+stopbank_control_decisions_total{warden="a"} 5
+go_goroutines 7
+go_threads 7
 `)
-	s.add(by, 18, `stopbank_limiter_wait_seconds_bucket{limiter="a",outcome="started",priority="critical",le="1"} 1.5e+06
+		s.add(by, 18, `stopbank_limiter_response_seconds_bucket{limiter="a",outcome="executed",priority="critical",le="1"} 1.5e+06
 stopbank_limiter_decision_stale{limiter="a b"} 1
 `)
-	want := []target{{every: "15s", times: []int{3, 18}, series: map[string][]string{
-		`stopbank_limiter_decision_stale{limiter="a b"}`:                                                 {"0", "1"},
-		`stopbank_control_decision_timestamp_seconds{limiter="a"}`:                                       {"2.5", "_"},
-		`stopbank_limiter_wait_seconds_bucket{limiter="a",outcome="started",priority="critical",le="1"}`: {"_", "1500000"},
-	}}}
+	}
+	read5 := map[string][]string{
+		`stopbank_limiter_decision_stale{limiter="a b"}`:                                                      {"0", "1"},
+		`stopbank_control_decision_timestamp_seconds{limiter="a"}`:                                            {"2.5", "_"},
+		`stopbank_limiter_response_seconds_bucket{limiter="a",outcome="executed",priority="critical",le="1"}`: {"_", "1500000"},
+	}
+	shown15 := maps.Clone(read5)
+	shown15[`stopbank_limiter_response_seconds_bucket{limiter="a",outcome="executed",priority="normal",le="1"}`] = []string{"5", "_"}
+	shown15[`go_goroutines{}`] = []string{"7", "_"}
+	want := []target{
+		{every: "5s", times: []int{3, 18}, series: read5}, {every: shownAt, times: []int{3, 18}, series: shown15},
+	}
 	if diff := cmp.Diff(want, s.targets(), cmp.AllowUnexported(target{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

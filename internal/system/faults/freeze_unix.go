@@ -1,0 +1,25 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/stopbank/stopbank/internal/system/deploy"
+)
+
+// freeze stops the ill process for 1.4 s of every 3 s.
+func freeze(ctx context.Context, g *game) error {
+	for ctx.Err() == nil {
+		err := g.pod.Process.Signal(syscall.SIGSTOP)
+		_ = deploy.Sleep(ctx, 1400*time.Millisecond)
+		if err = errors.Join(err, g.pod.Process.Signal(syscall.SIGCONT)); err != nil {
+			return err
+		}
+		_ = deploy.Sleep(ctx, 1600*time.Millisecond)
+	}
+	return nil
+}

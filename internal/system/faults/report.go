@@ -1,0 +1,149 @@
+// The results, for the terminal and for docs/evidence.
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// print prints the results of the chosen faults, and returns how many were missed.
+func print(out io.Writer, chosen []fault, results map[string]result) (missed int) {
+	for _, f := range chosen {
+		r, played := results[f.name]
+		if !played {
+			fmt.Fprintf(out, "%-14s not played\n", f.name)
+			continue
+		}
+		if !r.Right {
+			missed++
+		}
+		fmt.Fprintf(out, "%-14s %-5s %5.1f min  %s; alerts: %s", f.name, verdict(r), r.Minutes, r.said(), r.alerts())
+		if len(r.False) > 0 {
+			fmt.Fprintf(out, "; false alarms: %s", strings.Join(r.False, ", "))
+		}
+		fmt.Fprintln(out)
+	}
+	return missed
+}
+
+func verdict(r result) string {
+	if r.Right {
+		return "right"
+	}
+	return "MISS"
+}
+
+// said is what the runbook has said.
+func (r *result) said() string {
+	if r.Named == nil {
+		return "nothing named"
+	}
+	return r.Named.Name + r.Named.Labels.short() + ", from " + r.Named.From
+}
+
+// alerts are the names of the alerts, each once.
+func (r *result) alerts() string {
+	names := map[string]bool{}
+	for _, text := range r.Alerts {
+		names[strings.Fields(text)[1]] = true
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(names)), " ")
+}
+
+// report is the page of docs/evidence: every fault of the catalogue, with what its last game has shown.
+func report(results map[string]result) string {
+	var rows strings.Builder
+	var minutes []float64
+	var dates, commits, falsePages []string
+	right, faults := 0, 0
+	for _, f := range append(catalogue(), healthFor(time.Hour)) {
+		r, played := results[f.name]
+		if !f.calm {
+			faults++
+		}
+		if !played {
+			fmt.Fprintf(&rows, "| `%s` | %s | not played | | | |\n", f.name, f.about)
+			continue
+		}
+		dates, commits = append(dates, r.Date), append(commits, r.Commit)
+		says, took := "**missed**: "+r.said(), ""
+		switch {
+		case r.Right && f.calm:
+			says = "right: " + r.said()
+		case r.Right:
+			says, took = r.said(), fmt.Sprintf("%.1f", r.Minutes)
+			right++
+			minutes = append(minutes, r.Minutes)
+		}
+		for _, text := range r.False {
+			if strings.HasPrefix(text, "page ") {
+				falsePages = append(falsePages, f.name)
+			}
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s | %s |\n", f.name, r.About, says, took, r.alerts(), strings.Join(r.False, "; "))
+	}
+	slices.Sort(minutes)
+	slices.Sort(dates)
+	slices.Sort(commits)
+	median := "none"
+	if n := len(minutes); n > 0 {
+		median = fmt.Sprintf("%.1f minutes", (minutes[n/2]+minutes[(n-1)/2])/2)
+	}
+	health := "not played"
+	if r, played := results["health"]; played {
+		health = fmt.Sprintf("%.0f minutes, with a rolling restart of both programs: %d pages, %d other alarms or names", r.Minutes+healthBefore(r),
+			len(r.pages()), len(r.False)-len(r.pages()))
+	}
+	return fmt.Sprintf(page, strings.Join(slices.Compact(commits), ", "), strings.Join(slices.Compact(dates), ", "), right, faults, median,
+		len(falsePages), health, rows.String())
+}
+
+// healthBefore is the health before the injection, in minutes.
+func healthBefore(r result) float64 {
+	d, err := time.ParseDuration(r.Health)
+	if err != nil {
+		return 0
+	}
+	return d.Minutes()
+}
+
+const page = `# The blind fault game
+
+Does an outage name itself? Each game runs two pods of [the storefront](../../examples/storefront/main.go), two workers of
+[the orders](../../examples/orders/main.go) with their JetStream server, customers, and a Prometheus that loads
+[alerts.yml](../prometheus/alerts.yml) and [slo.yml](../prometheus/slo.yml) as they are. After some minutes of health, at a random
+moment, one fault comes: to one pod, one worker, to the clients, or by an operator. A program that knows nothing of it looks at the
+alerts every ten seconds and follows [the runbook](../runbook.md) to the letter: it asks Prometheus each query as it is written,
+takes the branch of the answer, follows the links, and says the words in bold. It begins at the alert that fires, pages before
+tickets, and without an alert at *First steps*. What it says twice in a row counts, and the first such name alone.
+
+A name is right if it is one that the catalogue has for the fault, and if its instance, partition or compartment is the ill one where
+the catalogue asks for it. What was missed is in the table.
+
+Command: ` + "`make faults`, and `make faults FAULTS='-health 60m'`" + `. Commits: %s. Dates: %s.
+
+- named rightly: %d of %d, median %s from the injection to the name
+- pages in health, before the injections: %d
+- health: %s
+
+| fault | what happens | named | minutes | alerts | in health, before it |
+|---|---|---|---|---|---|
+%s
+## What this does not show
+
+- **The authors of the faults know the rules.** Rules, runbook and catalogue are in one repository, and a miss in one game was mended
+  before the next. Faults that nobody has seen are the test that counts.
+- **History is short.** Prometheus has minutes of health, not weeks: queries that compare with the hour before compare with minutes, and
+  the windows of the error budget are not full, so that its alerts fire sooner than they would.
+- **Who looks is tireless.** Without an alert it takes *First steps* every ten seconds. A person begins when users complain.
+  The column of alerts says which faults would have called somebody.
+- **Small services.** Two pods and some ten requests a second; scrapes and evaluations every 5 s.
+- **A shared machine.** The games had real-time priority (` + "`chrt -r 1`" + `) beside other work on the same two processors, several at a time.
+`
