@@ -1,4 +1,4 @@
-// The rules by the made-up series of docs/prometheus/alerts_test.yml and slo_test.yml: each fires when it should, and not when its
+// The rules by made-up series, docs/prometheus/alerts_test.yml and slo_test.yml: each fires when it should, and not when its
 // opposite would.
 
 package main

@@ -186,8 +186,8 @@ func svg(comment string, graphs []graph, end int) string {
 	out := new(strings.Builder)
 	rows := (len(graphs) + columns - 1) / columns
 	w, h := columns*(width+pad)+pad, rows*(height+pad)+pad
-	fmt.Fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"+
-		"<!-- %s -->\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", w, h, strings.ReplaceAll(comment, "--", "- -"))
+	fmt.Fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "+
+		"font-family=\"sans-serif\" font-size=\"12\">\n<!-- %s -->\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", w, h, strings.ReplaceAll(comment, "--", "- -"))
 	colors := []string{"#1f6fb4", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be123c", "#475569"}
 	for i, g := range graphs {
 		top := 0.0
