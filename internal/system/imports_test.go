@@ -94,7 +94,7 @@ var rules = []rule{
 	{layer: "warden/wardenconnect", arrows: append([]string{"warden/internal/rpcstatus", "warden/retry", "warden/wardenhttp"},
 		flow...), others: anything},
 
-	{layer: "flood"},
+	{layer: "warden/flood"},
 
 	{layer: "examples/...", arrows: anything, others: anything},
 	{layer: "internal/...", arrows: anything, others: anything},

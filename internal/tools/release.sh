@@ -26,7 +26,7 @@ install() ( # install MODULE
   mkdir -p "$dir/scratch/$1" && cd "$dir/scratch/$1"
   name=example.com/scratch get=
   case $1 in
-  lease/leasectl | flood)
+  lease/leasectl | warden/flood)
     go install "$project/$1@$version"
     "$dir/bin/${1##*/}" -h 2>&1 | grep "^Usage: ${1##*/} "
     get=-tool ;;

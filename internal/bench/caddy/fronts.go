@@ -281,7 +281,7 @@ func (p *process) limit(ctx context.Context) float64 {
 	return limit
 }
 
-// floodRun is what is used of a run of flood's JSON: flood/schema.json.
+// floodRun is what is used of a run of flood's JSON: warden/flood/schema.json.
 type floodRun struct {
 	Offered  float64 `json:"offered"`
 	Goodput  float64 `json:"goodput"`

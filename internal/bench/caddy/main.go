@@ -99,7 +99,7 @@ func (l *lab) run(ctx context.Context, only, out string, render bool) error {
 
 // build makes the programs: a stranger gets them by go run.
 func (l *lab) build(ctx context.Context) error {
-	for at, folder := range map[*string]string{&l.caddy: "examples/caddy", &l.flood: "flood"} {
+	for at, folder := range map[*string]string{&l.caddy: "examples/caddy", &l.flood: "warden/flood"} {
 		*at = filepath.Join(l.dir, filepath.Base(folder)+".bin")
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", *at, ".")
 		cmd.Dir, cmd.Env, cmd.Stderr = filepath.Join(l.root, folder), append(os.Environ(), "GOWORK=off"), os.Stderr

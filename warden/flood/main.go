@@ -2,7 +2,7 @@
 // service came back. Requests begin at the times at which clients would send them, whether or not earlier ones were answered
 // (an open loop), and every time counts from then, so that a slow service does not look better for slowing its load down.
 //
-//	go run github.com/stopbank/stopbank/flood@v0.1.0 -load 2,4 http://127.0.0.1:8080/
+//	go run github.com/stopbank/stopbank/warden/flood@v0.1.0 -load 2,4 http://127.0.0.1:8080/
 //
 // It measures the service's capacity first. For each load it sends half the capacity for a while, then the load, then half the
 // capacity again. The bounds are a rate of 20,000/s, 10,000 requests in flight, and 15 minutes. It floods loopback only, unless it

@@ -1,0 +1,3 @@
+module github.com/stopbank/stopbank/warden/flood
+
+go 1.25.0
