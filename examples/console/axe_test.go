@@ -39,6 +39,7 @@ func axe(t *testing.T) string {
 // check fails for each serious or critical violation on the page.
 func (p *tab) check(axe string) {
 	p.t.Helper()
+	defer func(began time.Time) { p.t.Logf("%s", time.Since(began)) }(time.Now())
 	if !eval[bool](p, `"axe" in window`) {
 		eval[bool](p, axe+`; true`)
 	}

@@ -256,21 +256,22 @@ func poolOf(name string, l *limiter.Limiter, s limiter.Stats, lately *recent) po
 func pointOf(r warden.Reading) point {
 	s, l := r.Sample, r.Limiter
 	lag, served := s.Lag.Count > 0, s.Service.Count > 0
-	levels := make(map[string]jsonNumber, len(r.Levels))
+	levels := make(map[string]plotted, len(r.Levels))
 	for signal, level := range r.Levels {
-		levels[truncate(signal, longestName)] = jsonNumber(level)
+		levels[truncate(signal, longestName)] = plotted(level)
 	}
+	known := func(r monitor.Reading) plotted { return plotted(reading(r.OK, r.Value)) }
+	times := func(known bool, d time.Duration) plotted { return plotted(msIf(known, d)) }
 	return point{
-		Seq: r.Decision.Seq, At: jsonTime{s.At}, GapMS: ms(s.Gap), Target: r.Decision.TargetConcurrency,
-		Shed:     jsonNumber(r.Decision.ShedProbability),
+		Seq: r.Decision.Seq, At: jsonTime{s.At.Truncate(time.Millisecond)}, GapMS: times(true, s.Gap),
+		Target: r.Decision.TargetConcurrency, Shed: plotted(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
 		Abandoned: l.Abandoned,
-		Pressure:  reading(r.Pressure.OK, r.Pressure.Value), Levels: levels,
-		Utilization: reading(s.Utilization.OK, s.Utilization.Value), Runnable: reading(s.Runnable.OK, s.Runnable.Value),
-		Throttled: reading(s.Throttled.OK, s.Throttled.Value),
-		LagP50MS:  msIf(lag, s.Lag.P50), LagP90MS: msIf(lag, s.Lag.P90), LagP99MS: msIf(lag, s.Lag.P99), LagCount: s.Lag.Count,
-		ServiceP50MS: msIf(served, s.Service.P50), ServiceP90MS: msIf(served, s.Service.P90),
-		Throughput: jsonNumber(s.Service.Throughput), Concurrency: jsonNumber(s.Service.Concurrency),
+		Pressure:  plotted(reading(r.Pressure.OK, r.Pressure.Value)), Levels: levels,
+		Utilization: known(s.Utilization), Runnable: known(s.Runnable), Throttled: known(s.Throttled),
+		LagP50MS: times(lag, s.Lag.P50), LagP90MS: times(lag, s.Lag.P90), LagP99MS: times(lag, s.Lag.P99), LagCount: s.Lag.Count,
+		ServiceP50MS: times(served, s.Service.P50), ServiceP90MS: times(served, s.Service.P90),
+		Throughput: plotted(s.Service.Throughput), Concurrency: plotted(s.Service.Concurrency),
 	}
 }
 

@@ -154,32 +154,33 @@ type ended struct {
 	Left     uint64 `json:"left"` // without an answer: canceled before they started, or abandoned after it
 }
 
-// point is one turn of the warden's pipeline. The counters are since the start.
+// point is one turn of the warden's pipeline, for charts: times to the millisecond, and numbers with three digits. The counters are
+// since the start.
 type point struct {
-	Seq          uint64                `json:"seq"`
-	At           jsonTime              `json:"at"`
-	GapMS        jsonNumber            `json:"gap_ms"`
-	Target       int                   `json:"target"`
-	Shed         jsonNumber            `json:"shed"`
-	InFlight     int                   `json:"in_flight"`
-	Queued       int                   `json:"queued"`
-	Executed     uint64                `json:"executed"`
-	Rejected     uint64                `json:"rejected"`
-	Canceled     uint64                `json:"canceled"`
-	Abandoned    uint64                `json:"abandoned"`
-	Pressure     jsonNumber            `json:"pressure"`
-	Levels       map[string]jsonNumber `json:"levels"` // by signal
-	Utilization  jsonNumber            `json:"utilization"`
-	Runnable     jsonNumber            `json:"runnable"` // per processor
-	Throttled    jsonNumber            `json:"throttled"`
-	LagP50MS     jsonNumber            `json:"lag_p50_ms"`
-	LagP90MS     jsonNumber            `json:"lag_p90_ms"`
-	LagP99MS     jsonNumber            `json:"lag_p99_ms"`
-	LagCount     uint64                `json:"lag_count"`
-	ServiceP50MS jsonNumber            `json:"service_p50_ms"`
-	ServiceP90MS jsonNumber            `json:"service_p90_ms"`
-	Throughput   jsonNumber            `json:"throughput"` // per second
-	Concurrency  jsonNumber            `json:"concurrency"`
+	Seq          uint64             `json:"seq"`
+	At           jsonTime           `json:"at"`
+	GapMS        plotted            `json:"gap_ms"`
+	Target       int                `json:"target"`
+	Shed         plotted            `json:"shed"`
+	InFlight     int                `json:"in_flight"`
+	Queued       int                `json:"queued"`
+	Executed     uint64             `json:"executed"`
+	Rejected     uint64             `json:"rejected"`
+	Canceled     uint64             `json:"canceled"`
+	Abandoned    uint64             `json:"abandoned"`
+	Pressure     plotted            `json:"pressure"`
+	Levels       map[string]plotted `json:"levels"` // by signal
+	Utilization  plotted            `json:"utilization"`
+	Runnable     plotted            `json:"runnable"` // per processor
+	Throttled    plotted            `json:"throttled"`
+	LagP50MS     plotted            `json:"lag_p50_ms"`
+	LagP90MS     plotted            `json:"lag_p90_ms"`
+	LagP99MS     plotted            `json:"lag_p99_ms"`
+	LagCount     uint64             `json:"lag_count"`
+	ServiceP50MS plotted            `json:"service_p50_ms"`
+	ServiceP90MS plotted            `json:"service_p90_ms"`
+	Throughput   plotted            `json:"throughput"` // per second
+	Concurrency  plotted            `json:"concurrency"`
 }
 
 // poolPoint is the load of limiters and compartments at one instant of a request to the console; from 12 on, those of a kind are
@@ -272,6 +273,17 @@ func (n jsonNumber) MarshalJSON() ([]byte, error) {
 	}
 	text := strconv.AppendFloat(make([]byte, 0, 16), float64(n), 'g', 5, 64)
 	return text, nil
+}
+
+// plotted is a jsonNumber with three digits: hundreds of them are sent for a chart.
+type plotted jsonNumber
+
+// MarshalJSON writes the number or null.
+func (n plotted) MarshalJSON() ([]byte, error) {
+	if !(math.Abs(float64(n)) < 1e300) {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(make([]byte, 0, 16), float64(n), 'g', 3, 64), nil
 }
 
 // jsonTime is a time, or null if it is zero or RFC 3339 cannot express it: deadlines come from anywhere.

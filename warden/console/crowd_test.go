@@ -1,0 +1,364 @@
+// Many compartments with long names: what is sent stays small, and says the worst first.
+
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/control"
+	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
+)
+
+// crowd is a console with 200 compartments, 73 of which reject, and with a warden whose history is full of numbers of all digits.
+// Names have as many letters, at random: nothing compresses them.
+func crowd(t *testing.T, letters int) *Console {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	var compartments []bulkhead.CompartmentConfig
+	for i := range 200 {
+		name := fmt.Sprintf("%d \u202e<b>\xff", i)
+		for len(name) < letters {
+			name += string(rune('a' + random.IntN(26)))
+		}
+		compartments = append(compartments, bulkhead.CompartmentConfig{Name: name, Max: 1})
+	}
+	set := must(bulkhead.New(bulkhead.Config{Total: 200, Compartments: compartments}))(t)
+	number := func() monitor.Reading { return monitor.Reading{Value: random.Float64(), OK: true} }
+	long := func() time.Duration { return time.Duration(random.Int64N(int64(time.Second))) }
+	s := &script{sample: func() monitor.Sample {
+		return monitor.Sample{
+			At: time.Now(), Gap: long(), Utilization: number(), Runnable: number(), Throttled: number(),
+			Lag:     monitor.Lag{P50: long(), P90: long(), P99: long(), Count: 1000},
+			Service: monitor.Service{P50: long(), P90: long(), Count: 7, Throughput: random.Float64(), Concurrency: random.Float64()},
+		}
+	}}
+	w := must(warden.New(warden.Config{Sampler: s, Controller: must(control.New(control.Config{}))(t)}))(t)
+	c := mustNew(t, Config{Warden: w, Set: set})
+	for i, x := range compartments {
+		_, permit, err := set.Compartment(x.Name).Acquire(t.Context())
+		noError(t, err)
+		if i < 73 {
+			_, _, _ = set.Compartment(x.Name).Acquire(t.Context()) // rejected
+		}
+		permit.Release(nil)
+	}
+	for i := range 700 {
+		time.Sleep(100 * time.Millisecond)
+		use(t, w)
+		if i%100 == 0 {
+			c.state(new(cursor)) // somebody looks
+		}
+	}
+	for _, x := range compartments[:73] {
+		_, permit, err := set.Compartment(x.Name).Acquire(t.Context())
+		noError(t, err)
+		_, _, _ = set.Compartment(x.Name).Acquire(t.Context())
+		permit.Release(nil)
+	}
+	return c
+}
+
+// asBrowser returns how many bytes a browser is sent, and what they say.
+func asBrowser(t *testing.T, c *Console, path string) (sent int, text string) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil)
+	r.Header.Set("Accept-Encoding", "gzip, deflate, br")
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, r)
+	if w.Code != 200 || w.Header().Get("Content-Encoding") != "gzip" || w.Header().Get("Vary") != "Accept-Encoding" {
+		t.Fatalf("%s: %d, %v", path, w.Code, w.Header())
+	}
+	sent = w.Body.Len()
+	return sent, string(must(io.ReadAll(must(gzip.NewReader(w.Body))(t)))(t))
+}
+
+// TestCrowdIsSmall: with 200 compartments a poll has less than 50 kB, with the whole history of the warden if the names are usual ones, and
+// without it if nothing compresses them.
+func TestCrowdIsSmall(t *testing.T) {
+	for _, of := range []struct {
+		letters int
+		path    string
+		history int
+	}{{30, "state.json", 600}, {30, "state.json?history=0", 0}, {190, "state.json?history=0", 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := crowd(t, of.letters)
+			sent, text := asBrowser(t, c, of.path)
+			t.Logf("names of %d letters, %s: %d bytes are sent for %d", of.letters, of.path, sent, len(text))
+			if sent >= 50_000 {
+				t.Errorf("names of %d letters, %s: %d bytes", of.letters, of.path, sent)
+			}
+			s := decode(t, text)
+			if n := len(at(t, s, "history").([]any)); n != of.history {
+				t.Errorf("%s: %d readings, want %d", of.path, n, of.history)
+			}
+			if n := len(at(t, s, "pools").([]any)); (n > 0) != (of.history > 0) {
+				t.Errorf("%s: %d pool points", of.path, n)
+			}
+			for _, p := range at(t, s, "pools").([]any) {
+				if pools := at(t, p, "pools").(map[string]any); len(pools) > 0 {
+					t.Fatalf("%d compartments without a chart have a history", len(pools))
+				}
+			}
+			if !utf8.ValidString(text) || strings.ContainsAny(text, "<>") {
+				t.Error("names are not escaped")
+			}
+			// The ten worst, what they stand for, and those without trouble.
+			verdicts := at(t, s, "verdicts").([]any)
+			others := 73 - mostVerdicts
+			if at(t, s, "warden", "level") != levelOK {
+				others++
+			}
+			if more := at(t, verdicts, 10); at(t, more, "more") != float64(others) || at(t, more, "text") != fmt.Sprintf("%d more to watch.", others) {
+				t.Errorf("the others: %v", more)
+			}
+			rejecting := 0
+			for _, x := range at(t, s, "set", "compartments").([]any) {
+				if at(t, x, "level") == "watch" && strings.HasPrefix(at(t, x, "text").(string), "Rejected ") {
+					rejecting++
+				}
+			}
+			if rejecting != 73 {
+				t.Errorf("%d compartments say that they reject", rejecting)
+			}
+		})
+	}
+}
+
+// TestCrowdStream: so does the stream; its first event has the history, and the next one none of it again.
+func TestCrowdStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := crowd(t, 190)
+		for path, history := range map[string]bool{"events": true, "events?history=0": false} {
+			r := &recorder{http.Header{}, make(chan string, 1000)}
+			request := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil).WithContext(t.Context())
+			request.Header.Set("Accept-Encoding", "gzip")
+			go c.ServeHTTP(r, request)
+			synctest.Wait()
+			take := func() (all string) {
+				for len(r.events) > 0 {
+					all += <-r.events
+				}
+				return all
+			}
+			first := take()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			second := take()
+			if n := len(second); n == 0 || n >= 50_000 {
+				t.Errorf("%s: the second event has %d bytes", path, n)
+			}
+			// Both can be read as far as they came: a browser does not wait for more.
+			zip := must(gzip.NewReader(strings.NewReader(first + second)))(t)
+			text, _ := io.ReadAll(zip)
+			events := bytes.Split(bytes.TrimSpace(text), []byte("\n\n"))
+			if len(events) != 3 {
+				t.Fatalf("%s: %d events", path, len(events))
+			}
+			for i, event := range events[1:] {
+				_, data, _ := bytes.Cut(event, []byte("data: "))
+				if n := len(at(t, decode(t, string(data)), "history").([]any)); (n > 0) != (history && i == 0) {
+					t.Errorf("%s: event %d has %d readings", path, i+1, n)
+				}
+			}
+		}
+		c.Close()
+	})
+}
+
+// TestEncoding: who does not ask for gzip does not get it.
+func TestEncoding(t *testing.T) {
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	for asked, zipped := range map[string]bool{
+		"": false, "identity": false, "br": false, "gzip": true, "GZIP": true, "br, gzip;q=0.5": true, " gzip ;q=1.0": true, "gzip;q=0": false,
+		"gzip;q=x": false, "x-gzip": false, ",,;": false,
+	} {
+		for _, path := range []string{"state.json", "dead-letters.json", "rejections.json?find=x"} {
+			r := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil)
+			r.Header.Set("Accept-Encoding", asked)
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, r)
+			if got := w.Header().Get("Content-Encoding"); w.Code != 200 || (got == "gzip") != zipped || json.Valid(w.Body.Bytes()) == zipped {
+				t.Errorf("%s for %q: %d, %q", path, asked, w.Code, got)
+			}
+		}
+	}
+}
+
+// TestBadHistory: what is neither 0 nor missing gets an answer that says so, and takes no stream.
+func TestBadHistory(t *testing.T) {
+	url := mount(t, mustNew(t, Config{Warden: mustWarden(t, new(script))}))
+	for _, path := range []string{"state.json", "events"} {
+		for _, value := range []string{"1", "x", "-0", "%00"} {
+			answer, body := get(t, url+path+"?history="+value)
+			if answer.StatusCode != 400 || at(t, decode(t, body), "code") != "bad_history" {
+				t.Errorf("%s, %s: %s, %s", path, value, answer.Status, body)
+			}
+		}
+	}
+}
+
+// TestShortened: ten of those with trouble, and ten of those without, and how many are left.
+func TestShortened(t *testing.T) {
+	list := func(act, watch, ok int) (all []verdict) {
+		for level, n := range map[string]int{levelAct: act, levelWatch: watch, levelOK: ok} {
+			for range n {
+				all = append(all, verdict{Level: level})
+			}
+		}
+		return all
+	}
+	for _, of := range []struct {
+		act, watch, ok int
+		level, text    string
+	}{
+		{10, 0, 0, "", ""},
+		{0, 11, 0, levelWatch, "1 more to watch."},
+		{0, 0, 12, levelOK, "2 more, nothing to do."},
+		{12, 5, 0, levelAct, "7 more, 2 of them to act on."},
+		{12, 0, 0, levelAct, "2 more, all to act on."},
+		{5, 66, 3, levelWatch, "61 more to watch."},
+	} {
+		limiters := make([]pool, 0, 100)
+		for _, v := range list(of.act, of.watch, of.ok) {
+			p := pool{Name: "l", Recent: &recent{Seconds: 10}}
+			switch v.Level {
+			case levelAct:
+				p.Recent.Rejected = 1
+			case levelWatch:
+				p.Queued = 1
+			}
+			limiters = append(limiters, p)
+		}
+		s := &state{Limiters: limiters}
+		s.addVerdicts()
+		var more []verdict
+		for _, v := range s.Verdicts {
+			if v.More > 0 {
+				more = append(more, v)
+			}
+		}
+		if of.text == "" && len(more) == 0 && len(s.Verdicts) == of.act {
+			continue
+		}
+		if len(more) != 1 || more[0].Level != of.level || more[0].Text != of.text {
+			t.Errorf("%+v: %+v", of, more)
+		}
+	}
+}
+
+// TestWorstCompartmentsFirst: the critical before the others, and of those the one that rejects the most.
+func TestWorstCompartmentsFirst(t *testing.T) {
+	s := &state{Set: &setState{Compartments: []compartment{
+		{Name: "c", Healthy: true, RejectionRate: 0.5}, {Name: "d", Healthy: true, RejectionRate: 0.25, Criticality: -64},
+		{Name: "b", Healthy: true, RejectionRate: 0.9}, {Name: "a", Healthy: true, RejectionRate: 0.01, Criticality: 127},
+		{Name: "act", Unhealthy: "ill"},
+	}}}
+	s.addVerdicts()
+	var order []string
+	for _, v := range s.Verdicts {
+		order = append(order, v.Subject)
+	}
+	if got := strings.Join(order, " "); got != "act a b c d" {
+		t.Errorf("the order is %s", got)
+	}
+}
+
+// TestOnset: what the controller called an overload, just before it knew that others take the processors, is called by its name
+// afterwards, in the list and in the sentence; an older one was one.
+func TestOnset(t *testing.T) {
+	var p history
+	queueing := decision.NewReason("queueing", "lag_p90_seconds", 0.02, decision.Tighten)
+	starved := decision.NewReason("starved", "processor_share", 0.21, decision.Hold).Because("others")
+	calm := decision.NewReason("calm", "utilization", 0.01, decision.Relax)
+	begin := time.Unix(1000, 0)
+	target := 100
+	add := func(at time.Duration, reasons ...decision.Reason) {
+		target--
+		d := decision.ControlDecision{Seq: p.lastSeq + 1, TargetConcurrency: target, Reasons: reasons}
+		p.add(warden.Reading{Decision: d, Sample: monitor.Sample{At: begin.Add(at)}})
+	}
+	add(0, queueing)
+	add(10*time.Second, calm)
+	add(16*time.Second, queueing)
+	sent := p.phases[2].Reasons // a page may be writing it
+	add(18*time.Second, queueing, starved)
+	add(19*time.Second, starved)
+	const ours, theirs = "CPU overload, p90 scheduler delay 20 ms", "work waits for what is left of the processors, p90 scheduler delay 20 ms"
+	for i, want := range map[int]string{0: ours, 2: theirs, 3: theirs} {
+		if got := p.phases[i].Reasons[0].Text; got != want {
+			t.Errorf("phase %d: %s, want %s", i, got, want)
+		}
+	}
+	if sent[0].Text != ours {
+		t.Error("what was sent has changed")
+	}
+	if p.lowered.why.Text != theirs {
+		t.Errorf("lowered because of %q", p.lowered.why.Text)
+	}
+}
+
+// TestProcess: what the last sample says of the process; what it does not know is null.
+func TestProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sample := monitor.Sample{}
+		w := mustWarden(t, &script{sample: func() monitor.Sample { sample.At = time.Now(); return sample }})
+		c := mustNew(t, Config{Warden: w})
+		check := func(want string) {
+			t.Helper()
+			time.Sleep(100 * time.Millisecond)
+			use(t, w)
+			if got := string(must(json.Marshal(c.state(new(cursor)).Warden.Process))(t)); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+		check(`{"processor_share":null,"memory_live":null,"memory_limit":null,"pools":[]}`)
+		sample.Share = monitor.Reading{Value: 0.25, OK: true}
+		sample.Memory = monitor.Memory{Live: 3000, Limit: 4000}
+		sample.Pools = []monitor.PoolReading{
+			{Name: "db", Part: "checkout", PoolStats: monitor.PoolStats{InUse: 3, Max: 4, Waiting: monitor.Reading{Value: 2, OK: true}}},
+			{Name: "cache", Problem: "blocked"},
+		}
+		check(`{"processor_share":0.25,"memory_live":3000,"memory_limit":4000,"pools":[` +
+			`{"name":"db","part":"checkout","in_use":3,"max":4,"waiting":2,"problem":""},` +
+			`{"name":"cache","part":"","in_use":0,"max":0,"waiting":null,"problem":"blocked"}]}`)
+		sample.Pools = make([]monitor.PoolReading, 1000)
+		time.Sleep(100 * time.Millisecond)
+		use(t, w)
+		if n := len(c.state(new(cursor)).Warden.Process.Pools); n != mostPools {
+			t.Errorf("%d pools", n)
+		}
+	})
+}
+
+// TestFrequentReasonHidesNoOther: of one limiter, rejections for a reason that is rare are listed beside those for a frequent one.
+func TestFrequentReasonHidesNoOther(t *testing.T) {
+	c := mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"l": mustLimiter(t, 1)}})
+	var rejected []decision.Explanation
+	for i := range 200 {
+		e := decision.Explanation{Limiter: "l", Reason: decision.QueueOverflow, At: time.Unix(int64(i), 0)}
+		if i == 0 {
+			e.Reason = decision.Closed
+		}
+		rejected = append(rejected, e)
+	}
+	list := c.latestRejections(rejected)
+	if n := len(list); n != maxRejections || list[n-1].Reason != "closed" {
+		t.Errorf("%d are listed, the last for %s", n, list[n-1].Reason)
+	}
+}
