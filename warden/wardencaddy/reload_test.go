@@ -50,7 +50,7 @@ func TestReloadInOverload(t *testing.T) {
 				switch got := p.get("/work"); {
 				case got.status == http.StatusOK:
 					answered.Add(1)
-				case got.header.Get("Warden-Rejected") != "":
+				case got.header.Get("Warden-Rejected") != "" && got.status == http.StatusServiceUnavailable:
 					rejected.Add(1)
 				case got.err != nil: // Caddy resets connections that it has not read from yet, also without this module
 					reset.Add(1)
@@ -291,4 +291,30 @@ func TestStreams(t *testing.T) {
 	}
 	_ = c.Close()
 	p.until(0, "stopbank_limiter_running")
+}
+
+// What waits when a configuration ends is served, and so is what runs.
+func TestReloadWhileRequestsWait(t *testing.T) {
+	u := newUpstream(t)
+	site := "stopbank {\n\tmax 1\n\tinitial 1\n\ttimeout 1m\n}\n" + u.proxied()
+	p := newProxy(t, site)
+	var all []<-chan answer
+	for i := range 4 {
+		all = append(all, p.begin(t.Context(), "/hold"))
+		if i == 0 {
+			await(t, "the first request", u.begun)
+		}
+	}
+	p.until(3, "stopbank_limiter_queued")
+	if err := p.load("header A b\n" + site); err != nil {
+		t.Fatal(err)
+	}
+	for range all {
+		u.release <- struct{}{}
+	}
+	for _, a := range all {
+		if got := await(t, "an answer", a); got.status != http.StatusOK || got.body != "done" {
+			t.Errorf("%+v", got)
+		}
+	}
 }

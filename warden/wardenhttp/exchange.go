@@ -56,8 +56,10 @@ func (e *exchange) request() *http.Request {
 	return r
 }
 
+// hasBody reports whether there is a body to wait for. An outer handler may have wrapped an empty one: its length says so, and a
+// deadline for it would pass while net/http reads ahead, see [direction.stop].
 func (e *exchange) hasBody() bool {
-	return e.outer != nil && e.outer.Body != nil && e.outer.Body != http.NoBody
+	return e.outer != nil && e.outer.ContentLength != 0 && e.outer.Body != nil && e.outer.Body != http.NoBody
 }
 
 // attach starts to watch the client through w.

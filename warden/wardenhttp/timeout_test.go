@@ -11,6 +11,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"runtime"
 	"strconv"
 	"strings"
@@ -350,4 +351,38 @@ func TestTheConnectionOutlivesATimeout(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A request without a body whose time is up leaves its connection as it was, also where an outer handler has wrapped the empty body.
+func TestConnectionOutlivesATimeout(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	h := newMiddleware(t, g, wardenhttp.Config{Timeout: 20 * time.Millisecond}).Handler(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				<-r.Context().Done()
+			}
+		}))
+	s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = struct{ io.ReadCloser }{r.Body}
+		h.ServeHTTP(w, r)
+	}), false)
+	conns := map[string]bool{}
+	for _, path := range []string{"/slow", "/", "/slow", "/"} {
+		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { conns[c.Conn.LocalAddr().String()] = true }}
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, s.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if resp.Body.Close(); resp.StatusCode != http.StatusGatewayTimeout && (path == "/slow" || resp.StatusCode != http.StatusOK) {
+			t.Errorf("H16: %s: %s", path, resp.Status)
+		}
+	}
+	if len(conns) != 1 {
+		t.Errorf("H16: %d connections, want 1", len(conns))
+	}
 }

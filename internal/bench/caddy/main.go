@@ -90,11 +90,9 @@ func (l *lab) run(ctx context.Context, only, out string, render bool) error {
 	if args := strings.Join(os.Args[1:], " "); args != "-o ../.." {
 		r.Command = fmt.Sprintf("make caddy CADDY='%s'", strings.TrimPrefix(args, "-o ../.. "))
 	}
-	if err := l.measure(ctx, which, r); err != nil {
-		return err
-	}
+	failed := l.measure(ctx, which, r) // what was measured before that is kept
 	r.Minutes = time.Since(began).Minutes()
-	return r.write(out)
+	return errors.Join(failed, r.write(out))
 }
 
 // build makes the programs: a stranger gets them by go run.
@@ -111,7 +109,7 @@ func (l *lab) build(ctx context.Context) error {
 }
 
 // measure runs all cells that are asked for.
-func (l *lab) measure(ctx context.Context, which *regexp.Regexp, r *report) error {
+func (l *lab) measure(ctx context.Context, which *regexp.Regexp, r *report) (err error) {
 	for round := range l.rounds {
 		order := slices.Clone(fronts)
 		if round%2 == 1 {
@@ -126,7 +124,6 @@ func (l *lab) measure(ctx context.Context, which *regexp.Regexp, r *report) erro
 						continue
 					}
 					if capacity == 0 {
-						var err error
 						if capacity, err = l.capacity(ctx, service); err != nil {
 							return err
 						}

@@ -176,7 +176,11 @@ func (r *report) markdown() string {
 		"*Critical* is the share of critical requests served, of those due after the first five seconds.\n"+
 		"- *Rounds*: every front of a service and load runs in turn, with the same arrivals; each second round has the reverse order. An entry is the median, with "+
 		"the range where rounds differ.\n\n", patience)
-	fmt.Fprintf(&b, "%s, %s, %s: `%s`, %.0f minutes.%s\n\n", r.Date, r.Go, strings.Join(r.Versions, ", "), r.Command, r.Minutes, busy)
+	if r.Command == "" {
+		b.WriteString("Nothing has been measured yet.\n\n")
+	} else {
+		fmt.Fprintf(&b, "%s, %s, %s: `%s`, %.0f minutes.%s\n\n", r.Date, r.Go, strings.Join(r.Versions, ", "), r.Command, r.Minutes, busy)
+	}
 	r.targets(&b)
 	b.WriteString("## The fronts\n\n| front | what it is |\n|---|---|\n")
 	for _, f := range fronts {
