@@ -94,7 +94,7 @@ func phases() []phase {
 		{name: "clients-leave", lasts: 12 * time.Minute, replicas: 1, load: after(deploy.Load{3, 3, 1, 0.5}),
 			args: fault("products=6s", "-way", "pool")},
 		// Every third order takes 1.5 s.
-		{name: "critical-slow", lasts: 12 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=1500ms/3")},
+		{name: "critical-slow", lasts: 15 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=1500ms/3")},
 		// A worker: the handlers of one partition hang, and a partition comes whose ledger cannot be opened.
 		// Nothing fires before well all the same.
 		{name: "stalled", lasts: 8 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", "2m"}},
