@@ -78,10 +78,10 @@ func phases() []phase {
 		// A page of products takes 40 ms of the only processor: 25 pages/s.
 		{name: "sale", busy: true, lasts: 13 * time.Minute, replicas: 1, load: after(deploy.Load{3, 75, 1, 0.5}),
 			env: []string{"GOMAXPROCS=1"}, args: []string{"-render", "40ms"}},
-		// A pool of 100 connections and 1 s per query: 100 requests/s are served, of 200 in the end.
+		// A pool of 100 connections and 0.7 s per query: 140 requests/s are served, of 200 in the end.
 		{
 			name: "pool", lasts: 16 * time.Minute, replicas: 1, load: rising(deploy.Load{20, 180, 1, 1}),
-			args: []string{"-way", "pool", "-fault", "checkout=1s,products=1s,admin=1s"},
+			args: []string{"-way", "pool", "-fault", "checkout=700ms,products=700ms,admin=700ms"},
 		},
 		{name: "silent-control", lasts: 12 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("control=hangs")},
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
@@ -94,7 +94,7 @@ func phases() []phase {
 		{name: "clients-leave", lasts: 12 * time.Minute, replicas: 1, load: after(deploy.Load{3, 3, 1, 0.5}),
 			args: fault("products=6s", "-way", "pool")},
 		// Every third order takes 1.5 s.
-		{name: "critical-slow", lasts: 12 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=1500ms/3")},
+		{name: "critical-slow", lasts: 15 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=1500ms/3")},
 		// A worker: the handlers of one partition hang, and a partition comes whose ledger cannot be opened.
 		// Nothing fires before well all the same.
 		{name: "stalled", lasts: 8 * time.Minute, replicas: 1, program: "watched", args: []string{"-fault-after", "2m"}},

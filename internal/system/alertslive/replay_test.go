@@ -37,6 +37,7 @@ func fires() map[string][]string {
 		"stuck-work": {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
 			"StopbankAbandonedWorkHoldsSlots page compartment=admin", "StopbankAbandonedWorkHoldsSlots ticket compartment=analytics",
+			"StopbankCriticalSlow page priority=high",
 		},
 		"hung-handlers": {
 			"StopbankCriticalUnserved page priority=critical", "StopbankHandlersHang page",
