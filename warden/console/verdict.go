@@ -149,7 +149,7 @@ func (p pool) verdict() verdict {
 		parts = append(parts, fmt.Sprintf(format, args...))
 	}
 	r := p.Recent
-	if stuck := p.stuck(); stuck {
+	if p.stuck() {
 		say(levelAct, "all %s slots are taken, and nothing has ended for %.0f s%s", thousands(p.Target), float64(r.Seconds), p.oldestText())
 	}
 	if r != nil && r.Canceled+r.Abandoned > 0 {
