@@ -14,15 +14,23 @@ import (
 // Permit is one slot held by one task. It is a small value, free to copy and to release from any goroutine: all copies
 // together release once. The zero Permit releases nothing.
 type Permit struct {
-	permit limiter.Permit
-	span   monitor.Span
-	task   *taskContext // nil: the task has no context
+	permit   limiter.Permit
+	span     monitor.Span
+	task     *taskContext // nil: the task has no context
+	unserved bool
+}
+
+// Unserved returns the same permit, by which Release and Discard count the task in [limiter.Tally].Abandoned: its client had left
+// before there was an answer, although the work was done to its end.
+func (p Permit) Unserved() Permit {
+	p.unserved = true
+	return p
 }
 
 // Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It
 // does not block and allocates nothing.
 func (p Permit) Release() bool {
-	if !p.end(p.permit.Release()) {
+	if !p.end() {
 		return false
 	}
 	p.span.End()
@@ -32,7 +40,7 @@ func (p Permit) Release() bool {
 // Abandon is Release for a task that its deadline or its client ended before it had an answer: its execution time is less than the
 // work takes, and the work may go on where nobody sees it. The monitor only counts it, and so does [limiter.Tally].Abandoned.
 func (p Permit) Abandon() bool {
-	if !p.end(p.permit.Abandon()) {
+	if !p.Unserved().end() {
 		return false
 	}
 	p.span.Abandon()
@@ -42,19 +50,25 @@ func (p Permit) Abandon() bool {
 // Discard is Release without reporting the execution time, for tasks whose time says nothing about the service: a hijacked
 // connection, or a stream.
 func (p Permit) Discard() bool {
-	if !p.end(p.permit.Release()) {
+	if !p.end() {
 		return false
 	}
 	p.span.Discard()
 	return true
 }
 
-// end ends the task's context if this permit ended the task.
-func (p Permit) end(first bool) bool {
-	if first && p.task != nil {
+func (p Permit) end() bool {
+	release := p.permit.Release
+	if p.unserved {
+		release = p.permit.Abandon
+	}
+	if !release() {
+		return false
+	}
+	if p.task != nil {
 		p.task.ended.Store(true)
 	}
-	return first
+	return true
 }
 
 // Acquire waits for a slot and returns a permit and the task's context. Release the permit exactly once: defer p.Release(). The
@@ -88,7 +102,7 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 		return ctx, Permit{}, err
 	}
 	m := &taskContext{Context: ctx, warden: w, id: t.ID, priority: t.Priority}
-	return m, Permit{p, w.recorder.Start(t.Name), m}, nil
+	return m, Permit{permit: p, span: w.recorder.Start(t.Name), task: m}, nil
 }
 
 // TryAcquire is Acquire for a task that may not wait. It has no context, so the task keeps its own priority, and reentry is
@@ -101,7 +115,7 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 	if err != nil {
 		return Permit{}, err
 	}
-	return Permit{p, w.recorder.Start(t.Name), nil}, nil
+	return Permit{permit: p, span: w.recorder.Start(t.Name)}, nil
 }
 
 // Do acquires a slot, runs fn with the context of [Warden.Acquire], and releases the slot when fn returns, panics or calls

@@ -27,7 +27,8 @@ type Warden struct {
 	epoch      time.Time
 
 	running   atomic.Bool
-	runKnown  atomic.Bool // Run was called once, or the log says that it was not
+	began     atomic.Int64 // nanoseconds from epoch to the start of Run
+	runKnown  atomic.Bool  // Run was called once, or the log says that it was not
 	reentries atomic.Uint64
 	sampled   atomic.Int64              // nanoseconds from epoch to the last sample; requests read it
 	bounds    atomic.Pointer[inForce]   // written by New and by Adjust; requests read it
@@ -50,12 +51,18 @@ type Stats struct {
 	Samples, ByRequests uint64
 	// LargestGap is the longest time between two samples so far.
 	LargestGap time.Duration
+	// Late is the number of samples that came more than half a second late while Run was active: the process was frozen, or starved
+	// of processors. Without Run nobody can tell that from a pause between requests, and nothing is late.
+	Late uint64
 	// Panics counts recovered panics of Sampler, Controller and ApplyTo. The previous decision stays in force, until it expires
 	// and its Stale decision replaces it.
 	Panics uint64
 	// Reentries counts calls of Acquire and Do that were rejected with a [*decision.ReentryError].
 	Reentries uint64
 }
+
+// lateBy is how much later than due a sample counts as late.
+const lateBy = 500 * time.Millisecond
 
 const runGrace = 10 * time.Second // after which a warden without Run is reported
 
@@ -74,6 +81,7 @@ func (w *Warden) Run(ctx context.Context) error {
 		return invalidField("Run", "called while another one is active", "one at a time")
 	}
 	defer w.running.Store(false)
+	w.began.Store(int64(time.Since(w.epoch)))
 	w.runKnown.Store(true)
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
@@ -143,7 +151,11 @@ func (w *Warden) turnLocked(byRequest bool) {
 	if byRequest {
 		w.stats.ByRequests++
 	}
-	w.stats.LargestGap = max(w.stats.LargestGap, time.Duration(w.sampled.Load()-before))
+	now := w.sampled.Load()
+	w.stats.LargestGap = max(w.stats.LargestGap, time.Duration(now-before))
+	if w.running.Load() && time.Duration(now-max(before, w.began.Load())) > w.interval+lateBy {
+		w.stats.Late++
+	}
 	w.readMu.Unlock()
 	defer func() {
 		if recover() != nil {

@@ -117,6 +117,61 @@ func TestRunTicks(t *testing.T) {
 	})
 }
 
+// A sample is late if the process, here its sampler, has stood still for half a second. A pause before Run, after it or without it is
+// none, however long.
+func TestLateSamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		still := time.Duration(0)
+		cfg := new(parts).config()
+		cfg.Sampler = samplerFunc(func() monitor.Sample {
+			time.Sleep(still)
+			return monitor.Sample{At: time.Now()}
+		})
+		w := mustNew(t, cfg)
+		wantLate := func(when string, want uint64) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.Stats().Late; got != want {
+				t.Errorf("%s: %d samples were late, want %d", when, got, want)
+			}
+		}
+		for range 3 {
+			time.Sleep(time.Minute)
+			use(t, w)
+		}
+		wantLate("between requests", 0)
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		time.Sleep(time.Second)
+		wantLate("after a pause before Run", 0)
+		still = 590 * time.Millisecond
+		time.Sleep(10 * time.Second)
+		still = 0
+		time.Sleep(time.Second)
+		wantLate("less than half a second late", 0)
+		for range 5 {
+			still = 1400 * time.Millisecond
+			time.Sleep(150 * time.Millisecond)
+			still = 0
+			time.Sleep(5 * time.Second)
+		}
+		wantLate("stood still five times", 5)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		use(t, w)
+		wantLate("after Run", 5)
+	})
+}
+
+type samplerFunc func() monitor.Sample
+
+func (f samplerFunc) Sample() monitor.Sample { return f() }
+
 // TestRequestsDrive: without Run, each request that comes an interval after the last sample takes one, and no other does.
 func TestRequestsDrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stopbank/stopbank/warden"
@@ -141,13 +142,14 @@ func (cfg serving) open(logTo io.Writer) (s *shop, operators *http.Server, log *
 	metrics, errMetrics := wardenprom.New(exported)
 	registry := prometheus.NewRegistry()
 	page, errPage := console.New(console.Config{Title: "storefront", Instance: instance(), Warden: s.warden, Set: s.set})
-	if err := errors.Join(errMetrics, errPage, wardenprom.Register(registry, metrics, tasks, calls)); err != nil {
+	if err := errors.Join(errMetrics, errPage, wardenprom.Register(registry, metrics, tasks, calls,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))); err != nil {
 		return nil, nil, nil, err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/console/", http.StripPrefix("/console", page))
 	mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
-	mux.Handle("GET /metrics", page.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", page.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	if s.set != nil {
 		mux.Handle("/plan", page.Guard(withToken(cfg.token, s.showPlan, s.setPlan)))
 	}

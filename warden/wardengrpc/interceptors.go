@@ -170,5 +170,5 @@ func (h callSlot) end(err error) {
 	case gone:
 		ending = slot.Discarded
 	}
-	h.End(err, ending)
+	h.End(err, ending, !h.stream && (failed && h.Ctx.Err() != nil || gone))
 }

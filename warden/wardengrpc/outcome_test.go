@@ -21,7 +21,7 @@ import (
 )
 
 // timed counts the executions that the monitor was told of.
-type timed struct{ count, abandoned uint64 }
+type timed struct{ count, abandoned, unserved uint64 }
 
 func (c *timed) Step(s monitor.Sample) decision.ControlDecision {
 	c.count += s.Service.Count
@@ -38,23 +38,29 @@ func TestWhatIsTimed(t *testing.T) {
 	}{
 		"an answer": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, nil })
-		}, timed{1, 0}},
+		}, timed{1, 0, 0}},
 		"an error": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
 				return nil, io.ErrUnexpectedEOF
 			})
-		}, timed{1, 0}},
+		}, timed{1, 0, 0}},
 		"a client that goes away and ends the call": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) {
 				cancel()
 				return nil, ctx.Err()
 
 			})
-		}, timed{0, 1}},
+		}, timed{0, 1, 1}},
 		"a client that goes away": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
 			_, _ = i.UnaryServer()(
 				ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { cancel(); return nil, nil },
 			)
+		}, timed{0, 0, 1}},
+		"a stream whose client goes away": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
+			_ = i.StreamServer()(nil, bare{ctx: ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error {
+				cancel()
+				return ctx.Err()
+			})
 		}, timed{}},
 		"a stream": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_ = i.StreamServer()(nil, bare{ctx: ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return nil })
@@ -70,8 +76,9 @@ func TestWhatIsTimed(t *testing.T) {
 				time.Sleep(time.Millisecond) // until samples are due
 				w.SampleIfDue()
 			}
+			told.unserved = w.Limiter().Stats().Abandoned
 			if *told != c.want {
-				t.Errorf("%+v, want %+v", *told, c.want)
+				t.Errorf("Q22: %+v, want %+v", *told, c.want)
 			}
 		})
 	}

@@ -62,7 +62,7 @@ func (e *exchange) hasBody() bool {
 func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter = w
 	e.reads = direction{pace: e.h.pace, w: w, reads: true, budget: e.h.pace.grace}
-	e.writes = direction{pace: e.h.pace, w: w, budget: e.h.pace.grace}
+	e.writes = direction{pace: e.h.pace, w: w, budget: e.h.pace.grace, client: e.slot.Ctx}
 	if _, bounded := e.slot.Ctx.Deadline(); bounded && e.hasBody() {
 		e.unwatchContext = context.AfterFunc(e.slot.Ctx, func() { e.reads.stop(e.slot.Ctx.Err()) })
 	}
@@ -172,14 +172,16 @@ func (e *exchange) End(outcome inflight.Outcome) {
 // release releases the slot. e.detached says when, once.
 func (e *exchange) release() {
 	b := &e.detached
-	ending := endingOf(b.outcome, e.writes.answerStatus())
+	status, tooLate := e.writes.answer()
+	ending := endingOf(b.outcome, status)
+	unserved := ending == slot.Abandoned || tooLate && !b.outcome.Upgraded
 	switch {
 	case b.abandoned:
 		ending = slot.Abandoned
 	case b.completed:
 		ending = slot.Completed
 	}
-	e.slot.End(b.outcome.Err, ending)
+	e.slot.End(b.outcome.Err, ending, unserved)
 }
 
 // writer returns the exchange with the optional interfaces of the original.

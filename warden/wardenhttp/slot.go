@@ -52,7 +52,8 @@ func (h held) End(outcome inflight.Outcome) {
 	if err == nil && outcome.Status >= http.StatusInternalServerError {
 		err = errStatus
 	}
-	h.Slot.End(err, endingOf(outcome, outcome.Status))
+	ending := endingOf(outcome, outcome.Status)
+	h.Slot.End(err, ending, ending == slot.Abandoned)
 }
 
 // endingOf classifies a request that was answered with this status; 0: it was not. If its context ended before it had an answer,

@@ -4,6 +4,7 @@ package wardenhttp
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,8 @@ type direction struct {
 	pace  pace
 	w     http.ResponseWriter // carries the deadlines
 	reads bool
+	// of the request, to know whether the client was gone when the answer began; nil: not asked for
+	client context.Context
 
 	mu              sync.Mutex // guards all below; never held while waiting for the client
 	budget          time.Duration
@@ -49,6 +52,7 @@ type direction struct {
 	handlerDeadline bool  // the handler sets the deadlines
 	used            bool  // data was read or written
 	status          int   // of the answer
+	tooLate         bool  // the answer began when its client had left
 	eof             bool  // the body was read to its end
 	err             error // the error of every later wait
 	closed          bool  // the handler is done, and w must not be touched
@@ -58,7 +62,7 @@ type direction struct {
 func (s *direction) beginWait() (began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used = true
+	s.useLocked()
 	if s.err != nil || s.handlerDeadline {
 		return began, s.err
 	}
@@ -152,17 +156,26 @@ func (s *direction) setHandlerDeadline(t time.Time) error {
 func (s *direction) setAnswered(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used, s.status = true, cmp.Or(s.status, status)
+	s.useLocked()
+	s.status = cmp.Or(s.status, status)
 }
 
-// answerStatus returns the status of the answer; 0: there is none.
-func (s *direction) answerStatus() int {
+// useLocked records that data is read or written.
+func (s *direction) useLocked() {
+	if !s.used && s.client != nil {
+		s.tooLate = errors.Is(s.client.Err(), context.Canceled)
+	}
+	s.used = true
+}
+
+// answer returns the status of the answer, 0 if there is none, and whether it began when its client had left.
+func (s *direction) answer() (status int, tooLate bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.used {
-		return cmp.Or(s.status, http.StatusOK)
+		status = cmp.Or(s.status, http.StatusOK)
 	}
-	return 0
+	return status, s.tooLate
 }
 
 func (s *direction) state() (used bool, err error) {

@@ -46,6 +46,7 @@ func ExampleRecordAnswer() {
 	// {"title":"Service Unavailable","status":503,"reason":"closed","decision":1,"request_id":"4bf92f3577b34da6"}
 	//
 	// stopbank.reason closed
+	// error.type closed
 	// stopbank.decision.number 1
 	// stopbank.request_id 4bf92f3577b34da6
 }

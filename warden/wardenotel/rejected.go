@@ -20,7 +20,7 @@ const eventRejected = "stopbank.rejected"
 
 // RecordRejection adds an event to the span of ctx if err is a rejection by a limiter or a compartment, sets its attributes
 // stopbank.reason, stopbank.decision.number and stopbank.request_id, as far as err has them, so that the span can be found by
-// them, and returns err:
+// them, and error.type, whose value is the reason too, and returns err:
 //
 //	ctx, permit, err := w.Acquire(ctx, task)
 //	if err != nil {
@@ -58,7 +58,10 @@ func record(span trace.Span, err error) {
 	}
 	span.AddEvent(eventRejected, trace.WithAttributes(attrs...))
 	for _, a := range attrs {
-		if a.Key == reasonKey || a.Key == decisionKey || a.Key == requestKey {
+		switch a.Key {
+		case reasonKey:
+			span.SetAttributes(a, errorKey.String(a.Value.AsString()))
+		case decisionKey, requestKey:
 			span.SetAttributes(a)
 		}
 	}
@@ -66,6 +69,9 @@ func record(span trace.Span, err error) {
 
 const (
 	limiterKey attribute.Key = "stopbank.limiter.name"
+
+	// By OpenTelemetry's semantic conventions: the class of error that an operation ended with.
+	errorKey attribute.Key = "error.type"
 
 	// Attributes to find spans by.
 	reasonKey   attribute.Key = "stopbank.reason"

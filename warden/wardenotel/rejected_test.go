@@ -62,8 +62,8 @@ func recorded(t *testing.T, err error) map[attribute.Key]attribute.Value {
 			found = slices.DeleteFunc(found, func(b attribute.KeyValue) bool { return b == a })
 		}
 	}
-	if len(found) > 0 {
-		t.Errorf("the span has %v as well", found)
+	if len(found) != 1 || found[0] != attribute.String("error.type", attrs["stopbank.reason"].AsString()) {
+		t.Errorf("the span has %v as well, want error.type %s", found, attrs["stopbank.reason"].AsString())
 	}
 	return attrs
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Events are the metrics that only observers can keep: histograms of the queue wait and execution times of a limiter
-// ([Events.Limiter]) and of a set ([Events.Bulkhead]), and counters of the decisions of a ledger ([Events.Ledger]). It is a
+// Events are the metrics that only observers can keep: histograms of the queue wait, the execution time and both together of a
+// limiter ([Events.Limiter]), and of the first two of a set ([Events.Bulkhead]), and counters of the decisions of a ledger ([Events.Ledger]). It is a
 // prometheus.Collector, safe for concurrent use, and must come from [NewEvents]. The histograms are native, with up to 160
 // buckets; scrapers that do not ask for native ones get 14 classic buckets from 0.5 ms to 10 s.
 //
-// An event blocks for less than a microsecond, and allocates nothing once its labels have occurred.
+// An event blocks for less than a microsecond, and allocates nothing once its labels have occurred, but for exemplars.
 type Events struct {
-	limiterWait, limiterExecution         *prometheus.HistogramVec
-	compartmentWait, compartmentExecution *prometheus.HistogramVec
-	decisions                             *prometheus.CounterVec
+	limiterWait, limiterExecution, limiterResponse *prometheus.HistogramVec
+	compartmentWait, compartmentExecution          *prometheus.HistogramVec
+	decisions                                      *prometheus.CounterVec
 }
 
 // NewEvents returns events whose label limiter, set or ledger is name: valid UTF-8, 1 to 128 bytes. A limiter, a set and a
@@ -35,7 +35,10 @@ func NewEvents(name string) (*Events, error) {
 		limiterWait: histograms("stopbank_limiter_wait_seconds",
 			"Queue wait of tasks, by outcome (started, rejected or canceled) and priority class.", "limiter", name, "outcome", "priority"),
 		limiterExecution: histograms("stopbank_limiter_execution_seconds", "Execution time of tasks.", "limiter", name),
-		compartmentWait:  histograms("stopbank_compartment_wait_seconds", "Queue wait of calls.", "set", name, "compartment"),
+		limiterResponse: histograms("stopbank_limiter_response_seconds",
+			"Queue wait and execution time together, by outcome (executed, abandoned, rejected or canceled) and priority class.",
+			"limiter", name, "outcome", "priority"),
+		compartmentWait: histograms("stopbank_compartment_wait_seconds", "Queue wait of calls.", "set", name, "compartment"),
 		compartmentExecution: histograms("stopbank_compartment_execution_seconds",
 			"Execution time of functions, until their caller was answered.", "set", name, "compartment"),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -57,15 +60,24 @@ func histograms(name, help, kind, source string, labels ...string) *prometheus.H
 	}, labels)
 }
 
-// Limiter returns the observer of a limiter (limiter.Config.Observer).
+// Limiter returns the observer of a limiter (limiter.Config.Observer). It adds exemplars to stopbank_limiter_response_seconds, with
+// the ID of the task as request_id, and as trace_id as well if it has the form of one (32 lowercase hexadecimal digits): one of each
+// series in 10 ms, at most, for tasks that were rejected, that took more than a second, or that are one in 128, drawn at random. An
+// exemplar takes some two microseconds and ten allocations.
 func (e *Events) Limiter() limiter.Observer {
-	for _, class := range classes() { // a rate needs a 0 to begin with
-		for _, o := range []decision.Outcome{decision.Started, decision.Rejected, decision.OutcomeCanceled} {
-			e.limiterWait.WithLabelValues(string(o), class.String())
+	o := &limiterEvents{execution: e.limiterExecution.WithLabelValues()}
+	for i, class := range classes() { // all of them now: a rate needs a 0 to begin with
+		of := func(v *prometheus.HistogramVec, outcome decision.Outcome) prometheus.Observer {
+			return v.WithLabelValues(string(outcome), class.String())
 		}
+		c := &o.classes[i]
+		c.started, c.rejected = of(e.limiterWait, decision.Started), of(e.limiterWait, decision.Rejected)
+		c.canceled = of(e.limiterWait, decision.OutcomeCanceled)
+		c.all.executed.Observer, c.all.abandoned.Observer = of(e.limiterResponse, decision.Executed), of(e.limiterResponse, abandoned)
+		c.all.rejected.Observer = of(e.limiterResponse, decision.Rejected)
+		c.all.canceled.Observer = of(e.limiterResponse, decision.OutcomeCanceled)
 	}
-	e.limiterExecution.WithLabelValues()
-	return (*limiterEvents)(e)
+	return o
 }
 
 // Bulkhead returns the observer of a set (bulkhead.Config.Observer).
@@ -89,18 +101,44 @@ func (e *Events) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (e *Events) collectors() []prometheus.Collector {
-	return []prometheus.Collector{e.limiterWait, e.limiterExecution, e.compartmentWait, e.compartmentExecution, e.decisions}
+	return []prometheus.Collector{
+		e.limiterWait, e.limiterExecution, e.limiterResponse, e.compartmentWait, e.compartmentExecution, e.decisions,
+	}
 }
 
-type limiterEvents Events
+type limiterEvents struct {
+	execution prometheus.Observer
+	classes   [4]classEvents // in the order of classes
+}
+
+// classEvents are the histograms of one priority class.
+type classEvents struct {
+	started, rejected, canceled prometheus.Observer // the wait
+	all                         struct{ executed, abandoned, rejected, canceled response }
+}
+
+// abandoned is, beside the limiter's outcomes, that of an executed task without an answer.
+const abandoned decision.Outcome = "abandoned"
 
 // Observe implements limiter.Observer.
 func (e *limiterEvents) Observe(event limiter.Event) {
+	c := &e.classes[(int(event.Task.Priority.Class())+65)>>6] // -64, 0, 64 and 127
 	switch event.Outcome {
-	case decision.Started, decision.Rejected, decision.OutcomeCanceled:
-		e.limiterWait.WithLabelValues(string(event.Outcome), event.Task.Priority.Class().String()).Observe(event.Waited.Seconds())
+	case decision.Started:
+		c.started.Observe(event.Waited.Seconds())
+	case decision.Rejected:
+		c.rejected.Observe(event.Waited.Seconds())
+		c.all.rejected.observe(&event, true)
+	case decision.OutcomeCanceled:
+		c.canceled.Observe(event.Waited.Seconds())
+		c.all.canceled.observe(&event, false)
 	case decision.Executed:
-		e.limiterExecution.WithLabelValues().Observe(event.Took.Seconds())
+		e.execution.Observe(event.Took.Seconds())
+		if event.Abandoned {
+			c.all.abandoned.observe(&event, false)
+		} else {
+			c.all.executed.observe(&event, false)
+		}
 	}
 }
 

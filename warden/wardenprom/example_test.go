@@ -45,7 +45,7 @@ func ExampleNew() {
 	if err := wardenprom.Register(registry, metrics, events); err != nil {
 		panic(err)
 	}
-	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	defer server.Close()
 
 	_, _ = warden.Do(context.Background(), w, warden.Task{}, func(context.Context) (int, error) { return 1, nil })
@@ -101,7 +101,7 @@ func ExampleExporter() {
 	if err != nil {
 		panic(err)
 	}
-	s.Operators.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	s.Operators.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 
 	families, _ := registry.Gather()
 	for _, f := range families {

@@ -26,10 +26,16 @@ func metrics() []metric {
 	group("stopbank_limiter_", by("limiter"),
 		metric{"running", "Tasks that hold a slot, by priority class.", by("priority")},
 		metric{"queued", "Tasks in the queue, by priority class.", by("priority")},
+		metric{"oldest_running_seconds", "How long the oldest running task has held its slot, at least; 0: nothing runs.", nil},
 		metric{"target", "Concurrency limit in force.", nil},
 		metric{"decision_stale", "1 while the controller's last decision has expired, else 0.", nil},
 		metric{"submitted_total", "Tasks that arrived, by priority class.", by("priority")},
 		metric{"executed_total", "Tasks that ran to their end, by priority class.", by("priority")},
+		metric{
+			"abandoned_total",
+			"Of the tasks executed, those that their deadline or client ended before they had an answer, by priority class.",
+			by("priority"),
+		},
 		metric{"rejected_total", "Tasks rejected, by reason and priority class.", by("reason", "priority")},
 		metric{"canceled_total", "Tasks whose context was canceled before they started, by priority class.", by("priority")},
 		metric{"mode", "1 for the mode in force, 0 for the others: enforce, dry_run or bypass.", by("mode")},
@@ -42,7 +48,11 @@ func metrics() []metric {
 	)
 	group("stopbank_warden_", by("warden"),
 		metric{"samples_total", "Samples taken, by the ticker or by requests because the ticker was late.", by("taken_by")},
-		metric{"largest_sample_gap_seconds", "Longest time between two samples so far.", nil},
+		metric{
+			"late_samples_total",
+			"Samples more than half a second late while Run was active: the process stood still, or got no processor.",
+			nil,
+		},
 		metric{"panics_total", "Contained panics of the sampler, controller or target.", nil},
 		metric{"reentries_total", "Tasks rejected because their caller already held a slot, which is a programming error.", nil},
 	)
@@ -81,6 +91,7 @@ func metrics() []metric {
 	)
 	group("stopbank_compartment_", by("set", "compartment"),
 		metric{"in_flight", "Calls in flight.", nil},
+		metric{"oldest_running_seconds", "How long the oldest function has run, at least; 0: none was seen to run.", nil},
 		metric{"queued", "Calls in the queue.", nil},
 		metric{"queue_limit", "Calls that may queue; with tenants, per tenant.", nil},
 		metric{"guaranteed", "Guaranteed slots, by the plan.", nil},

@@ -5,12 +5,16 @@ package wardenprom_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/stopbank/stopbank/admission"
@@ -61,7 +65,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, _ = l.Acquire(gone, limiter.Task{})
-	first.Release()
+	first.Abandon()
 	must(l.TryAcquire(limiter.Task{}))(t)
 
 	rehearsal := newLimiter(t, 0, nil)
@@ -132,6 +136,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 	p.want(t, map[string]float64{
 		`stopbank_warden_samples_total{taken_by="request",warden="api"}`:        1,
 		`stopbank_warden_samples_total{taken_by="ticker",warden="api"}`:         0,
+		`stopbank_warden_late_samples_total{warden="api"}`:                      0,
 		`stopbank_warden_panics_total{warden="api"}`:                            0,
 		`stopbank_warden_reentries_total{warden="api"}`:                         0,
 		`stopbank_control_decisions_total{warden="api"}`:                        5,
@@ -161,6 +166,9 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_submitted_total{limiter="prices",priority="normal"}`:                                4,
 		`stopbank_limiter_executed_total{limiter="prices",priority="normal"}`:                                 1,
 		`stopbank_limiter_canceled_total{limiter="prices",priority="normal"}`:                                 1,
+		`stopbank_limiter_abandoned_total{limiter="prices",priority="normal"}`:                                1,
+		`stopbank_limiter_abandoned_total{limiter="prices",priority="critical"}`:                              0,
+		`stopbank_limiter_oldest_running_seconds{limiter="rehearsal"}`:                                        0,
 		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="no_slot"}`:                1,
 		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="queue_overflow"}`:         0,
 		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="pressure_high"}`:          0,
@@ -183,6 +191,11 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:          1,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled",priority="normal"} count`:          1,
 		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                                          1,
+		`stopbank_limiter_response_seconds{limiter="prices",outcome="abandoned",priority="normal"} count`:     1,
+		`stopbank_limiter_response_seconds{limiter="prices",outcome="executed",priority="normal"} count`:      0,
+		`stopbank_limiter_response_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:      1,
+		`stopbank_limiter_response_seconds{limiter="prices",outcome="canceled",priority="normal"} count`:      1,
+		`stopbank_limiter_response_seconds{limiter="prices",outcome="executed",priority="critical"} count`:    0,
 
 		`stopbank_bulkhead_slots{set="shop"}`:                                                                 10,
 		`stopbank_bulkhead_effective_slots{set="shop"}`:                                                       10,
@@ -268,10 +281,41 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 	if _, there := p.values[`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="canceled"}`]; there {
 		t.Error("a canceled task is counted as rejected")
 	}
-	gap := `stopbank_warden_largest_sample_gap_seconds{warden="api"}`
-	if v, ok := p.values[gap]; !ok || v <= 0 {
-		t.Errorf("%s is %v", gap, v)
+	if age := p.values[`stopbank_limiter_oldest_running_seconds{limiter="prices"}`]; !(age > 0) {
+		t.Errorf("the oldest task has run for %v seconds", age)
 	}
+}
+
+// The oldest function of a compartment ages from one scrape to the next.
+func TestTheOldestFunctionAges(t *testing.T) {
+	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}}}))(t)
+	r := registered(t, must(wardenprom.New(wardenprom.Config{Sets: map[string]*bulkhead.Set{"shop": set}}))(t))
+	oldest := func() float64 {
+		v, there := scrape(t, r).values[`stopbank_compartment_oldest_running_seconds{compartment="a",set="shop"}`]
+		if !there {
+			t.Error("it is not there")
+		}
+		return v
+	}
+	if v := oldest(); v != 0 {
+		t.Errorf("%v seconds, and nothing runs", v)
+	}
+	_, p := acquired(t, set.Compartment("a"))
+	oldest() // a scrape looks
+	if v := oldest(); !(v > 0) {
+		t.Errorf("%v seconds", v)
+	}
+	p.Release(nil)
+	if v := oldest(); v != 0 {
+		t.Errorf("%v seconds, and nothing runs any more", v)
+	}
+}
+
+func acquired(t *testing.T, c *bulkhead.Compartment) (context.Context, bulkhead.Permit) {
+	t.Helper()
+	ctx, p, err := c.Acquire(t.Context())
+	noError(t, err)
+	return ctx, p
 }
 
 // TestLint: names, units, types and help are as Prometheus wants them.
@@ -325,5 +369,40 @@ func TestWhatIsUnknownIsMissing(t *testing.T) {
 		`stopbank_dispatch_partitions_held{dispatcher="d"}`:                1,
 		`stopbank_control_target{warden="w"}`:                              1,
 		`stopbank_scrape_failures_total{source="ledger/l"}`:                4,
+	})
+}
+
+// A registry of a warden, a limiter and 200 compartments, gathered in process, and scraped over HTTP as Prometheus does.
+func BenchmarkScrape200Compartments(b *testing.B) {
+	events, calls := must(wardenprom.NewEvents("api"))(b), must(wardenprom.NewEvents("shop"))(b)
+	var compartments []bulkhead.CompartmentConfig
+	for i := range 200 {
+		compartments = append(compartments, bulkhead.CompartmentConfig{Name: fmt.Sprintf("dependency-%d", i), Guaranteed: 1, MaxQueue: 1})
+	}
+	set := must(bulkhead.New(bulkhead.Config{Total: 400, Compartments: compartments, Observer: calls.Bulkhead()}))(b)
+	for _, c := range compartments {
+		_, _ = bulkhead.Do(b.Context(), set.Compartment(c.Name), func(context.Context) (int, error) { return 1, nil })
+	}
+	w := newWarden(b, &parts{decision: decision.ControlDecision{Seq: 1, TargetConcurrency: 10}}, events.Limiter())
+	r := prometheus.NewRegistry() // as a service has it
+	noError(b, wardenprom.Register(r, events, calls, must(wardenprom.New(wardenprom.Config{
+		Wardens: map[string]*warden.Warden{"api": w}, Sets: map[string]*bulkhead.Set{"shop": set},
+	}))(b)))
+	b.Run("sources", func(b *testing.B) { // without the text
+		for b.Loop() {
+			_ = set.Snapshot()
+		}
+	})
+	b.Run("gather", func(b *testing.B) {
+		for b.Loop() {
+			_ = must(r.Gather())(b)
+		}
+	})
+	handler := promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	b.Run("scrape", func(b *testing.B) {
+		for b.Loop() {
+			rec := httptest.NewRecorder()
+			handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 func readLimiter(p put, l *limiter.Limiter) {
 	s := l.Stats()
 	p("stopbank_limiter_target", float64(s.Target))
+	p("stopbank_limiter_oldest_running_seconds", s.OldestRunning.Seconds())
 	p("stopbank_limiter_decision_stale", truth(s.DecisionState == decision.Stale))
 	p("stopbank_limiter_observer_panics_total", float64(s.ObserverPanics))
 	for m := decision.Enforce; m <= decision.Bypass; m++ {
@@ -24,6 +25,7 @@ func readLimiter(p put, l *limiter.Limiter) {
 		p("stopbank_limiter_queued", float64(t.Queued), priority)
 		p("stopbank_limiter_submitted_total", float64(t.Submitted), priority)
 		p("stopbank_limiter_executed_total", float64(t.Executed), priority)
+		p("stopbank_limiter_abandoned_total", float64(t.Abandoned), priority)
 		p("stopbank_limiter_canceled_total", float64(t.Canceled), priority)
 		for _, r := range limiter.Reasons() {
 			if r != decision.Canceled {
@@ -53,7 +55,7 @@ func readWarden(p put, w *warden.Warden) {
 	s, last := w.Stats(), w.Latest()
 	p("stopbank_warden_samples_total", float64(s.Samples-s.ByRequests), "ticker")
 	p("stopbank_warden_samples_total", float64(s.ByRequests), "request")
-	p("stopbank_warden_largest_sample_gap_seconds", s.LargestGap.Seconds())
+	p("stopbank_warden_late_samples_total", float64(s.Late))
 	p("stopbank_warden_panics_total", float64(s.Panics))
 	p("stopbank_warden_reentries_total", float64(s.Reentries))
 	if s.Samples == 0 || last.Decision.Seq == 0 {
@@ -148,6 +150,7 @@ func readCompartment(p put, c bulkhead.CompartmentSnapshot) {
 	}
 	show("healthy", truth(c.Unhealthy == ""))
 	show("rejection_ratio", c.RejectionRate)
+	show("oldest_running_seconds", c.OldestRunning.Seconds())
 	for _, o := range []decision.Outcome{bulkhead.Succeeded, bulkhead.Failed, bulkhead.TimedOut, decision.OutcomeCanceled,
 		bulkhead.Panicked} {
 		show("answered_total", float64(c.Outcomes[string(o)]), string(o))

@@ -24,6 +24,9 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	l, c := tasks.Limiter(), set.Bulkhead()
 	l.Observe(event(decision.Started, 2*time.Second, 0))
 	l.Observe(event(decision.Executed, 2*time.Second, 4*time.Second))
+	gone := event(decision.Executed, 32*time.Second, 64*time.Second)
+	gone.Abandoned, gone.Task.Priority = true, decision.Critical
+	l.Observe(gone)
 	l.Observe(event(decision.Rejected, 8*time.Second, 0))
 	l.Observe(event(decision.OutcomeCanceled, 16*time.Second, 0))
 	for _, e := range []bulkhead.Event{
@@ -40,10 +43,16 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="started",priority="normal"} sum`:  2,
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected",priority="normal"} sum`: 8,
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="canceled",priority="normal"} sum`: 16,
-		`stopbank_limiter_execution_seconds{limiter="l"} sum`:                                 4,
-		`stopbank_compartment_wait_seconds{compartment="a",set="s"} sum`:                      5,
-		`stopbank_compartment_wait_seconds{compartment="a",set="s"} count`:                    2,
-		`stopbank_compartment_execution_seconds{compartment="a",set="s"} sum`:                 2,
+		`stopbank_limiter_execution_seconds{limiter="l"} sum`:                                 68,
+
+		`stopbank_limiter_response_seconds{limiter="l",outcome="executed",priority="normal"} sum`:    6,
+		`stopbank_limiter_response_seconds{limiter="l",outcome="abandoned",priority="critical"} sum`: 96,
+		`stopbank_limiter_response_seconds{limiter="l",outcome="rejected",priority="normal"} sum`:    8,
+		`stopbank_limiter_response_seconds{limiter="l",outcome="canceled",priority="normal"} sum`:    16,
+
+		`stopbank_compartment_wait_seconds{compartment="a",set="s"} sum`:      5,
+		`stopbank_compartment_wait_seconds{compartment="a",set="s"} count`:    2,
+		`stopbank_compartment_execution_seconds{compartment="a",set="s"} sum`: 2,
 	})
 	if n := len(p.families["stopbank_compartment_wait_seconds"].GetMetric()); n != 1 {
 		t.Errorf("%d compartments, want 1", n)
@@ -77,10 +86,14 @@ func TestNativeHistogramsAreBounded(t *testing.T) {
 	t.Error("no histogram")
 }
 
+// The two events of a task that was not rejected.
 func BenchmarkLimiterEvents(b *testing.B) {
 	tasks := must(wardenprom.NewEvents("observed"))(b).Limiter()
-	e := event(decision.Executed, 0, time.Millisecond)
+	started, ended := event(decision.Started, 0, 0), event(decision.Executed, 0, time.Millisecond)
+	started.Task.ID, ended.Task.ID, ended.At = "4bf92f3577b34da6", "4bf92f3577b34da6", time.Now()
+	b.ReportAllocs()
 	for b.Loop() {
-		tasks.Observe(e)
+		tasks.Observe(started)
+		tasks.Observe(ended)
 	}
 }

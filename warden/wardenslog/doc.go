@@ -13,6 +13,13 @@
 //     level;
 //   - "stopbank: rejecting ended", Info: how long it lasted, and how many were rejected by reason.
 //
+// Clients that leave a limiter without an answer, while their task waits or while it runs ([limiter.Permit.Abandon]), make an
+// episode of their priority class when in ten seconds five of them left, and more than 5 % of the tasks that ended, of critical ones
+// 1 %: some always leave. It ends with ten seconds in which no more than that left. It has a line at each end:
+//
+//   - "stopbank: clients leave", at the level of the priority, with how many left, of how many, and the explanation of the last;
+//   - "stopbank: clients stay again", Info: how long it lasted, and how many left in all.
+//
 // Tasks that Enforce would have rejected in a dry run have their own episodes and samples, at level Info, whose messages begin
 // with "stopbank: dry run: ".
 //

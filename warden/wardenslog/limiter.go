@@ -18,7 +18,8 @@ func (l *Logger) Limiter() limiter.Observer { return &limiterLog{log: l} }
 type limiterLog struct {
 	log              *Logger
 	rejected, dryRun episode
-	stale            bool // the decision under which the last task started or was rejected
+	leaving          [4]leaving // by priority class
+	stale            bool       // the decision under which the last task started or was rejected
 }
 
 // Observe logs the event, or counts it.
@@ -28,6 +29,7 @@ func (o *limiterLog) Observe(e limiter.Event) {
 	switch l := o.log; e.Outcome {
 	case decision.Rejected:
 		o.decidedLocked(e)
+		o.leaveLocked(&e)
 		if n, ok := l.rejectLocked(&o.rejected, enforced, e.At, e.Reason, severity(e.Task.Priority)); ok {
 			l.putLocked(n.about(e))
 		}
@@ -40,11 +42,18 @@ func (o *limiterLog) Observe(e limiter.Event) {
 		}
 		o.endLocked(e)
 	case decision.Executed: // its decision is that of its start
+		o.leaveLocked(&e)
 		o.endLocked(e)
 	case decision.ModeChanged:
 		l.modeLocked(e.At, e.Mode, "limiter", e.Limiter)
 	case decision.OutcomeCanceled: // nothing was rejected
+		o.leaveLocked(&e)
 	}
+}
+
+// leaveLocked counts a task that has ended in its class: -64, 0, 64 and 127 become 0 to 3.
+func (o *limiterLog) leaveLocked(e *limiter.Event) {
+	o.log.leaveLocked(&o.leaving[(int(e.Task.Priority.Class())+65)>>6], e)
 }
 
 func (o *limiterLog) endLocked(e limiter.Event) {

@@ -34,6 +34,8 @@ type entry struct {
 	}
 	LeftOut  uint64 `json:"left_out"`
 	Lasted   time.Duration
+	Left, Of uint64
+	ID       string `json:"request_id"`
 	Rejected map[string]uint64
 	Decision struct{ Seq uint64 }
 }

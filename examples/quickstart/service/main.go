@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -56,6 +57,7 @@ func wait(d time.Duration) http.HandlerFunc {
 
 func run(ctx context.Context, addr, operators string, spread time.Duration) error {
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s, err := service.New(service.Config{
 		Name:    "shop",
 		Metrics: wardenprom.Exporter{Registerer: registry}.Watch,
@@ -71,7 +73,7 @@ func run(ctx context.Context, addr, operators string, spread time.Duration) erro
 	if err != nil {
 		return err
 	}
-	s.Operators.Handle("GET /metrics", s.Console.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	s.Operators.Handle("GET /metrics", s.Console.Guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	mux := http.NewServeMux()
 	mux.Handle("GET /checkout", s.Handler(wait(20*time.Millisecond)))
 	mux.Handle("GET /search", s.Handler(wait(50*time.Millisecond)))

@@ -109,8 +109,12 @@ const (
 	Discarded               // nothing
 )
 
-// End releases the slot. err is the result of the request, for a breaker and for statistics.
-func (p Slot) End(err error, ending Ending) {
+// End releases the slot. err is the result of the request, for a breaker and for statistics. unserved: its client left, or its
+// deadline passed, before it had an answer, whatever its time says.
+func (p Slot) End(err error, ending Ending, unserved bool) {
+	if unserved {
+		p.warden = p.warden.Unserved()
+	}
 	switch ending {
 	case Completed:
 		p.warden.Release()
