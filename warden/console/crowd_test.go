@@ -88,8 +88,8 @@ func asBrowser(t *testing.T, c *Console, path string) (sent int, text string) {
 	return sent, string(must(io.ReadAll(must(gzip.NewReader(w.Body))(t)))(t))
 }
 
-// TestCrowdIsSmall: with 200 compartments a poll has less than 50 kB, with the whole history of the warden if the names are usual ones, and
-// without it if nothing compresses them.
+// TestCrowdIsSmall: with 200 compartments a poll has less than 50 kB, with the whole history of the warden if the names are usual
+// ones, and without it if nothing compresses them.
 func TestCrowdIsSmall(t *testing.T) {
 	for _, of := range []struct {
 		letters int
@@ -124,7 +124,8 @@ func TestCrowdIsSmall(t *testing.T) {
 			if at(t, s, "warden", "level") != levelOK {
 				others++
 			}
-			if more := at(t, verdicts, 10); at(t, more, "more") != float64(others) || at(t, more, "text") != fmt.Sprintf("%d more to watch.", others) {
+			more, text := at(t, verdicts, 10), fmt.Sprintf("%d more to watch.", others)
+			if at(t, more, "more") != float64(others) || at(t, more, "text") != text {
 				t.Errorf("the others: %v", more)
 			}
 			rejecting := 0

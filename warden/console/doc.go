@@ -23,8 +23,9 @@
 //
 // Without an open page there is no goroutine, and the history is the one that the warden keeps anyway. Compartments and limiters
 // without a warden keep no history, so the console remembers what it read for earlier requests. An open page costs one goroutine,
-// that of its request, which reads the state once per interval and writes the changes. At most 16 pages can be open. A slow
-// client delays only itself, and is cut off after ten seconds; nothing is buffered for it meanwhile.
+// that of its request, which reads the state once per interval and writes the changes, and most of a megabyte for compression,
+// which is used again. At most 16 pages can be open. A slow client delays only itself, and is cut off after ten seconds; nothing
+// is buffered for it meanwhile.
 //
 // docs/console.md explains each part of the page.
 package console

@@ -155,7 +155,8 @@ func serve(w http.ResponseWriter, contentType string, body []byte) {
 	_, _ = w.Write(body) // on failure the client is gone
 }
 
-// historyOf returns a cursor at the beginning, or, for ?history=0, one that wants no history. If the query is neither, it answers.
+// historyOf returns a cursor at the beginning, or, for ?history=0, one that wants no history. If the query is another, it
+// answers.
 func historyOf(w http.ResponseWriter, r *http.Request) (at *cursor, ok bool) {
 	switch asked := r.URL.Query().Get("history"); asked {
 	case "", "0":

@@ -113,7 +113,7 @@ func (c *Console) addWardenLocked(s *state, w *warden.Warden) {
 	counted, stats, latest := w.Limiter().Stats(), w.Stats(), w.Latest()
 	now := &wardenState{
 		pool: poolOf(w.Name(), w.Limiter(), counted, c.history.warden.since(s.At.Time, counted)), Samples: stats.Samples,
-		ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap),
+		ByRequests: stats.ByRequests, LargestGap: ms(stats.LargestGap), Late: stats.Late,
 		Panics: stats.Panics, SilentForMS: null(), DecisionState: string(decision.Initial),
 	}
 	if d := latest.Decision; d.Seq > 0 {

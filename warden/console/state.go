@@ -55,6 +55,7 @@ type wardenState struct {
 	Samples       uint64          `json:"samples"`
 	ByRequests    uint64          `json:"samples_by_requests"` // the ticker was late
 	LargestGap    jsonNumber      `json:"largest_gap_ms"`      // between two samples
+	Late          uint64          `json:"samples_late"`        // by more than half a second
 	Panics        uint64          `json:"panics"`
 	SilentForMS   jsonNumber      `json:"silent_for_ms"` // since the last sample; null before the first
 	Bounds        boundsState     `json:"bounds"`
@@ -154,8 +155,8 @@ type ended struct {
 	Left     uint64 `json:"left"` // without an answer: canceled before they started, or abandoned after it
 }
 
-// point is one turn of the warden's pipeline, for charts: times to the millisecond, and numbers with three digits. The counters are
-// since the start.
+// point is one turn of the warden's pipeline, for charts: times to the millisecond, and numbers with three digits. The counters
+// are since the start.
 type point struct {
 	Seq          uint64             `json:"seq"`
 	At           jsonTime           `json:"at"`

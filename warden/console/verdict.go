@@ -149,8 +149,9 @@ func (p pool) verdict() verdict {
 		parts = append(parts, fmt.Sprintf(format, args...))
 	}
 	r := p.Recent
-	if stuck := p.stuck(); stuck {
-		say(levelAct, "all %s slots are taken, and nothing has ended for %.0f s%s", thousands(p.Target), float64(r.Seconds), p.oldestText())
+	if p.stuck() {
+		say(levelAct, "all %s slots are taken, and nothing has ended for %.0f s%s",
+			thousands(p.Target), float64(r.Seconds), p.oldestText())
 	}
 	if r != nil && r.Canceled+r.Abandoned > 0 {
 		at, critical := levelOK, ""
@@ -161,7 +162,8 @@ func (p pool) verdict() verdict {
 			critical = ", " + thousands(n) + " critical among them"
 		}
 		left, of := r.Canceled+r.Abandoned, r.Executed+r.Rejected+r.Canceled
-		say(at, "%s of %s (%s) left without an answer in %s%s", thousands(left), thousands(of), share(float64(left)/float64(of)), r.span(), critical)
+		say(at, "%s of %s (%s) left without an answer in %s%s",
+			thousands(left), thousands(of), share(float64(left)/float64(of)), r.span(), critical)
 	}
 	switch {
 	case r == nil:
@@ -226,7 +228,8 @@ func (p pool) oldestText() string {
 	if len(p.Running) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", the oldest for %s: %s", shortDuration(p.oldest()), cmp.Or(plain(p.Running[0].Task), "a task without a name"))
+	name := cmp.Or(plain(p.Running[0].Task), "a task without a name")
+	return fmt.Sprintf(", the oldest for %s: %s", shortDuration(p.oldest()), name)
 }
 
 // busy reports whether there is work, as far as known.
