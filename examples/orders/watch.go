@@ -74,6 +74,7 @@ func export(ctx context.Context, ops string, o options, consumer *dispatch.Consu
 		Ledgers:     map[string]lease.Ledger{"orders": held},
 		Dispatchers: map[string]func() []dispatch.Stats{"orders": consumer.Stats},
 		Partitions:  map[string]int{"orders": o.partitions},
+		Timeout:     3500 * time.Millisecond, // an engine takes its time to list the leases while it starts
 	})
 	if err != nil {
 		return nil, err
