@@ -19,7 +19,7 @@ import (
 const (
 	handlersHang    = "handlers=hang"    // they never return, whatever their context says
 	orderPoison     = "order=poison"     // the handler of one order always fails
-	lettersRejected = "letters=rejected" // the dead-letter queue accepts nothing
+	lettersRejected = "letters=rejected" // one order is given up at once, and the dead-letter queue accepts nothing
 	partitionIdle   = "partition=idle"   // it is held, and nobody works on it
 	leasesTaken     = "leases=taken"     // another program takes the leases of running handlers, which are slow
 )
@@ -116,7 +116,7 @@ var errPoison = errors.New("the order has a product that does not exist")
 func (f *faults) handle(job dispatch.Job, order int64) error {
 	f.mu.Lock()
 	ill := f.ill.Name != "" && f.ill.Ledger == job.Ledger
-	if ill && f.poison == 0 && f.on(orderPoison) {
+	if ill && f.poison == 0 && (f.on(orderPoison) || f.on(lettersRejected)) {
 		f.poison = order
 	}
 	poisoned := ill && f.poison == order
@@ -126,6 +126,8 @@ func (f *faults) handle(job dispatch.Job, order int64) error {
 		select {}
 	case ill && f.on(leasesTaken):
 		time.Sleep(2 * time.Second)
+	case poisoned && f.on(lettersRejected):
+		return fmt.Errorf("%w: %w", dispatch.ErrPermanent, errPoison)
 	case poisoned:
 		return errPoison
 	}

@@ -48,7 +48,3 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
-
-type silent struct{}
-
-func (silent) Observe(Event) {}

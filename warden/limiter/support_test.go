@@ -186,6 +186,11 @@ func (r *recording) Observe(e Event) {
 	r.events = append(r.events, e)
 }
 
+// silent is an observer that does nothing.
+type silent struct{}
+
+func (silent) Observe(Event) {}
+
 // must is for what cannot fail here: x := must(f())(t).
 func must[T any](v T, err error) func(fataler) T {
 	return func(t fataler) T {

@@ -80,8 +80,8 @@ func catalogue() []fault {
 		},
 		{
 			name: "crowded", about: "more checkouts than their compartment has slots for", pods: 1,
-			args: []string{"-way", "compartments", "-fault", "checkout=450ms"},
-			load: from(deploy.Load{30, 5, 1, 0.5}, deploy.Load{220, 5, 1, 0.5}), named: []string{"overload"},
+			args: []string{"-way", "compartments", "-fault", "checkout=600ms"},
+			load: from(deploy.Load{25, 5, 1, 0.5}, deploy.Load{200, 5, 1, 0.5}), named: []string{"overload"},
 			want: []string{"compartment=checkout"},
 		},
 		{
@@ -135,7 +135,7 @@ func catalogue() []fault {
 			want: []string{"instance", "partition"},
 		},
 		{
-			name: "letters", about: "one record fails, and no dead letter is accepted", task: "order=poison,letters=rejected",
+			name: "letters", about: "one record is given up, and no dead letter is accepted", task: "letters=rejected",
 			named: []string{"dead letters rejected"}, want: []string{"instance", "partition"},
 		},
 		{

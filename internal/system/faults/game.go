@@ -22,6 +22,7 @@ import (
 const (
 	every   = 5 * time.Second  // scrapes and evaluations
 	look    = 10 * time.Second // between two looks of the operator
+	alerted = 6 * time.Minute  // after the injection, until which a game that has its name waits for an alert
 	settled = time.Minute      // processes run for so long before what fires or is named is a false alarm
 	workers = 2                // of the orders
 	token   = "an operator of the fault game"
@@ -40,6 +41,7 @@ type result struct {
 	Right   bool     `json:"right"`
 	Minutes float64  `json:"minutes"`         // from the injection to the name, or to the end
 	First   string   `json:"first,omitempty"` // the first alert after the injection
+	Alerted float64  `json:"alerted"`         // minutes from the injection to it
 	Alerts  []string `json:"alerts,omitempty"`
 	False   []string `json:"false,omitempty"` // alerts and names before the injection, or in health
 }
@@ -226,29 +228,22 @@ func (g *game) illLabels() labels {
 }
 
 // watch looks at the alerts and walks through the runbook every ten seconds, in health as well. What two looks in a row name is named.
-// It returns when a fault is named after its injection, or when the time is up.
+// It returns when a fault is named after its injection and an alert has fired, or fires none for so long, or when the time is up.
 func (g *game) watch(ctx context.Context, r *result) error {
 	end := g.injection.Add(cmp.Or(g.wait, 12*time.Minute))
-	seen := map[string]bool{}
-	var before string // what the look before has named
-	for ctx.Err() == nil && time.Now().Before(end) {
-		injected := time.Now().After(g.injection)
+	seen := map[string]bool{} // alerts, and what was named in health
+	before := ""              // what the look before has named
+	for ; ctx.Err() == nil && time.Now().Before(end); _ = deploy.Sleep(ctx, look) {
 		firing, err := g.prom.firing(ctx)
 		if err != nil {
 			return err
 		}
-		for _, a := range firing {
-			text := a.Severity + " " + a.Name + a.Labels.short()
-			if delete(a.Labels, "alertname"); seen[text] {
-				continue
+		g.note(firing, seen, r)
+		if r.Named != nil && !g.calm {
+			if r.First != "" || time.Since(g.injection) > alerted {
+				return nil
 			}
-			seen[text] = true
-			g.say("%s", text)
-			if r.Alerts = append(r.Alerts, text); !injected || g.calm {
-				r.False = append(r.False, text)
-			} else if r.First == "" {
-				r.First = a.Name
-			}
+			continue
 		}
 		said, ok, err := g.operator.look(ctx, firing)
 		if err != nil {
@@ -258,24 +253,40 @@ func (g *game) watch(ctx context.Context, r *result) error {
 		if ok {
 			now = said.Name + said.Labels.short()
 		}
+		path := strings.Join(said.Path, "\n    ")
 		switch {
 		case now == "" || now != before || time.Since(g.began) < settled:
-		case injected && !g.calm || g.calm && slices.Contains(g.named, said.Name):
+		case time.Now().After(g.injection) && !g.calm || g.calm && slices.Contains(g.named, said.Name):
 			r.Named, r.Minutes = &said, time.Since(g.injection).Minutes()
-			g.say("named from %s: %s\n    %s", said.From, now, strings.Join(said.Path, "\n    "))
-			if !g.calm {
-				return nil
-			}
+			g.say("named from %s: %s\n    %s", said.From, now, path)
 		case !seen[now]:
 			seen[now] = true
 			r.False = append(r.False, "named "+now)
-			g.say("in health named from %s: %s\n    %s", said.From, now, strings.Join(said.Path, "\n    "))
+			g.say("in health named from %s: %s\n    %s", said.From, now, path)
 		}
 		before = now
-		_ = deploy.Sleep(ctx, look)
 	}
-	r.Minutes = time.Since(g.injection).Minutes()
+	if r.Named == nil || g.calm {
+		r.Minutes = time.Since(g.injection).Minutes()
+	}
 	return ctx.Err()
+}
+
+// note keeps the alerts that have not fired before.
+func (g *game) note(firing []alert, seen map[string]bool, r *result) {
+	for _, a := range firing {
+		text := a.Severity + " " + a.Name + a.Labels.short()
+		if seen[text] {
+			continue
+		}
+		seen[text] = true
+		g.say("%s", text)
+		if injected := time.Now().After(g.injection); !injected || g.calm {
+			r.False = append(r.False, text)
+		} else if r.Alerts = append(r.Alerts, text); r.First == "" {
+			r.First, r.Alerted = a.Name, time.Since(g.injection).Minutes()
+		}
+	}
 }
 
 func (g *game) say(format string, args ...any) {
@@ -283,7 +294,7 @@ func (g *game) say(format string, args ...any) {
 		fmt.Sprintf(format, args...))
 }
 
-// pages are the pages that fired.
+// pages are the pages among the false alarms.
 func (r *result) pages() []string {
-	return slices.DeleteFunc(slices.Clone(r.Alerts), func(text string) bool { return !strings.HasPrefix(text, "page ") })
+	return slices.DeleteFunc(slices.Clone(r.False), func(text string) bool { return !strings.HasPrefix(text, "page ") })
 }

@@ -67,7 +67,6 @@ func (o *operator) look(ctx context.Context, alerts []alert) (found named, ok bo
 			all = labels{}
 		}
 		maps.Copy(all, found.Labels)
-		delete(all, "alertname")
 		found.Labels = all
 		return found, true, nil
 	}
@@ -153,7 +152,7 @@ func (q *query) choose(series []labels) (*branch, labels) {
 func (l labels) short() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(l)) {
-		if name != "__name__" && name != "job" && name != "severity" {
+		if !slices.Contains([]string{"__name__", "alertname", "job", "severity"}, name) {
 			fmt.Fprintf(&b, " %s=%s", name, l[name])
 		}
 	}
