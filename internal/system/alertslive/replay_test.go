@@ -30,6 +30,7 @@ func fires() map[string][]string {
 		"critical-rejected": {
 			"StopbankCriticalUnserved page priority=critical", "StopbankManyTasksRejected ticket priority=high",
 			"StopbankManyTasksRejected ticket priority=normal", "StopbankErrorBudgetBurnsFast page",
+			"StopbankCriticalSlow page priority=critical",
 		},
 		"sale":           {"StopbankManyTasksRejected ticket priority=normal"},
 		"pool":           {"StopbankPoolFull ticket pool=shop-db", "StopbankManyTasksRejected ticket priority=normal"},

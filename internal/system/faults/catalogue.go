@@ -99,7 +99,7 @@ func catalogue() []fault {
 			named: []string{"pool is full"}, want: []string{"instance"},
 		},
 		{
-			name: "tenants", about: "a client invents a key for each request", args: []string{"-partner", "5", "-fault", "analytics=250ms"},
+			name: "tenants", about: "a client invents a key for each request", args: []string{"-partner", "5", "-fault", "analytics=400ms"},
 			hook: inventTenants, named: []string{"invented tenants"}, want: []string{"compartment=analytics"},
 		},
 		{
