@@ -1,3 +1,5 @@
+// A system without SIGSTOP: the fault that needs it fails, and says so.
+
 //go:build !unix
 
 package main
