@@ -73,7 +73,10 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	if takesGzip(r) {
 		h.Set("Content-Encoding", "gzip")
 		zip := zippers.Get().(*gzip.Writer)
-		defer zippers.Put(zip)
+		defer func() {
+			_ = zip.Close() // the end that a client checks
+			zippers.Put(zip)
+		}()
 		zip.Reset(w)
 		out, flush = zip, zip.Flush
 	}
