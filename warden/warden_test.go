@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,10 +122,10 @@ func TestRunTicks(t *testing.T) {
 // none, however long.
 func TestLateSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		still := time.Duration(0)
+		var still atomic.Int64 // nanoseconds
 		cfg := new(parts).config()
 		cfg.Sampler = samplerFunc(func() monitor.Sample {
-			time.Sleep(still)
+			time.Sleep(time.Duration(still.Load()))
 			return monitor.Sample{At: time.Now()}
 		})
 		w := mustNew(t, cfg)
@@ -146,15 +147,15 @@ func TestLateSamples(t *testing.T) {
 		go func() { ended <- w.Run(ctx) }()
 		time.Sleep(time.Second)
 		wantLate("after a pause before Run", 0)
-		still = 590 * time.Millisecond
+		still.Store(int64(590 * time.Millisecond))
 		time.Sleep(10 * time.Second)
-		still = 0
+		still.Store(0)
 		time.Sleep(time.Second)
 		wantLate("less than half a second late", 0)
 		for range 5 {
-			still = 1400 * time.Millisecond
+			still.Store(int64(1400 * time.Millisecond))
 			time.Sleep(150 * time.Millisecond)
-			still = 0
+			still.Store(0)
 			time.Sleep(5 * time.Second)
 		}
 		wantLate("stood still five times", 5)
