@@ -1,5 +1,7 @@
 //go:build !unix
 
+// Freeze, where there is no SIGSTOP: that game cannot be played.
+
 package main
 
 import (
