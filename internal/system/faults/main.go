@@ -75,7 +75,7 @@ func main() {
 	if *page != "" && err == nil {
 		err = os.WriteFile(*page, []byte(report(results)), 0o600)
 	}
-	missed := print(os.Stdout, chosen, results)
+	missed := show(os.Stdout, chosen, results)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 	}
