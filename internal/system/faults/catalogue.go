@@ -58,7 +58,7 @@ func catalogue() []fault {
 		},
 		{
 			name: "retries", about: "clients with a timeout of 1 s try again at once, four times; a rush of half a minute starts them",
-			pods: 1, env: one, args: []string{"-way", "defaults", "-render", "25ms"}, alone: true,
+			pods: 1, env: one, args: []string{"-render", "25ms"}, alone: true,
 			load: steady(deploy.Load{2, 1, 1, 1}), hook: retryFleet, named: []string{"retry fleet"},
 		},
 		{
@@ -99,7 +99,7 @@ func catalogue() []fault {
 			named: []string{"pool is full"}, want: []string{"instance"},
 		},
 		{
-			name: "tenants", about: "a client invents a key for each request", args: []string{"-partner", "5", "-fault", "analytics=400ms"},
+			name: "tenants", about: "a client invents a key for each request", args: []string{"-way", "compartments", "-partner", "5", "-fault", "analytics=400ms"},
 			hook: inventTenants, named: []string{"invented tenants"}, want: []string{"compartment=analytics"},
 		},
 		{

@@ -2,6 +2,8 @@
 
 //go:build !unix
 
+// Freeze, where there is no SIGSTOP: that game cannot be played.
+
 package main
 
 import (

@@ -1,5 +1,7 @@
 //go:build unix
 
+// Freeze, where there is SIGSTOP.
+
 package main
 
 import (

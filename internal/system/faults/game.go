@@ -22,7 +22,6 @@ import (
 const (
 	every   = 5 * time.Second  // scrapes and evaluations
 	look    = 10 * time.Second // between two looks of the operator
-	alerted = 6 * time.Minute  // after the injection, until which a game that has its name waits for an alert
 	settled = time.Minute      // processes run for so long before what fires or is named is a false alarm
 	workers = 2                // of the orders
 	token   = "an operator of the fault game"
@@ -240,7 +239,7 @@ func (g *game) watch(ctx context.Context, r *result) error {
 		}
 		g.note(firing, seen, r)
 		if r.Named != nil && !g.calm {
-			if r.First != "" || time.Since(g.injection) > alerted {
+			if r.First != "" || time.Since(g.injection) > g.called {
 				return nil
 			}
 			continue

@@ -39,6 +39,7 @@ import (
 // Settings are those of all games.
 type settings struct {
 	warm     time.Duration // health before the fault, to which up to a third is added
+	called   time.Duration // after the injection, until which a game that has its name waits for an alert
 	runbook  map[string]*section
 	binaries string // directory of the programs, and of the games' own directories
 	commit   string
@@ -55,13 +56,13 @@ func main() {
 	page := flag.String("o", "", "`file` for a page with the results; \"\": none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	s := settings{warm: *warm}
+	s := settings{warm: *warm, called: 6 * time.Minute}
 	chosen, err := choose(catalogue(), flag.Args())
 	switch {
 	case *health > 0:
 		chosen = []fault{healthFor(*health)}
 	case *short:
-		s.warm, *file, *page = time.Minute, "", ""
+		s.warm, s.called, *file, *page = time.Minute, 0, "", ""
 		if flag.NArg() == 0 {
 			chosen, err = choose(catalogue(), []string{"hung", "freeze", "dry-run"})
 		}
@@ -74,7 +75,7 @@ func main() {
 	if *page != "" && err == nil {
 		err = os.WriteFile(*page, []byte(report(results)), 0o600)
 	}
-	missed := print(os.Stdout, chosen, results)
+	missed := show(os.Stdout, chosen, results)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// print prints the results of the chosen faults, and returns how many were missed.
-func print(out io.Writer, chosen []fault, results map[string]result) (missed int) {
+// show prints the results of the chosen faults, and returns how many were missed.
+func show(out io.Writer, chosen []fault, results map[string]result) (missed int) {
 	for _, f := range chosen {
 		r, played := results[f.name]
 		if !played {
