@@ -185,11 +185,14 @@ func TestCrowd(t *testing.T) {
 	names := crowd(197)
 	s := mustNew(t, console.Config{Interval: 100 * time.Millisecond}, names...)
 	defer s.strain(t, names[:73])()
+	release := s.saturate(t, strings.Repeat("n", 190))
+	defer release()
 	base := serve(t, s)
 	p := open(t, chromium, base, 1280, 900, "light", false)
 	p.until(`document.querySelectorAll("#compartment-table tbody tr").length === 200`)
-	p.until(`document.querySelectorAll("#verdicts [data-level=watch]").length === 11`)
-	if text := eval[string](p, `[...document.querySelectorAll("#verdicts .say")].map((e) => e.innerText).filter((t) => t.includes("more")).join()`); text != "63 more to watch. See the table." {
+	p.until(`document.querySelectorAll("#verdicts li:not([data-level=ok])").length === 11`)
+	p.until(`document.querySelectorAll("#running li").length === 5`)
+	if text := eval[string](p, `[...document.querySelectorAll("#verdicts .say")].map((e) => e.innerText).filter((t) => t.includes("more")).join()`); text != "64 more to watch. See the table." {
 		t.Errorf("the others are %q", text)
 	}
 	for _, width := range []int64{390, 768, 1280, 1920} {
@@ -200,7 +203,10 @@ func TestCrowd(t *testing.T) {
 		}
 		if height := eval[int](p, `document.documentElement.scrollHeight`); height >= most {
 			t.Errorf("%d wide, the page is %d high", width, height)
+		} else {
+			t.Logf("%d wide, the page is %d high", width, height)
 		}
+		t.Log(eval[string](p, `(() => { const a = {}; for (const e of document.querySelectorAll("header, main > *, main > section > *, .columns > *, .columns > * > *")) a[e.tagName + "#" + e.id] = e.offsetHeight; return JSON.stringify(a); })()`))
 		if n := eval[int](p, sideways); n > 0 {
 			t.Errorf("%d wide: %d pixels too wide", width, n)
 		}

@@ -174,6 +174,7 @@ function running(ol, tasks) {
     (e, { r }) => {
       text(e.children[0], millis(r.for_ms));
       text(e.children[1], r.task || "(no name)");
+      e.children[1].title = r.task;
       text(e.children[2], r.priority);
       text(e.children[3], r.request_id);
     });
