@@ -148,8 +148,12 @@ func TestTheManifestFits(t *testing.T) {
 	if shutdown := number(program, `WithTimeout\(context\.Background\(\), (\d+)\*time\.Second\)`); grace <= spread+shutdown {
 		t.Errorf("%d s for a shutdown that takes %d s and %d s", grace, spread, shutdown)
 	}
-	if period := number(manifest, `readinessProbe:\n.*\n +periodSeconds: (\d+)\n +failureThreshold: 1\n`); spread < 3*period {
-		t.Errorf("it serves for %d s after it stops being ready; the probe runs every %d s", spread, period)
+	const readiness = `readinessProbe:\n.*\n +periodSeconds: (\d+)\n +timeoutSeconds: (\d+)\n +failureThreshold: (\d+)`
+	m := regexp.MustCompile(readiness).FindString(manifest)
+	period, failures := number(m, `periodSeconds: (\d+)`), number(m, `failureThreshold: (\d+)`)
+	if spread <= period*(failures+1) {
+		t.Errorf("it serves for %d s after it stops being ready; %d probes, every %d s, must fail before that is known", spread, failures,
+			period)
 	}
 	for _, path := range regexp.MustCompile(`httpGet: \{path: (\S+),`).FindAllStringSubmatch(manifest, -1) {
 		if !strings.Contains(program, `"GET `+path[1]+`"`) {

@@ -94,7 +94,7 @@ var (
 
 // TestDocumentsNameWhatExists: metrics, alerts, and the values that queries ask labels for.
 func TestDocumentsNameWhatExists(t *testing.T) {
-	metrics := exported(t)
+	metrics := append(exported(t), "stopbank_console") // that is a directive of Caddyfiles
 	alerts, _ := alertsAndSections(text(t, alertsFile)+text(t, sloFile), "")
 	values := map[string][]string{"outcome": {"started", "rejected", "canceled"},
 		"result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading"}}
