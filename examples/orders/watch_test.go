@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestFaultsShowInMetrics(t *testing.T) {
 			t.Parallel()
 			shared := []string{"-run", "test", "-customers", "12", "-partitions", "4"}
 			servers, _ := begin(t, "", "servers: ", append(shared, "-rate", "20", "-dir", t.TempDir())...)
-			args := append(shared, "-replica", "1", "-ops", "127.0.0.1:0")
+			args := append(slices.Clone(shared), "-replica", "1", "-ops", "127.0.0.1:0")
 			if fault != "" {
 				args = append(args, "-fault", fault, "-fault-after", "1s")
 			}

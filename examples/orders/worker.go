@@ -76,7 +76,7 @@ func work(o options) error {
 		if err != nil {
 			return err
 		}
-		defer stop()
+		defer func() { _ = stop() }() // what a scrape misses then is of no use
 	}
 	if err := consumer.Run(ctx); err != nil && !(h.faults.on(handlersHang) && errors.Is(err, dispatch.ErrDrain)) {
 		return err

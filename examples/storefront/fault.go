@@ -128,7 +128,8 @@ func (s *shop) handled(w http.ResponseWriter, req *http.Request, r route) bool {
 		<-s.ctx.Done()
 	case streams:
 		ctx, stop := context.WithCancel(req.Context())
-		defer context.AfterFunc(s.ctx, stop)()
+		closing := context.AfterFunc(s.ctx, stop)
+		defer closing()
 		defer stop()
 		flush := http.NewResponseController(w)
 		for err := flush.SetWriteDeadline(time.Time{}); err == nil && pause(ctx, time.Second); {

@@ -243,7 +243,7 @@ func TestMigrateListed(t *testing.T) {
 	}
 	noError(t, leasepg.MigrateFrom(t.Context(), pool, older))
 	execute(t, pool, `INSERT INTO stopbank.lease_domains (ledger, domain, version, held, ready, state)
-		VALUES ('l', 'a', 1, true, false, ''), ('l', 'b', 1, false, true, ''), ('l', 'c', 1, false, false, '')`)
+		SELECT 'l', d, 1, d = 'a', d = 'b', '' FROM unnest('{a,b,c}'::bytea[]) AS d`)
 	noError(t, leasepg.Migrate(t.Context(), pool))
 	s := must(leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: pool, Name: "l"}))(t)
 	if held, ready := list(t, s, durable.Held), list(t, s, durable.Ready); !slices.Equal(held, []string{"a"}) ||

@@ -76,6 +76,9 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	return r
 }
 
+// classes are the classes of priority, the most important first.
+//
+//nolint:gochecknoglobals // nobody writes it
 var classes = []decision.Priority{decision.Critical, decision.High, decision.Normal, decision.Background}
 
 // addVerdicts adds the verdicts to s, and to each limiter and compartment its own.

@@ -34,7 +34,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "flood:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		os.Exit(1) //nolint:gocritic,forbidigo // it is a command, and nothing is left to stop
 	}
 }
 
@@ -118,5 +118,6 @@ func parse(args []string, out, progress io.Writer) (p *plan, file string, err er
 	if f.NArg() != 1 {
 		return nil, "", &LimitError{"URL", strings.Join(f.Args(), " "), "one URL, after the flags"}
 	}
-	return p, file, p.check(f.Arg(0))
+	err = p.check(f.Arg(0))
+	return p, file, err
 }

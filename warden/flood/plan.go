@@ -56,6 +56,8 @@ type route struct {
 }
 
 // priorities are those that a service with Stopbank knows, the most important first.
+//
+//nolint:gochecknoglobals // nobody writes it
 var priorities = []string{"critical", "high", "normal", "background"}
 
 // addRoute parses one -route.

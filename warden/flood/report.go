@@ -247,7 +247,7 @@ func (r *report) markdown() string {
 	fmt.Fprintf(&b, "%s over %s, capacity %.0f/s (%s)\n\n", r.URL, r.HTTP, r.Capacity, how)
 	b.WriteString("| load | offered/s | goodput | served, by priority | hung | first no | a no, p50 / p99 | served, p50 / p99 | recovery |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
-	doubts := ""
+	var doubts strings.Builder
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		var shares []string
@@ -258,10 +258,10 @@ func (r *report) markdown() string {
 			strings.Join(shares, ", "), run.Hung, orNone(run.FirstNo, "nobody heard no"), run.NoP50, run.NoP99, run.P50, run.P99,
 			orNone(run.Recovery, "not seen"))
 		if run.Doubt != "" {
-			doubts += fmt.Sprintf("\n%g×: %s\n", run.Load, run.Doubt)
+			fmt.Fprintf(&doubts, "\n%g×: %s\n", run.Load, run.Doubt)
 		}
 	}
-	return b.String() + doubts
+	return b.String() + doubts.String()
 }
 
 func orNone(ms float64, none string) string {

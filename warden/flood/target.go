@@ -101,11 +101,9 @@ type reply struct {
 	retryAfter time.Duration
 }
 
-var zeros = make([]byte, mostBody)
-
 // send sends a request of a route and reads all of the answer; ctx ends when the client leaves.
 func (t *target) send(ctx context.Context, r *route, left time.Duration) reply {
-	req, err := http.NewRequestWithContext(ctx, r.method, t.at(r.path), bytes.NewReader(zeros[:r.body]))
+	req, err := http.NewRequestWithContext(ctx, r.method, t.at(r.path), bytes.NewReader(make([]byte, r.body)))
 	if err != nil {
 		return reply{}
 	}

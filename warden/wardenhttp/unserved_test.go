@@ -87,8 +87,7 @@ func TestAnUpgradeIsServed(t *testing.T) {
 				_, _ = io.Copy(io.Discard, buf) // until the client is gone
 			}()
 		})), false)
-	req := newRequest()
-	req = must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", "x")
 	resp := must(s.Client().Do(req))(t)

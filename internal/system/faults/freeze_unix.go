@@ -18,7 +18,7 @@ func freeze(ctx context.Context, g *game) error {
 	for ctx.Err() == nil {
 		err := g.pod.Process.Signal(syscall.SIGSTOP)
 		_ = deploy.Sleep(ctx, 1400*time.Millisecond)
-		if err = errors.Join(err, g.pod.Process.Signal(syscall.SIGCONT)); err != nil {
+		if err := errors.Join(err, g.pod.Process.Signal(syscall.SIGCONT)); err != nil {
 			return err
 		}
 		_ = deploy.Sleep(ctx, 1600*time.Millisecond)

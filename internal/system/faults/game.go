@@ -133,7 +133,7 @@ func (g *game) start(ctx context.Context, background *sync.WaitGroup) (err error
 	for i := range pods {
 		var args []string
 		if i == ill {
-			args = fault(g.fault.ill)
+			args = fault(g.ill)
 		}
 		r, err := g.shop.Start("127.0.0.1:0", args...)
 		if err != nil {

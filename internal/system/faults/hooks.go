@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"os/exec"
 	"runtime"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,8 +34,8 @@ func poisson(ctx context.Context, perSecond float64, send func()) {
 }
 
 // ask sends a request to a pod of the storefront, or to the URL itself, and returns the status of the answer; 0: none came.
-func (g *game) ask(ctx context.Context, client *http.Client, method, path string, header ...string) int {
-	req, err := http.NewRequestWithContext(ctx, method, g.shop.URL(path), http.NoBody)
+func (g *game) ask(ctx context.Context, client *http.Client, path string, header ...string) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.shop.URL(path), http.NoBody)
 	if err != nil {
 		return 0
 	}
@@ -63,7 +63,7 @@ func retryFleet(ctx context.Context, g *game) error {
 	defer client.CloseIdleConnections()
 	user := func() {
 		for range 5 {
-			if status := g.ask(ctx, client, http.MethodGet, "/products"); status > 0 && status < 500 || ctx.Err() != nil {
+			if status := g.ask(ctx, client, "/products"); status > 0 && status < 500 || ctx.Err() != nil {
 				return
 			}
 		}
@@ -79,7 +79,7 @@ func inventTenants(ctx context.Context, g *game) error {
 	client := clientOf(3 * time.Second)
 	defer client.CloseIdleConnections()
 	poisson(ctx, 150, func() {
-		g.ask(ctx, client, http.MethodGet, "/analytics/report", "Shop-Partner", fmt.Sprint("partner-", rand.Uint64()))
+		g.ask(ctx, client, "/analytics/report", "Shop-Partner", fmt.Sprint("partner-", rand.Uint64()))
 	})
 	return nil
 }
@@ -87,14 +87,14 @@ func inventTenants(ctx context.Context, g *game) error {
 func noisyTenant(ctx context.Context, g *game) error {
 	client := clientOf(3 * time.Second)
 	defer client.CloseIdleConnections()
-	poisson(ctx, 90, func() { g.ask(ctx, client, http.MethodGet, "/analytics/report", "Shop-Partner", "partner-1") })
+	poisson(ctx, 90, func() { g.ask(ctx, client, "/analytics/report", "Shop-Partner", "partner-1") })
 	return nil
 }
 
 func hurried(ctx context.Context, g *game) error {
 	client := clientOf(150 * time.Millisecond)
 	defer client.CloseIdleConnections()
-	poisson(ctx, 5, func() { g.ask(ctx, client, http.MethodGet, "/products") })
+	poisson(ctx, 5, func() { g.ask(ctx, client, "/products") })
 	return nil
 }
 
@@ -104,7 +104,7 @@ func openStreams(ctx context.Context, g *game) error {
 	var open sync.WaitGroup
 	defer open.Wait()
 	for range 60 {
-		open.Go(func() { g.ask(ctx, client, http.MethodGet, "/admin/counts") })
+		open.Go(func() { g.ask(ctx, client, "/admin/counts") })
 		if deploy.Sleep(ctx, time.Second) != nil {
 			return nil
 		}
@@ -169,7 +169,7 @@ func badPlan(ctx context.Context, g *game) error {
 		}
 	}
 	for name := range plan {
-		if !strings.Contains("revision total compartments", name) {
+		if !slices.Contains([]string{"revision", "total", "compartments"}, name) {
 			delete(plan, name)
 		}
 	}

@@ -184,7 +184,8 @@ func read(file string) (map[string]result, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	return results, json.Unmarshal(b, &results)
+	err = json.Unmarshal(b, &results)
+	return results, err
 }
 
 func write(file string, results map[string]result) error {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/internal/system/deploy"
@@ -35,7 +36,8 @@ func startPrometheus(ctx context.Context, dir string, rules ...string) (*server,
 		return nil, err
 	}
 	s := &server{url: "http://" + address, targets: filepath.Join(dir, "targets.json")}
-	config := fmt.Sprintf(`global: {scrape_interval: %v, scrape_timeout: 4s, evaluation_interval: %v}
+	var config strings.Builder
+	fmt.Fprintf(&config, `global: {scrape_interval: %v, scrape_timeout: 4s, evaluation_interval: %v}
 scrape_configs:
   - job_name: games
     file_sd_configs: [{files: [%q], refresh_interval: 5s}]
@@ -46,10 +48,10 @@ rule_files:
 		if err != nil {
 			return nil, err
 		}
-		config += fmt.Sprintf("  - %q\n", path)
+		fmt.Fprintf(&config, "  - %q\n", path)
 	}
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
 		return nil, err
 	}
 	if err := s.scrape(nil); err != nil {

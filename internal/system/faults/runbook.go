@@ -160,7 +160,7 @@ func (p *parser) end() error {
 		q.branches = append(q.branches, b)
 		return nil
 	}
-	if first := goTo.FindStringIndex(text); first != nil && first[0] == 0 { // the paragraph is nothing but a jump
+	if first := goTo.FindStringIndex(text); len(first) > 0 && first[0] == 0 { // the paragraph is nothing but a jump
 		if len(p.at.steps) == 0 {
 			p.at.steps = []step{{}}
 		}
