@@ -39,7 +39,7 @@ func read(t *testing.T, file string) string {
 // Every Caddyfile of the guide is one, and the first is this folder's.
 func TestGuide(t *testing.T) {
 	guide := read(t, "../../docs/guides/caddy.md")
-	shown := regexp.MustCompile("(?ms)^```caddyfile\n(.*?)^```").FindAllStringSubmatch(guide, -1)
+	shown := regexp.MustCompile("(?s)```caddyfile\n(.*?)```").FindAllStringSubmatch(guide, -1)
 	if len(shown) < 3 || shown[0][1] != read(t, "Caddyfile") {
 		t.Fatalf("%d Caddyfiles, of which the first is not this folder's", len(shown))
 	}

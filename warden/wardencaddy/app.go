@@ -18,7 +18,7 @@ import (
 
 const appName = "stopbank"
 
-func init() { caddy.RegisterModule(new(App)) }
+func init() { caddy.RegisterModule(new(App)) } //nolint:gochecknoinits // as Caddy finds modules
 
 // App holds the wardens of one configuration. Handlers make it; it has nothing to configure.
 type App struct {

@@ -161,6 +161,8 @@ func (h *Handler) renamed(err error) error {
 }
 
 // words calls fields in a text by their names in the configuration.
+//
+//nolint:gochecknoglobals // nobody writes it
 var words = strings.NewReplacer(
 	"the target's total", "total", "Guaranteed", "guaranteed", "MaxQueue", "queue", "Initial", "initial", "Tenants", "tenant", "Total", "total", "Min (", "min (",
 	"Max (", "max (",

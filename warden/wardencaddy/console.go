@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/console"
 )
 
-func init() {
+func init() { //nolint:gochecknoinits // as Caddy finds modules
 	caddy.RegisterModule(new(Console))
 	httpcaddyfile.RegisterHandlerDirective("stopbank_console", parseConsole)
 	httpcaddyfile.RegisterDirectiveOrder("stopbank_console", httpcaddyfile.Before, "reverse_proxy")

@@ -18,7 +18,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-func init() {
+func init() { //nolint:gochecknoinits // as Caddy finds modules
 	caddy.RegisterModule(new(Handler))
 	httpcaddyfile.RegisterHandlerDirective("stopbank", parseHandler)
 	httpcaddyfile.RegisterDirectiveOrder("stopbank", httpcaddyfile.Before, "reverse_proxy")

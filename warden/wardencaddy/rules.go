@@ -98,11 +98,11 @@ func (h *Handler) compartment(set *bulkhead.Set, r *http.Request) *bulkhead.Comp
 		if !h.matches(c.matchers, r) {
 			continue
 		}
-		if found := set.Compartment(c.Name); c.Tenant == "" {
+		found := set.Compartment(c.Name)
+		if c.Tenant == "" {
 			return found
-		} else {
-			return found.Tenant(replacerOf(r).ReplaceAll(c.Tenant, ""))
 		}
+		return found.Tenant(replacerOf(r).ReplaceAll(c.Tenant, ""))
 	}
 	return nil // not reached: the last one has no matchers
 }

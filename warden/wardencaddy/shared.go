@@ -24,6 +24,8 @@ import (
 )
 
 // pool has a *shared for each warden in use. Its keys are what cannot change in a warden: see fixed.
+//
+//nolint:gochecknoglobals // it outlives each configuration
 var pool = caddy.NewUsagePool()
 
 // shared is a running warden.

@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-func init() { caddy.RegisterModule(new(Transport)) }
+func init() { caddy.RegisterModule(new(Transport)) } //nolint:gochecknoinits // as Caddy finds modules
 
 // Transport is the transport http, with its options, for upstreams that go on with a request whose client has left or whose time
 // is up, as synchronous workers do: the request keeps its slot until the upstream has answered, for the handler's Grace at

@@ -39,7 +39,7 @@ func (l *lab) cost(ctx context.Context) (*cost, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer p.stop()
+		defer p.stop() //nolint:gocritic,revive // there are two
 		urls[i] = "http://" + p.addr + "/"
 	}
 	c := &cost{Requests: l.requests, LoadAverage: loadAverage()}
@@ -55,7 +55,7 @@ func (l *lab) cost(ctx context.Context) (*cost, error) {
 				return nil, err
 			}
 			_, _ = io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
+			_ = resp.Body.Close()
 			if took[i] = time.Since(began); resp.StatusCode != http.StatusOK {
 				return nil, fmt.Errorf("%s: %s", urls[i], resp.Status)
 			}

@@ -202,7 +202,7 @@ func (l *lab) start(ctx context.Context, s service) (*process, error) {
 	p.hung = cancel
 	go func() {
 		if resp, err := get(hang, "http://"+p.addr+"/hang"); err == nil {
-			resp.Body.Close()
+			_ = resp.Body.Close()
 		}
 	}()
 	for range 4 { // the worker has taken it by then
@@ -211,7 +211,7 @@ func (l *lab) start(ctx context.Context, s service) (*process, error) {
 			p.stop()
 			return nil, err
 		}
-		resp.Body.Close()
+		_ = resp.Body.Close()
 	}
 	return p, nil
 }
@@ -325,7 +325,8 @@ func (l *lab) runFlood(ctx context.Context, args ...string) (r floodReport, err 
 	if err := cmd.Run(); err != nil {
 		return r, fmt.Errorf("%w: %s", err, progress.String())
 	}
-	return r, json.Unmarshal(out.Bytes(), &r)
+	err = json.Unmarshal(out.Bytes(), &r)
+	return r, err
 }
 
 // capacity is what the service alone can do.

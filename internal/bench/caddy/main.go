@@ -79,7 +79,7 @@ func (l *lab) run(ctx context.Context, only, out string, render bool) error {
 	if l.dir, err = os.MkdirTemp("", "caddy"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(l.dir)
+	defer func() { _ = os.RemoveAll(l.dir) }()
 	if err := l.build(ctx); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (l *lab) flooded(ctx context.Context, s service, f front, c *cell, capacity
 	}()
 	run, failed := l.send(ctx, p.addr, c.Load, capacity, seed)
 	<-ended
-	if err = errors.Join(err, failed); err != nil {
+	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
 	c.fill(run, capacity)

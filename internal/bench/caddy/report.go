@@ -260,7 +260,7 @@ func (r *report) targets(b *strings.Builder) {
 
 // table is that of one service and load.
 func (r *report) table(b *strings.Builder, s service, load float64) {
-	rows := ""
+	var rows strings.Builder
 	for _, f := range fronts {
 		all := r.of(fmt.Sprintf("%s/%gx/%s", s.name, load, f.name))
 		if len(all) == 0 {
@@ -276,19 +276,19 @@ func (r *report) table(b *strings.Builder, s service, load float64) {
 		if name == "ours" {
 			name = "**ours**"
 		}
-		rows += fmt.Sprintf("| %s | %s | %s | %s | %s | %s / %s | %s / %s | %s |\n", name, spread(all, 3, goodput), spread(all, 3, critical),
+		fmt.Fprintf(&rows, "| %s | %s | %s | %s | %s | %s / %s | %s / %s | %s |\n", name, spread(all, 3, goodput), spread(all, 3, critical),
 			spread(all, 3, func(c *cell) float64 { return c.Hung }), times(func(c *cell) float64 { return c.FirstNo }, "none"),
 			times(func(c *cell) float64 { return c.NoP50 }, ""), times(func(c *cell) float64 { return c.NoP99 }, ""),
 			times(func(c *cell) float64 { return c.P50 }, ""), times(func(c *cell) float64 { return c.P99 }, ""),
 			times(func(c *cell) float64 { return c.Recovery }, "not in 8 s"))
 	}
-	if rows == "" {
+	if rows.Len() == 0 {
 		return
 	}
 	first := slices.IndexFunc(r.Cells, func(c cell) bool { return c.Service == s.name && c.Load == load && !c.Cold && !c.Reload })
 	fmt.Fprintf(b, "## %s: %g×\n\nCapacity %.0f/s in the first round.\n\n"+
 		"| front | goodput | critical | hung | first no, ms | a no, p50 / p99, ms | served, p50 / p99, ms | recovery, ms |\n|---|---|---|---|---|---|---|---|\n%s\n",
-		s.about, load, r.Cells[first].Capacity, rows)
+		s.about, load, r.Cells[first].Capacity, rows.String())
 }
 
 // reloads shows what a reload in the middle of an overload costs.
