@@ -5,6 +5,7 @@ package console
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,9 +96,9 @@ func TestUnserved(t *testing.T) {
 		}, levelOK, []string{"Nothing rejected in the last 10 s."}, []string{"taken", "oldest"}},
 		"one hangs, and clients leave": {func(s service) func(context.Context) {
 			s.hold("GET /admin/counts")
-			n := 0
+			var n atomic.Int64
 			return every(100*time.Millisecond, func() {
-				if n++; n%20 == 0 { // five of a hundred
+				if n.Add(1)%20 == 0 { // five of a hundred
 					s.client("slow", decision.Normal, 0)
 					return
 				}
@@ -106,9 +107,9 @@ func TestUnserved(t *testing.T) {
 		}, levelWatch, []string{"left without an answer in the last 10 s", "; the oldest of 2 tasks runs for ", " s: GET /admin/counts."},
 			[]string{"taken", "critical", "All"}},
 		"critical ones leave": {func(s service) func(context.Context) {
-			n := 0
+			var n atomic.Int64
 			return every(50*time.Millisecond, func() {
-				if n++; n%40 == 0 { // every two seconds
+				if n.Add(1)%40 == 0 { // every two seconds
 					s.client("slow", decision.Critical, 0)
 					return
 				}
@@ -116,9 +117,9 @@ func TestUnserved(t *testing.T) {
 			})
 		}, levelAct, []string{" %) left without an answer", " critical among them"}, []string{"taken", "oldest"}},
 		"a few leave": {func(s service) func(context.Context) {
-			n := 0
+			var n atomic.Int64
 			return every(10*time.Millisecond, func() {
-				if n++; n%250 == 0 { // four in a thousand
+				if n.Add(1)%250 == 0 { // four in a thousand
 					s.client("slow", decision.Critical, 0)
 					return
 				}
