@@ -62,20 +62,19 @@ type collector struct {
 
 // family is one metric as a registry knows it.
 type family struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	labels int // how many it has
 }
 
 // source is one thing that is exported. One goroutine at a time reads it.
 type source struct {
 	label    string // its kind and its name, such as "gate/login"
 	read     func(context.Context, put) error
+	series   series // of its last reading
 	reading  atomic.Bool
 	failures atomic.Uint64
 }
-
-// put exports one value of a source. The labels are those of the metric after the name of the source.
-type put func(metric string, value float64, labels ...string)
 
 // New returns a collector that is safe for concurrent use. It starts no goroutine and reads no source yet. The error is an
 // *decision.InvalidError.
@@ -112,7 +111,7 @@ func New(cfg Config) (prometheus.Collector, error) {
 		add(c, "Dispatchers", "dispatcher", cfg.Dispatchers,
 			func(_ context.Context, p put, name string, stats func() []dispatch.Stats) error {
 				if n := partitions[name]; n > 0 {
-					p("stopbank_dispatch_partitions", float64(n))
+					p.value("stopbank_dispatch_partitions", float64(n))
 				}
 				readDispatcher(p, stats())
 				return nil
@@ -121,7 +120,7 @@ func New(cfg Config) (prometheus.Collector, error) {
 		return nil, err
 	}
 	for _, m := range metrics() {
-		f := family{prometheus.NewDesc(m.name, m.help, m.labels, nil), prometheus.GaugeValue}
+		f := family{prometheus.NewDesc(m.name, m.help, m.labels, nil), prometheus.GaugeValue, len(m.labels)}
 		if strings.HasSuffix(m.name, "_total") {
 			f.kind = prometheus.CounterValue
 		}
@@ -142,10 +141,8 @@ func add[T any](c *collector, field, kind string, all map[string]T, read func(co
 			return invalidField(fmt.Sprintf("Config.%s[%q]", field, name), missing, "a source made by its New function")
 		}
 		c.sources = append(c.sources, &source{label: kind + "/" + name, read: func(ctx context.Context, p put) error {
-			named := func(metric string, value float64, labels ...string) {
-				p(metric, value, append([]string{name}, labels...)...)
-			}
-			return read(ctx, named, name, v)
+			p.labels = []string{name}
+			return read(ctx, p, name, v)
 		}})
 	}
 	return nil
@@ -190,7 +187,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		for _, v := range values {
 			ch <- v
 		}
-		ch <- c.value(scrapeFailures, float64(s.failures.Load()), cleanLabel(s.label))
+		f := c.families[scrapeFailures]
+		ch <- prometheus.MustNewConstMetric(f.desc, f.kind, float64(s.failures.Load()), cleanLabel(s.label))
 	}
 }
 
@@ -209,27 +207,12 @@ func (c *collector) ask(ctx context.Context, s *source) <-chan []prometheus.Metr
 			s.reading.Store(false)
 			answer <- whole
 		}()
-		values := []prometheus.Metric{}
-		seen := map[string]bool{}
-		err := s.read(ctx, func(metric string, value float64, labels ...string) {
-			for i := range labels {
-				labels[i] = cleanLabel(labels[i])
-			}
-			if key := fmt.Sprintf("%s%q", metric, labels); !seen[key] { // a registry rejects the whole scrape for a duplicate
-				seen[key] = true
-				values = append(values, c.value(metric, value, labels...))
-			}
-		})
-		if err == nil {
-			whole = values
+		r := &reading{families: c.families, last: s.series, now: make(series, len(s.series)), values: []prometheus.Metric{}}
+		if s.read(ctx, put{reading: r}) == nil {
+			s.series, whole = r.now, r.values
 		}
 	}()
 	return answer
-}
-
-func (c *collector) value(metric string, value float64, labels ...string) prometheus.Metric {
-	f := c.families[metric]
-	return prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
 }
 
 const longestLabel = 128 // bytes

@@ -220,7 +220,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_compartment_answered_total{compartment="checkout",outcome="succeeded",set="shop"}`:          3,
 		`stopbank_compartment_answered_total{compartment="checkout",outcome="failed",set="shop"}`:             1,
 		`stopbank_compartment_answered_total{compartment="checkout",outcome="panicked",set="shop"}`:           0,
-		`stopbank_compartment_rejected_total{compartment="checkout",reason="closed",set="shop"}`:              0,
+		`stopbank_compartment_left_total{compartment="checkout",reason="closed",set="shop"}`:                  0,
 		`stopbank_compartment_left_total{compartment="slow",reason="timeout_queued",set="shop"}`:              2,
 		`stopbank_compartment_tenants{compartment="api",set="shop"}`:                                          1,
 		`stopbank_compartment_wait_seconds{compartment="checkout",set="shop"} count`:                          5,
@@ -398,11 +398,45 @@ func BenchmarkScrape200Compartments(b *testing.B) {
 			_ = must(r.Gather())(b)
 		}
 	})
+	b.Run("scrape", func(b *testing.B) { benchmarkScrape(b, r) })
+	b.Run("peer", func(b *testing.B) { benchmarkScrape(b, bare(b, r)) }) // the same series as bare vectors
+}
+
+func benchmarkScrape(b *testing.B, r *prometheus.Registry) {
+	b.Helper()
 	handler := promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true})
-	b.Run("scrape", func(b *testing.B) {
-		for b.Loop() {
-			rec := httptest.NewRecorder()
-			handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	for b.Loop() {
+		rec := httptest.NewRecorder()
+		handler.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	}
+}
+
+// bare returns a registry with the series of another, each of them a gauge or a histogram of client_golang with one observation.
+func bare(b *testing.B, r *prometheus.Registry) *prometheus.Registry {
+	b.Helper()
+	peer := prometheus.NewRegistry()
+	for _, f := range must(r.Gather())(b) {
+		var names []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			names = append(names, l.GetName())
 		}
-	})
+		gauges := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.GetName()}, names)
+		times := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.GetName(), NativeHistogramBucketFactor: 1.1,
+			Buckets: prometheus.DefBuckets}, names)
+		var vector prometheus.Collector = gauges
+		for _, m := range f.GetMetric() {
+			labels := prometheus.Labels{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if m.GetHistogram() == nil {
+				gauges.With(labels).Set(1)
+			} else {
+				vector = times
+				times.With(labels).Observe(1)
+			}
+		}
+		noError(b, peer.Register(vector))
+	}
+	return peer
 }

@@ -13,12 +13,12 @@ import (
 
 func readGate(p put, g *admission.Gate) {
 	s := g.Stats()
-	p("stopbank_admission_limit", float64(s.Limit))
-	p("stopbank_admission_in_flight", float64(s.InFlight))
-	p("stopbank_admission_admitted_total", float64(s.Admitted))
-	p("stopbank_admission_released_total", float64(s.Released))
+	p.value("stopbank_admission_limit", float64(s.Limit))
+	p.value("stopbank_admission_in_flight", float64(s.InFlight))
+	p.value("stopbank_admission_admitted_total", float64(s.Admitted))
+	p.value("stopbank_admission_released_total", float64(s.Released))
 	for reason, n := range map[string]uint64{"saturated": s.Rejected - s.RejectedClosed, "closed": s.RejectedClosed} {
-		p("stopbank_admission_rejected_total", float64(n), reason)
+		p.value("stopbank_admission_rejected_total", float64(n), reason)
 	}
 }
 
@@ -41,9 +41,9 @@ func readLedger(ctx context.Context, p put, ledger lease.Ledger) error {
 		}
 		ready++
 	}
-	p("stopbank_lease_held", float64(held))
-	p("stopbank_lease_oldest_held_seconds", oldest.Seconds())
-	p("stopbank_lease_ready", float64(ready))
+	p.value("stopbank_lease_held", float64(held))
+	p.value("stopbank_lease_oldest_held_seconds", oldest.Seconds())
+	p.value("stopbank_lease_ready", float64(ready))
 	return nil
 }
 
@@ -55,47 +55,45 @@ func readDispatcher(p put, partitions []dispatch.Stats) {
 		}
 		readPartition(p, s)
 	}
-	p("stopbank_dispatch_partitions_held", float64(held))
+	p.value("stopbank_dispatch_partitions_held", float64(held))
 }
 
 // readPartition exports no offset of a partition that is not taken: 0 would be one.
 func readPartition(p put, s dispatch.Stats) {
-	show := func(metric string, v float64, labels ...string) {
-		p("stopbank_dispatch_"+metric, v, append([]string{s.Name}, labels...)...)
-	}
+	p = p.of("stopbank_dispatch_", s.Name)
 	states := map[string]int{
 		"working": s.Working, "ready": s.Ready, "pausing": s.Pausing, "waiting": s.Waiting, "fenced": s.Fenced,
 	}
 	for state, n := range states {
-		show("domains", float64(n), state)
+		p.value("domains", float64(n), state)
 	}
 	for metric, n := range map[string]int{"suspects": s.Suspects, "paced": s.Paced, "buffered": s.Buffered} {
-		show(metric, float64(n))
+		p.value(metric, float64(n))
 	}
-	show("oldest_buffered_seconds", s.Oldest.Seconds())
-	show("paused", truth(s.Paused))
+	p.value("oldest_buffered_seconds", s.Oldest.Seconds())
+	p.value("paused", truth(s.Paused))
 	if s.Stalled != "" {
-		show("stalled", 1, s.Stalled)
+		p.value("stalled", 1, s.Stalled)
 	}
 	for result, n := range map[string]uint64{"succeeded": s.Succeeded, "skipped": s.Skipped} {
-		show("records_total", float64(n), result)
+		p.value("records_total", float64(n), result)
 	}
 	retried := s.GaveUp - min(s.GaveUp, s.Permanent+s.Died)
 	for cause, n := range map[string]uint64{"retries": retried, "permanent": s.Permanent, "died": s.Died} {
-		show("given_up_total", float64(n), cause)
+		p.value("given_up_total", float64(n), cause)
 	}
 	for metric, n := range map[string]uint64{
 		"dead_letters_total": s.DeadLettered, "dead_letter_failures_total": s.DeadLetterFailed,
 		"retries_total": s.Retried, "postponed_total": s.Postponed, "reclaimed_total": s.Reclaimed, "lost_total": s.Lost,
 		"observer_panics_total": s.ObserverPanics,
 	} {
-		show(metric, float64(n))
+		p.value(metric, float64(n))
 	}
 	if s.Held {
-		show("floor_offset", float64(s.Floor))
-		show("committed_offset", float64(s.Committed))
+		p.value("floor_offset", float64(s.Floor))
+		p.value("committed_offset", float64(s.Committed))
 		if s.Lag >= 0 {
-			show("lag_offsets", float64(s.Lag))
+			p.value("lag_offsets", float64(s.Lag))
 		}
 	}
 }
