@@ -32,7 +32,7 @@ NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container caddy alerts-live faults sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off release fmt tidy
+.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container caddy alerts-live faults sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off platforms release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -77,8 +77,9 @@ alerts-live: ## what the storefront and a worker export in health and in each fa
 faults: ## (2 h; FAULTS='hung freeze': those; FAULTS='-health 60m'; FAULTS=-short: 4 minutes) the blind fault game: is each fault named by alerts and runbook? also into docs/evidence/faults.md
 	@go run $(GAME) -o docs/evidence/faults.md $(FAULTS)
 
+# Many tests wait for servers and for time: four packages at once keep two processors busy.
 race: ## the tests under the race detector (needs a C compiler)
-	@CGO_ENABLED=1 go test -race $(PACKAGES)
+	@CGO_ENABLED=1 go test -race -p 4 $(PACKAGES)
 
 lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module, and exported names that nothing needs
 	@echo "== gofmt"
@@ -172,10 +173,18 @@ torture-engines: ## torture without the properties: (TIME twice) ENGINES='leasep
 	  { echo "lease/$$e:" && grep -E 'judged| rounds |left out|owners: |kfake|seed [0-9]|^--- ' bin/torture-$$e.log | sed 's/^ *[a-z_]*.go:[0-9]*: /  /'; } | tee -a bin/torture.md; done
 	@echo '```' >>bin/torture.md && mv bin/torture.md docs/evidence/torture.md
 
-# Examples and the module internal are nobody's dependency: alone they must build; make test and make test-servers have run them.
-gowork-off: ## tidy, build, vet and test each module alone, with its siblings from a module proxy, as a consumer sees it
+# The tests of the modules of go.work have run there.
+gowork-off: ## tidy, build and vet each module alone, with its siblings from a module proxy, as a consumer sees it; and test those outside of go.work
 	@bash internal/tools/alone.sh 'go mod tidy -diff; $(NO_CODE) && exit; go build -o /dev/null ./...; go vet ./...; \
-	  case $$MODULE in examples | internal) ;; *) go test ./... ;; esac'
+	  case " $(OUTSIDE) " in *" $$MODULE "*) go test ./... ;; esac'
+
+platforms: ## build the published modules for other systems and processors, with their tests, and run those of the layers on 32 bits
+	@for p in linux/arm64 darwin/arm64 windows/amd64; do \
+	  echo "== $$p"; CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./admission/... ./lease/... ./warden/... || exit 1; \
+	done
+	@echo "== linux/386"
+	@CGO_ENABLED=0 GOARCH=386 go vet ./lease/... ./warden/...
+	@CGO_ENABLED=0 GOARCH=386 go test ./admission/... ./lease ./lease/durable ./warden ./warden/decision ./warden/limiter ./warden/control ./warden/bulkhead
 
 release: ## DIR=/empty: tag every published module in a clone at CHANGELOG.md's version, and install each from a file proxy; pushes nothing
 	@bash internal/tools/release.sh "$(DIR)"

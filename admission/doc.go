@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admission is a fail-fast concurrency limit, a gate: it decides at once whether an operation may start.
 //
 //	               Limit slots

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rejections and invalid arguments: a sentinel for each, and a type with the data.
 
 package admission

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One runnable example per way through the gate.
 
 package admission_test

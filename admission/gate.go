@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The gate and its permits: a mutex, two counters, and slots that let copies of a permit release once.
 
 package admission

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The naive model of a gate, written from the contract alone, and a machine that drives gate and model side by side.
 
 package admission_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a rejection costs and says, and that nothing waits, for any gate and any history.
 
 package admission_test

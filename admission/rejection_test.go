@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a call costs, and what bad input, no gate and huge limits get.
 
 package admission_test

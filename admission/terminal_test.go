@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // However an operation ends, its slot comes back once: functions, starts and callbacks of every kind, one by one.
 
 package admission_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The backlog: an offset has one place, keeps its order and is handed to nobody (L2, L3, L8).
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Benchmarks for profiling; the rows with peers and targets are in internal/bench.
 
 package lease_test

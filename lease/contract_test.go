@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The contract's list of scenarios, in its order, and the words in which a ledger answers.
 
 package lease_test

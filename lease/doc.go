@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lease is a work-lease ledger with fencing tokens: at most one lease per key (exclusive processing), the offsets of
 // a key in order of arrival, and a memory of what is done.
 //

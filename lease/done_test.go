@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Done offsets stay done (L4), and their memory is given back (L11).
 
 package lease_test

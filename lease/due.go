@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A stripe's domains by the floor at which compacting them pays, so that Compact visits those and no others.
 
 package lease

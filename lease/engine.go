@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The twelve calls of a Ledger over an engine: what may be asked, and the contract's words for what the state machine answers.
 
 package lease

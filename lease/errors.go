@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The errors: every rejection is a type with the fields that explain it, and errors.Is finds the sentinel of its kind. With
 // every error of this package the ledger is as it was before the call.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ledger in memory opened to its tests: an audit of everything that must agree inside it.
 
 package lease

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The random histories on which the properties are judged: each call is chosen from the answers so far.
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A holder's lease: for itself, for as long as it may try, ended by its token alone (L1, L5, L7).
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A hunt for two owners of one domain (L6), in the ledger and in one that is known to have them.
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The contract as a Go interface, with the values that pass through it.
 
 package lease

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every answer against the naive model, and so L1 to L5, L7 to L9 and L12 at once.
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ledger in memory: each call is one visit to one stripe.
 
 package lease

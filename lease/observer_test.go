@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Observers: what they are told, and that nothing they do reaches the ledger.
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // L6 and L10 over random histories: callers that race, and time that passes between calls.
 
 package lease_test

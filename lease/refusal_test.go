@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a ledger refuses: with which error, and without a change.
 
 package lease_test

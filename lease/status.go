@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The answers of a ledger, spelled as in the contract.
 
 package lease

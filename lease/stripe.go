@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One stripe of a ledger in memory: the domains that hash to it, and the one lock that guards them.
 
 package lease

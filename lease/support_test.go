@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ledger opened for a test, and calls whose answers the test knows.
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a domain's record is found by name: a slab of records, the names packed beside it, and an open-addressed
 // index over both. The stripe's lock guards all of it.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tokens: what a store downstream may rely on (L9).
 
 package lease_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Inspect, Ready and Held: calls that only look.
 
 package lease_test

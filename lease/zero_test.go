@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What no constructor made: each method of a zero value or a nil pointer does nothing, or returns an error that says so; none
 // panics.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Running under a warden: the limiter's calls, timed for the monitor.
 
 package warden

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bounds that change while the warden runs: by whom, and from when.
 
 package warden

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The compartments of a set under a warden: one that becomes slow is lowered alone, and never the total (B14); what slows all of
 // them lowers all.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The configuration of a warden, and the names of package limiter that most programs need.
 
 package warden

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The task in a context: its priority, its request ID, and the wardens whose slots it holds.
 
 package warden

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How much work matters, and that nobody waits for itself.
 
 package warden

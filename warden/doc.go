@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package warden is an adaptive load shedder: it protects a service from overload by adjusting a concurrency limit, queueing
 // by priority, and rejecting work with an explained reason. It composes three layers, each usable alone:
 //

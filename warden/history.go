@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The last readings, which show how the current state came about.
 
 package warden

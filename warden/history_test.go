@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a warden remembers of itself: how much, in which order, and what is in it.
 
 package warden

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // On an idle machine a warden harms nobody: not the requests that are shorter than most (Q2), not those beside work that does not
 // end (C8), not the compartments of a set (B11).
 

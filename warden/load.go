@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The load of the process in the terms of load balancers (ORCA): how full it is, and what it serves and rejects a second.
 
 package warden

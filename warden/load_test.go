@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a load report says (H29): of one to two seconds, within its ranges whatever is measured, nothing once samples are missing.
 
 package warden

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An hour of dry run under the real controller, and the switch to enforcing: the target is one that the law would have come to.
 
 package warden

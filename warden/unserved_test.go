@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Who was not served is counted by the limiter, apart from what the monitor is told (Q22).
 
 package warden

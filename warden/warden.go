@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The warden: it takes samples in time, from its ticker or from requests.
 
 package warden

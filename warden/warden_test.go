@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The pipeline as a whole: who ticks and when, what is passed on, what a broken part may do, and what nonsense gets.
 
 package warden

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admissionhttp puts net/http requests through an [admission.Gate]: on the server's side with [NewHandler], on the
 // client's with [NewTransport].
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Both entry points at work over loopback: a server that rejects, and a client that does not send.
 
 package admissionhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server's side: a request reaches its handler or is answered at once, and is in flight until all of it has ended.
 
 package admissionhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server's side: which requests reach the handler, and the answer to the others.
 
 package admissionhttp_test

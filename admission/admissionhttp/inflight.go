@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Requests in flight: a permit is held until a handler and the connections that it hijacked, or a response's body, have ended.
 
 package admissionhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A2 over HTTP: a request is in flight until its handler and its connection, or its response, have ended.
 
 package admissionhttp_test

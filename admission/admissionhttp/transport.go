@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client's side: a request is sent or rejected at once, and is in flight until nothing more of its response can come.
 
 package admissionhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client's side: what is sent, what is not, and that a slot comes back.
 
 package admissionhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Benchmark rows of the dispatcher, in memory and on a fake Kafka: its time beside the least in which the same handlers could
 // run.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Benchmark rows of the ledgers in PostgreSQL and JetStream, beside the least that any ledger must do there.
 
 package main

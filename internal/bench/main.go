@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command bench measures each layer beside its peers in one process, and prints ratios beside their targets.
 //
 // Absolute times of a small, noisy machine mean little; the ratio of two measurements taken in turn, many times, means more.

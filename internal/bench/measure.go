@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Measuring a row: the variants take turns in each round and are compared within the round.
 
 package main

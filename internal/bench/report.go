@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The report: Markdown that is readable in a terminal, with met and missed targets.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Benchmark rows of whole consumers: throughput of several members with order per key, beside peers on the same engine.
 
 package main

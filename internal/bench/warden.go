@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Benchmark rows of the warden: limiter, compartments and HTTP middleware beside their peers, and the cost of sampling.
 
 package main

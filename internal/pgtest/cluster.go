@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pgtest
 
 // This file is a private server: found, made, started, stopped, removed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pgtest
 
 // This file is about whom the private server runs as: PostgreSQL refuses to run as root.

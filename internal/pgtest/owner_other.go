@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !linux
 
 // This file says that a private server is had on Linux only: elsewhere nothing ends it when the test is killed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pgtest lends a PostgreSQL to tests, benchmarks and demos: the one that STOPBANK_POSTGRES_URL names, or a private one,
 // started from what is installed and gone afterwards.
 package pgtest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package pgtest_test
 
 // This file starts servers, crashes them, ends them, and looks for what is left behind.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Clients: whether users try again, and when. Budgets and throttles are the real ones; only sending is modelled.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sim runs the real control law and the real limiter in virtual time against modelled services, and compares them with no
 // limit, with the best constant concurrency limit, and with failsafe-go's adaptive limiter.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Random worlds: a seed draws a service of one kind of work, its load, and the patience of its users.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The dry run: whether it announces what enforcing does, although the server that it leaves unprotected is another one.
 
 package sim

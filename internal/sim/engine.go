@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The engine: a discrete-event simulation of users, servers and a dependency, with its own clock.
 
 package sim

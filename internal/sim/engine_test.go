@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The engine must be right before anything can be said about a law: beside queueing theory, beside itself, and to the last
 // request.
 

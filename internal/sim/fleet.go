@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fleets: servers behind a load balancer and users who retry, pushed over by a trigger. Who comes back by themselves?
 
 package sim

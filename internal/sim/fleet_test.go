@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The fleets: small ones with their limits for every day, and all of them for the page.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Guards of a server: none, the real limiter under a control law, or failsafe-go's adaptive limiter.
 
 package sim

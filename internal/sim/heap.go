@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The heap of a process under Go's collector: what tasks hold, when a collection starts, what it costs, and when the process is
 // killed.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The collector's model beside cases worked by hand, and worlds whose tasks hold memory.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Random worlds whose tasks hold memory: kinds of different size under a limit, or with room for all.
 
 package sim

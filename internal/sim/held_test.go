@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Requests that never end beside work that does, and work that goes on behind a freed slot.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The judge: compares a guard in a world with every alternative.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Several kinds of work in one world: identical ones are one, and each has its own work, deadline and share.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Control laws: from samples to decisions. To try another one, register it in a file of its own.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Random worlds of a real service: several kinds of work, some that never end or outlive their slot, pools, and a service that
 // changes.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What those are told who are not served: how soon, for which reason, and whether it is true.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Two laws in the same worlds: the difference of each world is one observation, so the worlds' own differences drop out.
 
 package sim

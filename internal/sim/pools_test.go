@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pools that are not all that work waits for: two of them, one that only some requests use or that others use as well, calls that
 // take two connections, and a database that is smaller than its pool.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The result of a run: one outcome for each user, counts that must add up, and a time line.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The scenarios: one server that computes, or waits for a dependency, beside the best constant limit, through what may disturb
 // it.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The scenarios: a short slice with its limits for every day, and all of them for the page.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The sensor: the readings that a monitor would take of the modelled process.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The service: processors under Go's scheduler, and a dependency whose queue is invisible from outside.
 
 package sim

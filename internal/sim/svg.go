@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The plots: runs over time, as self-contained SVG.
 
 package sim

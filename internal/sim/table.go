@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The table of random worlds: a control law's results against the targets, and its worst worlds.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Users: their arrival, work and patience, drawn before the run and independent of it.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A world as plain data: kinds of work, a service, its load, and what disturbs both.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The runs of random worlds: many, and one alone.
 
 package sim

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // What each module exports is written down in docs/api, so that a change of it is a visible line in a diff.

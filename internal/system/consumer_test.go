@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // The ways of use: a program of somebody else compiles the modules that it requires and nothing more, and a layer that is copied

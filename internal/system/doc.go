@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package system has the checks that no single module can make about itself. It contains tests only.
 //
 //   - workspace_test.go: every go.mod is complete by itself, and works with the oldest supported Go release.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // Data flows one way: the table says which package of the project may import which, and an arrow that it does not

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // Every numbered invariant stands in the failure text of a test, and every number in one is defined.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // The pages are true and the files say what they are: links and make targets lead somewhere, snippets are code that compiles,

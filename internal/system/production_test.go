@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // The numbers of docs/production.md and docs/bulkhead.md are those of the examples that compute them.

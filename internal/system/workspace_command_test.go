@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // A reader who copies a page's `go work init` can build what the page shows: README's names every module that any page uses, and

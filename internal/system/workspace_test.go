@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package system
 
 // Every module stands alone, and the tools of all checks: the root, the modules, the go command, the files.
@@ -123,6 +125,21 @@ func TestModules(t *testing.T) {
 		"all")) {
 		if version.Compare("go"+d.GoVersion, "go"+oldest) > 0 {
 			t.Errorf("%s would force go %s on the workspace", d.Path, d.GoVersion)
+		}
+	}
+}
+
+// TestLicense: a file that somebody copies says what it is under; the examples are there to be taken without a word.
+func TestLicense(t *testing.T) {
+	walk(t, func(file string) {
+		if path.Ext(file) == ".go" && !strings.HasPrefix(file, "examples/") &&
+			!strings.HasPrefix(read(t, file), "// SPDX-License-Identifier: Apache-2.0\n\n") {
+			t.Errorf("%s does not begin with an SPDX line", file)
+		}
+	})
+	for _, file := range []string{"LICENSE", "NOTICE"} {
+		if !strings.Contains(read(t, file), "Copyright 2026 The Stopbank authors") {
+			t.Errorf("%s does not name its holder", file)
 		}
 	}
 }

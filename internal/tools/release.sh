@@ -29,6 +29,8 @@ install() ( # install MODULE
   lease/leasectl | warden/flood)
     go install "$project/$1@$version"
     "$dir/bin/${1##*/}" -h 2>&1 | grep "^Usage: ${1##*/} "
+    GOCACHE=$dir/cache/again GOMODCACHE=$dir/cache/again-modules GOBIN=$dir/again go install "$project/$1@$version"
+    cmp "$dir/bin/${1##*/}" "$dir/again/${1##*/}" || fail "$1: two builds differ"
     get=-tool ;;
   lease/leasepg) name=$project/scratch ;; # its test starts a server with internal/pgtest
   esac

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is the same for all stores: names, the way in, and the order of a replay of all.
 
 package deadletter_test

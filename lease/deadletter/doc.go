@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deadletter is a dead-letter queue for records that a dispatcher gave up: list and read them, then replay, park or
 // discard them, one by one or all in order.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Records given up, parked and replayed, with a store of the example's own.
 
 package deadletter_test

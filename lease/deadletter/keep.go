@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A dispatcher's dead letters put into a store.
 
 package deadletter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A letter: a record that was given up, and why.
 
 package deadletter

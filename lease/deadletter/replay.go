@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A replay of many letters, those of a key in order.
 
 package deadletter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The interface of a store of letters, and its errors.
 
 package deadletter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file queues fetched records, defers those without room to a later read, and tracks what was read. A record is offered to

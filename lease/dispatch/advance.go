@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file advances one domain by one step: the next lease, the handler, the outcome, the dead letter. Every step may be

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file is what a handler can answer besides success and failure: too early, and never; and what becomes of one that takes

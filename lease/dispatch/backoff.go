@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file computes pauses before retries: from the failures that this dispatcher saw, or from the lease of a record taken over.

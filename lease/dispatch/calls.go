@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file makes the calls that can fail half way: of the ledger, whose reply may be lost, and of the user's functions, which

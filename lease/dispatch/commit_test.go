@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D2: the floor passes what is done, and what was given up only when its dead letter has been accepted; all in

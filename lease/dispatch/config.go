@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file is a dispatcher's configuration: its parts, its bounds, and the functions that it calls.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file runs many partitions in one process: a Dispatcher for each, which share slots, room and trials.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D9: partitions that share their bounds, one that comes, goes or is lost, and what a Consumer refuses; all in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D1 and D3: the order of a domain's records, and how many are fetched; all in virtual time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file is the life of a dispatcher: it takes a partition, processes it, and drains.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dispatch consumes a log in parallel and in order per key: records of one key run one at a time, in the order of
 // their offsets; records of different keys run side by side. A record that fails is retried with backoff, delays its own key
 // alone, and becomes a dead letter when its retries are used up. Delivery is at-least-once.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D4: what a drain finishes, what it leaves, and what the next Run makes of that; all in virtual time.

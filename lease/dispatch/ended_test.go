@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file is handlers that end their lease themselves, as one does that commits it with its own transaction.

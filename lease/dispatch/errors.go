@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file holds the errors: of New, of Run, and of attempts besides the handler's own.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file is the parts that fail: lost replies, refusals, a source that breaks its promises, panics; all in virtual time.

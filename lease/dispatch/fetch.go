@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file is the fetch loop: where to read next, how much, and when to interrupt a waiting Fetch.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file is the commit floor: the offset below which everything is done, committed to the source first and then to the ledger.

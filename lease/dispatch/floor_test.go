@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds the floor (D2) where nothing but a number stands for a record: while it is put off and its domain has nothing

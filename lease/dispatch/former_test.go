@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D8 where two owners overlap and the source knows the later one: a former owner takes nothing from it, and an

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D5 and D9 where a handler or a receiver of dead letters does not return: its place is lost, and nobody's turn

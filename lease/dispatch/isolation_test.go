@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D5: stuck, broken, hot and slow keys, which delay only themselves; all in virtual time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D4 and D8 where a drain finds a commit on its way: what a server carries out although nobody waits for it any

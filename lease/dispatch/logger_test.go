@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file is the log: which event weighs what, what of a storm is written, and what is never in it; all in virtual time.

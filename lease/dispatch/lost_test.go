@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D8: a partition that is lost ends Run, whoever says so and whatever is running; all in virtual time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file puts random work through random faults, kills and lost ledgers, and holds what happened against a model that knows

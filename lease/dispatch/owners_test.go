@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D6, and other owners: who died with a lease, who comes late, who takes one; all in virtual time.

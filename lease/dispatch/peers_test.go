@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file tries bugs that others had, by the issue in which they were told, on the dispatcher; all in virtual time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D5 and D8 for any company of keys and any moment of loss; all in virtual time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file limits the rate of attempts (D10): when a Rate is called, and what its results mean.

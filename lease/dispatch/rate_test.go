@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D10: rates of all and of each domain, held against a naive token bucket in virtual time; and what a Rate must

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file is about readings: hot keys cost at most one more, and a record that none of them brings is not waited for; all in

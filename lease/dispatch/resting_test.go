@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds what a lease that was given back until its retry is worth: whoever finds it may take it, and nobody is fenced

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D7: how long a record waits after a failure that was seen, and after one that was not; all in virtual time.

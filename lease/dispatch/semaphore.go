@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file is a semaphore that partitions share (D9): its size, each partition's part, and the order of those that wait.

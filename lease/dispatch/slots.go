@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file hands out the slots of MaxInFlight to partitions (D9) and owners (D11), at the Rate of all of them (D10).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file watches whether a partition makes progress, and names the reason if it does not (D12).

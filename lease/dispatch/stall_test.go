@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D12: a partition with waiting records goes on, or says why it does not; all in virtual time.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file is what the tests share: a watched run of a dispatcher, and the ledger and the source of a process that can die.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file holds D6 where it is about deaths: who pays for one, and who does not; all in virtual time.

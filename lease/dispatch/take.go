@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch
 
 // This file takes a partition over: where to begin, the leases of processes that died (D6), and what waits in the ledger.

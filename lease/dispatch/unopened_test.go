@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dispatch_test
 
 // This file has partitions that are assigned and cannot be opened yet (D12): they say so, and work begins when they can; all in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an engine remembers between calls: the latest state of the domains that were used last, and whose turn it is.
 
 package durable

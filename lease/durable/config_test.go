@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is refused before the store is asked, and what an observer is told.
 
 package durable_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -14,10 +17,10 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	store := &durable.MemStore{}
+	store, most := &durable.MemStore{}, math.MaxInt32
 	for field, cfg := range map[string]durable.Config{
 		"Store":      {},
-		"MaxRetries": {Store: store, MaxRetries: 1 << 31},
+		"MaxRetries": {Store: store, MaxRetries: most + 1},
 		"MaxBacklog": {Store: store, MaxBacklog: -1},
 		"MaxCached":  {Store: store, MaxCached: -1},
 		"Observer":   {Store: store, Observer: (*observed)(nil)},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package durable is the ledger of package lease in a store that outlives the process: PostgreSQL, JetStream, or any [Store]
 // that can compare-and-swap a record. Any number of processes may share it. docs/lease-engines.md has the errors and how to
 // recover.

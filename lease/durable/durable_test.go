@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a call costs, what is confirmed, and what of other Ledgers on the same store is seen.
 
 package durable_test

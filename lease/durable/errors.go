@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The errors that a store adds to those of package lease. errors.Is finds them, and their texts name the domain, or the ledger's
 // own record as "".
 

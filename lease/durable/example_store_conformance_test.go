@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The store of the example, held to the contract as any other.
 
 package durable_test

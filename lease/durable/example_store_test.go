@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store for another engine: four calls over a key-value service with compare-and-swap.
 
 package durable_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A ledger over a store, and what a lost reply comes to.
 
 package durable_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The records and the store in memory opened to their tests.
 
 package durable

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store that fails on purpose: before a swap, after it, without saying which, or not at all until it is let go.
 
 package durable_test

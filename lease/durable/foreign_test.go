@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package durable_test
 
 // Records in a ledger that are not its own: those of another ledger, or of its own past.

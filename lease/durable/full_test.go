@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package durable_test
 
 // Records filled up to what a store takes: what is refused, and that the rest can always be worked off.

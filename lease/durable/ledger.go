@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ledger: its configuration and how the calls reach a domain.
 
 package durable

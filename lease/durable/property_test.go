@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Ledgers that come and go, over a store that fails, against the model of one ledger that does neither.
 
 package durable_test

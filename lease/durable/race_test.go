@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Many at once: turns, blocked stores, several Ledgers on one domain, all of it with faults.
 
 package durable_test

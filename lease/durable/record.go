@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What lies in the store: the record of a domain and the ledger's own, as bytes.
 
 package durable

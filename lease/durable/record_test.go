@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The records: every damage is an error, nothing is overwritten, and a newer format is left alone.
 
 package durable_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ledger's own record: the floor, and the numbers of those who write.
 
 package durable

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package durable_test
 
 // The ledger's own record taken away, or an earlier one put back: numbers would then be given out twice.

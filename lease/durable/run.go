@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One operation carried out: step, swap, and what to do when the swap is rejected or its outcome is unknown.
 
 package durable

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The interface of a store: three calls and a number, with the guarantees that each must give.
 
 package durable

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Ready and Held: the store's index names the domains, and each is read before it is yielded.
 
 package durable

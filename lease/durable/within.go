@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An offset finished in the caller's transaction.
 
 package durable

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An offset that is finished in a transaction which may or may not be committed, over a store in memory.
 
 package durable_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // This file runs the program as a process, on each engine, through the story of docs/dead-letters.md.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Leasectl lists, shows, replays, parks and discards dead letters, the records that dispatchers gave up, on PostgreSQL, JetStream
 // and Kafka. `leasectl -h` says how, and docs/dead-letters.md begins with an incident.
 package main

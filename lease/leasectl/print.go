@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // This file prints, and takes care that nothing in a letter can tell the terminal what to do.

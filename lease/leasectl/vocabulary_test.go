@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // This file compares the three engines by reflection, so that a user who changes engines has one vocabulary to know.

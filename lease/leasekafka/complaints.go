@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // A member reports its client's errors to OnError: the client retries for ever and only logs them.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // OnError is called at once for a new failure and then once a minute. Without OnError, the failure is logged.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // OpenGroup checks a Group's configuration before any broker is asked.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // OpenGroup rejects invalid configurations before a broker is asked; Hold returns the group's final rejections.

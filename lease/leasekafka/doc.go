@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leasekafka runs package dispatch on the partitions of a Kafka consumer group: handlers in parallel, in order per key,
 // with retries, dead letters and safe offset commits through rebalances.
 //

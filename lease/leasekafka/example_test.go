@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // The consumer of orders from docs/kafka.md, against a fake broker.

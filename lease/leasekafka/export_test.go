@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // Unexported functions and errors for the external tests.

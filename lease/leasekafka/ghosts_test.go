@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // kfake has a defect: a member whose connection ends while its JoinGroup waits stays in the group for ever, with partitions,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // A Group is a member of a consumer group: it calls work for each partition that the group assigns to it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // A ledger in memory outlives its owner: changes above the floor are committed as metadata even while the floor does not rise,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // Owners of partitions with ledgers in memory are killed; the next owner repeats only what was not committed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // A partition's ledger in memory collects the state that commits pass to the next owner.

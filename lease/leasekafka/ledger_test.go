@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // The ledger in memory passes the suite of all ledgers, and keeps its promises when the owner changes.

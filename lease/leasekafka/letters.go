@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // The dead letters are records of a compacted topic, which each process reads into memory.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // The suite of dead letters runs on a topic, with another one for the replays.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // A memo is the state of a ledger in memory above the committed offset. It is written into the commit's metadata and read by the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // Metadata is decoded as it was encoded, anything else is rejected, and the right parts are left out if there is too little room.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // A Group passes the suite of dispatch.Ownership, and its torture.

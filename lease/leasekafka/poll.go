@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // One goroutine, the poll loop, takes records from the client and seeks.

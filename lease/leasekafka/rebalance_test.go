@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // Partitions move between working members.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // Some requests are made without the client's consumer: commits of single partitions, and lookups of committed, first and last

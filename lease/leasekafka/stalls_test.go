@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // In a stall the group is stable and the heartbeats flow, but no member works on a partition. The tests cover three stalls that

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // The tests share a cluster, a topic, members that process it, and the register that their handlers write to.

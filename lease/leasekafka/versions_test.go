@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka_test
 
 // Members of other programs are in the group: one that supports another balancer as well, and one that supports only another.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasekafka
 
 // A partition's window holds fetched records that are not read yet, and read ones that may be read again.

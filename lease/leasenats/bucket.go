@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // OpenStore finds or creates the bucket, and rejects one that would lose records or return old ones.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leasenats keeps work-lease ledgers in NATS JetStream, as keys of a key-value bucket, and consumes streams: a
 // [Group] is a consumer group for a dispatch.Consumer, and [Letters] are its dead letters.
 //

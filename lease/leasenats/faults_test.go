@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // Under load, with lost replies, a restarted server and a stopped leader, no record is lost or done twice.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // OnError is called at once for a new failure and then once a minute, and for every lost partition. In virtual time.

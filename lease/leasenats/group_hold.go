@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // A member renews its entry in the group's record. When it cannot, it gives up its partitions before the others remove it.

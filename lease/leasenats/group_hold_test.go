@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // Members join, leave, freeze and lose the server in virtual time, with a fake of the bucket. A synctest bubble ends only when no

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // A Group passes the suite of dispatch.Ownership, over a network that loses and delays requests and replies.

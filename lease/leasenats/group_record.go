@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // The record of a group names its members and the partitions that each of them holds.

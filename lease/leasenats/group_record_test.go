@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // Members change one record at random, each from the version that it read last: no partition has two holders, the shares become

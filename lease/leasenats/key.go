@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // Any name of a domain has a key: the name itself, escaped, or its hash if that is too long.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // Any name has a key, no two names share one, and no key is too long for a subject.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // Each dead letter is a key of a bucket. The key stays when the letter is gone, and says whether it was replayed or discarded.

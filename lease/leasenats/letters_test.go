@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // The suite of dead letters runs on a bucket, with a stream for the replays.

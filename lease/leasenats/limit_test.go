@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // A domain can be filled up to the server's limit, and be processed afterwards.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // List starts from the listing that an earlier List saved, and reads the headers of the keys that were written since.

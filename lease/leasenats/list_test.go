@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // List returns the right names, whatever listing was saved and whatever happened to it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // Two owners of a stream overlap (D8), with positions and ledgers in one bucket, and with bad input.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // The torture of owners runs members of a Group in this process and in child processes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // Pinned consumers, with which a server of 2.11 or later sends all messages of a consumer to one of its clients, cannot elect the

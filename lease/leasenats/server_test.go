@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // The tests start their servers in this process: a single one, or a cluster of three.

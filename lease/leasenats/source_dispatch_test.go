@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // A dispatcher runs on a source with its ledger on the same server, through failures, a drain, a restart and a second owner.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // The position of a source is one key, written by compare-and-swap, so that of two owners only the later one can commit.

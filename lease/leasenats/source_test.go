@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // A source reads from a real server: in order, one partition, again from earlier offsets, and without leaving consumers behind.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats
 
 // A store keeps each record of a ledger under a key, whose revision is the record's version.

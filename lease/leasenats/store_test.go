@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // A store rejects unsuitable buckets, leaves other programs' keys alone, and returns errors that say whether a write was applied.

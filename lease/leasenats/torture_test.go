@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasenats_test
 
 // The torture of ledgers runs worker processes on JetStream, with a downstream register in another bucket.

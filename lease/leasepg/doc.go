@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leasepg runs a dispatch.Consumer on PostgreSQL: a transactional [Outbox] has the records, a [Group] shares its
 // partitions out among processes by advisory locks, each partition has a ledger in a table, and [OpenLetters] keeps the dead
 // letters.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file gathers calls that are made side by side, so that they go to the database in one statement: a commit, or a round

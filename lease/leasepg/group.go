@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file is a group whose members share partitions out by advisory locks: its configuration, and how a member connects.

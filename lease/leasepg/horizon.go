@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file is the horizon of the outbox: up to which id all is decided. Ids are drawn in the order in which records are enqueued

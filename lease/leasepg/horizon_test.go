@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is the horizon alone: transactions that draw ids, are prepared and end, in any order, and looks in between, each in

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file holds L16: a commit that the server carries out late, after its context ended and others were sent, moves no position

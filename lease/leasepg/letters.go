@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file is the dead-letter queue: a table, whose replays are one transaction with the record that they append.

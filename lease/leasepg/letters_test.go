@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file runs the suite of dead letters on the table, with an outbox beside it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file wakes the Sources of an outbox when a transaction that has enqueued is committed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is what the tests share: one server for all of them, and a ledger of its own for each.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file is the schema: its versions, how a database gets to the newest, and how New finds out.

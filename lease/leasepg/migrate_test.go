@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is about the schema: made once, never half, and refused when it is not the one that is known.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file is the outbox: records that a transaction enqueues for a dispatcher, atomically with its other writes.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is about the edges of the outbox: what is refused, what is kept of a record, who owns a position, what a restore

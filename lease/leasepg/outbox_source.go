@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file is a partition of an outbox as a dispatch.Source: how it is opened, read, committed and cleaned up.

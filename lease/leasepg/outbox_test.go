@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is about what is enqueued and read: nothing lost, nothing early, each key in its order, whoever commits when.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is the program of docs/outbox.md: orders that are placed and invoiced, each once, in the database.

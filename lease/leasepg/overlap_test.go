@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file lets two owners of a partition of an outbox overlap (D8), with ledgers in the same database, and gives it bad input.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file tortures members that work an outbox off: partitions shared out by advisory locks, sources and ledgers in the

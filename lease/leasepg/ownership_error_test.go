@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file holds OnError: what fails, or does not answer, is reported within a session and then once a minute, and logged where

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is about a partition that cannot be worked on: it is tried again in time, and not in a loop.

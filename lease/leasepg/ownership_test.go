@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is about sharing partitions out: the contract's own suite, and what only PostgreSQL can do to a member.

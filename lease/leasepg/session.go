@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file is a member's place in its group: a session of the server, the advisory locks that it has, and the queries by which

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file shows each part over the database that DATABASE_URL names. TestExamples runs it, where there is a PostgreSQL.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is about the three calls of a store.

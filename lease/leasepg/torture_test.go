@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file lets the faults loose on PostgreSQL: what workers open, and the register downstream, which is a table too.

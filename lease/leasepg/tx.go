@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg
 
 // This file finishes a record in the transaction that did its work: that transaction also updates the ledger's row.

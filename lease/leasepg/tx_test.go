@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file is about a record that is finished in the transaction of its handler: done if that is committed, untouched if it is

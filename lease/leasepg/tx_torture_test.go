@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package leasepg_test
 
 // This file kills handlers that finish their records in their own transactions: their server's backend, their connection between

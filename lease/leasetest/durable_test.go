@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The suite on the ledger in memory, and on the one over a store: alone, and as several processes that come and go while the
 // store loses their replies.
 

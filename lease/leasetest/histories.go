@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The concurrent half of the random tests: histories of overlapping calls, checked by porcupine.
 
 package leasetest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package leasetest is the contract of lease.Ledger as a test suite for authors of engines.
 //
 //	func TestConformance(t *testing.T) {

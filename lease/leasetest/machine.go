@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The sequential half of the random tests: runs of calls compared with the naive model; rapid shrinks failing runs.
 
 package leasetest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The second half of the scenarios: rejected and repeated calls, the floor, and calls that change nothing.
 
 package leasetest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The contract's list of scenarios, in its order, with the contract's sentences.
 
 package leasetest

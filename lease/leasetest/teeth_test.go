@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ledger in memory broken on purpose, one way at a time: the check that is there for it must notice.
 
 package leasetest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The contract at the ends of its ranges: offsets, floors, names, times, long backlogs, many retries.
 
 package leasetest

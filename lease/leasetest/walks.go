@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The contract of Ready and Held: every domain once, no lock during the body, an end when the context or body asks.
 
 package leasetest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What else surrounds a call: permits, observers, and compartments that there are none of.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Running a function with a Timeout on its own goroutine, so that its caller can leave before it returns.
 
 package bulkhead

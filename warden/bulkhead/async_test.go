@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Functions and their timeouts (B4): who is told what, and when the slot comes back.
 
 package bulkhead

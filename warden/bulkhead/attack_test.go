@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Instants that a race would have to hit, made to happen.
 
 package bulkhead

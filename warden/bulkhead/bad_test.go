@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bad input: every mistake is a typed error that names the field, and takes no slot.
 
 package bulkhead

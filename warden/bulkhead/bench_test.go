@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a call costs beside the limiter's own.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The circuit breaker (B6): when it is asked, and what it is told.
 
 package bulkhead

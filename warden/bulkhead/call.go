@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A call on its way into a compartment and out of it.
 
 package bulkhead

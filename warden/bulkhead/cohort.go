@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How long the oldest function has run, at least (B16). Functions are counted by the tenth of a second in which they began, so a
 // call adds to a number and takes from it, and keeps no time.
 

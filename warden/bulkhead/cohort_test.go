@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How long the oldest function has run (B16).
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The counters (B5), looked at while everything moves.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The counters of a compartment with its tenants. Set.mu guards them, and each is updated in the step that decides, so none
 // ever falls.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Under decisions (B11): what is left of the shares, and who says so.
 
 package bulkhead

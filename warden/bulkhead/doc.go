@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bulkhead isolates the parts of one service from each other: each part runs in a compartment with slots, a queue and
 // a timeout of its own, so an overloaded part cannot take the slots that the others are guaranteed.
 //

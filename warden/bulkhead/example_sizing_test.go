@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The table of docs/production.md: by Little's law, slots and queues follow from calls per second and seconds per call.
 
 package bulkhead_test

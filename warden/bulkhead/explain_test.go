@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What an explanation names: the bound that kept a call from running, and whose deadline it was.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fair by work (B8): who gets the slots of a compartment whose tenants want more of them than there are.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fallbacks: another answer for a call that failed.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The fallback (B9): for what it runs, and how many of them.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Histories for the machine: what rapid and the fuzzer find, long ones, and sets that are wrong on purpose.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Lent slots, counters, plans and re-entry (B3, B5, B7, B10), told from outside.
 
 package bulkhead

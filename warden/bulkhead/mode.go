@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Modes, the safety valves of a compartment: calls that start without a free slot, and what Enforce would have done with
 // them.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The safety valves of compartments (B12, B13): who is let pass, whose slots that takes, and what is told.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of the model that says what a compartment does that does not enforce its bounds (B12, B13).
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The naive model of a set, written from the contract alone: lists of those who wait, and sums made anew whenever one is
 // needed.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The observer: it receives every event and can change nothing.
 
 package bulkhead

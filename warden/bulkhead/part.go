@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A compartment under a controller: it reports its executions, and what they say lowers its own limit and nobody else's.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compartments that a controller judges one by one: what they report, and whom a decision lowers (B14).
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Permits: holding a slot without a function that returns.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How the slots are shared: the plan, and what a decision leaves of it.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a call may count on around its function (B4, B6, B9, B10), for histories that nobody chose, in virtual time.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Proposals: a plan that gives the slots that nobody used to compartments that lack some again and again. Nothing applies it.
 
 package bulkhead

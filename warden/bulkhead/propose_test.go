@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is proposed, and from whom it is taken: B15.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Many goroutines at once: the hard bounds hold at every instant, and at rest nothing is lost.
 
 package bulkhead

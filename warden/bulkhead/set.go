@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The set of compartments: construction and lookup.
 
 package bulkhead

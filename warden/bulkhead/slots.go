@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Slots: which compartment holds how many, and who gets the next one. All the arithmetic of lending is here.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Snapshots: the state and the counters of a set.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a snapshot says of the last minute: rejections, health, and how long functions ran.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Those who wait in a compartment and have said nothing of how long: in which order they are served, and when they are sent away.
 
 package bulkhead

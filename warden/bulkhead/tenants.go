@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tenants: compartments created on demand, up to a maximum number, with LRU eviction of idle ones, and what each has used.
 
 package bulkhead

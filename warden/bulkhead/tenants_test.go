@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Tenants (B8): fair shares, and as many of them as there is room for.
 
 package bulkhead

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Execution times and rejection rate over the last minute.
 
 package bulkhead

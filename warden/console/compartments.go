@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Compartments: the state of a set in the fields and the sentences of the page.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a console may be made of, and what nonsense gets.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Many compartments with long names: what is sent stays small, and says the worst first.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Dead letters, read from their store through a function. The store may be remote, so a page waits for a limited time, one
 // call runs at a time, and pages share its result.
 

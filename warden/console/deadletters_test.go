@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the desk of dead letters says, and what it may do: hang, panic, fail, or say too much.
 
 package console

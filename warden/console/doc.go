@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package console is a web page for the on-call engineer: the current state of a warden and its compartments, the history of
 // the last minute, and the reason of each recent rejection.
 //

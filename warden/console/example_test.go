@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A service with a console on a listener of its own.
 
 package console_test

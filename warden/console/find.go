@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finding a rejection by the request ID or the decision number that its client got.
 
 package console

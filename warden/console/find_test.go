@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Finding a rejection by what its client was told, wherever it happened, and what is said when it is no longer kept.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Serving: a few fixed paths, read-only, under a policy that lets the page load nothing from elsewhere.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is served, under which policy, to which methods, and where it may be mounted.
 
 package console

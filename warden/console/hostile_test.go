@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Readers that mean harm: they ask and do not read, from other sites, by names that are not the console's. And names that are
 // alike.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a look puts together: which rejections are listed, which decisions are one, and how much of the past is kept.
 
 package console

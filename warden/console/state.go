@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The state as JSON: the fields that docs/console.md promises, with their units.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The JSON: its fields, pinned, and that nothing that a layer may say makes it unreadable.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The stream: server-sent events, each written by the goroutine of its own request.
 //
 // There is no fan-out: a stream reads the state itself when its interval has passed and its last event is written. So no slow

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The stream: its framing, what each event adds, how it ends, and what readers that do not read can do, which is little.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the tests of this package share: a warden that does as it is told, and a reader of streams.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Those who leave without an answer, and handlers that hang: with real limiters, which clients wait for, in virtual time.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Verdicts: one sentence for each monitored thing, worst first, for an engineer who was just paged.
 
 package console

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sentences for the codes of a limiter, a compartment or the controller. The code stays beside its sentence, so that it can
 // be searched for in metrics, logs and docs.
 

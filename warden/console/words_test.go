@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every code has its sentence, with the numbers of the moment.
 
 package console

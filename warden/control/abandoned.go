@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Executions that their deadline or client ended: what they wait for may go on behind them, and only completions tell.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // C17 against the modelled service: executions that their deadline ends while their work goes on.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a step costs: the decision's reasons and its Stale decision, and little else.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The controller: from one sample to one decision, a pure step of a small state.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The decision: the state as a concurrency limit for a limiter, with reasons.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package control is an adaptive concurrency controller: from measurements of the runtime and of execution times it decides
 // how many tasks may run at once, and gives its reasons. It never touches a task, and gets no feedback from the limiter.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a reader may copy: a controller at work, and its past judged once more.
 
 package control_test

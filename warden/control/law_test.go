@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The law over any sample that can be written down: properties of single steps from states that can be reached.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Executions that run for long, such as streams and calls of a dependency that hangs: the limit is for what ends, and they come
 // on top.
 

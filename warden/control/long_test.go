@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What runs for long comes on top of the limit: the exception of C8.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Memory: what a running task holds, learned from what collections find, and how many tasks fit.
 
 package control

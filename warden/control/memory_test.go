@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Memory: tasks of any size beside anything else that a heap holds (C19).
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A modelled service: tasks come by chance, wait for the target, then for one of so many slots, and take their time there.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What each kind of work needs at least: a limiter compares it with the time that is left until a deadline.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What kinds of work need goes from a sample into the decision as it is (C16).
 
 package control_test
@@ -23,7 +25,7 @@ func TestPropertyNeedsAreTheSamples(t *testing.T) {
 			s, want := quiet(), map[string]time.Duration{}
 			s.Service.Needs = map[string]time.Duration{}
 			for i := range rapid.SampledFrom([]int{0, 1, 3, 64}).Draw(t, "names") {
-				name, need := fmt.Sprint(i), time.Duration(rapid.SampledFrom([]int{-1, 0, 1, 2, 1 << 40}).Draw(t, "needs"))
+				name, need := fmt.Sprint(i), rapid.SampledFrom([]time.Duration{-1, 0, 1, 2, 1 << 40}).Draw(t, "needs")
 				if s.Service.Needs[name] = need; need > 0 {
 					want[name] = need
 				}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parts of a program that have limits of their own, the compartments of a bulkhead: what one of them says lowers its own limit,
 // and only what all of them say lowers the limit of the whole.
 

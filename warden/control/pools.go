@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pools that report their own use: where work waits for one, the limit follows its readings. No trial is needed.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pools that tell: what a reading may do to the limit, and what it does.
 
 package control_test

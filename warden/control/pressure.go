@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pressure: the overload signal, from 0 to 1, of work that waits for processors, and the measurement behind it.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How fast the law moves (C3), and what execution times may do to the target (C11), for services that nobody chose.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // C7 while pressure outlives the signal that raised it.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The law in situations that have a name: what it does there, and in which words.
 
 package control_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The service half: it finds the concurrency above which work waits for something that no signal of the process shows.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // C11 to C13 against the modelled service.
 
 package control_test

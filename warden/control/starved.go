@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stolen processors: where other processes use them, work waits that no limit of ours would speed up.
 
 package control

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stolen processors (C21 to C24).
 
 package control_test

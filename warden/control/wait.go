@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The longest wait: while an overload lasts, a task without a deadline is told so, instead of waiting until its client leaves.
 
 package control

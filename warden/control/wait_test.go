@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // When the wait of those without a deadline is bounded, and when there is still hope.
 
 package control_test

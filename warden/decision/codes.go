@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The codes of an outcome: why a task was rejected or granted its slot, by which bound and deadline, under which decision and
 // mode.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The decision, the only data that passes from control to the limiter: concurrency limit, share to shed, and reasons.
 
 // Package decision defines the output of an adaptive concurrency controller and the input of a limiter: a [ControlDecision]

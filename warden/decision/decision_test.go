@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What may cross from control to a limiter, and what a malformed decision becomes.
 
 package decision

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The errors of bad input, for every package of this module and its adapters, and of a reentrant task.
 
 package decision

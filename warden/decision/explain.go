@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Explanations: the record of one outcome, as a value and as an error.
 
 package decision

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a rejection is called: in few words, and in the same ones for all of its kind.
 
 package decision

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Decisions, explanations and rejections in a structured log.
 
 package decision

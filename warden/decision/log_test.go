@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A decision in a log has all its parts, in text and in JSON.
 
 package decision

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Reasons of a decision, for display and not for computation.
 
 package decision

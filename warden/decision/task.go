@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A task: the description of one execution, with its priority and its deadline.
 
 package decision

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Floods of real servers on loopback: what is counted, what is refused, and that the JSON is what its schema says.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The load: an open loop of clients with patience, and a closed one that measures the capacity.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Flood sends a service more requests than it can answer, and shows who was answered, how soon the others heard no, and how the
 // service came back. Requests begin at the times at which clients would send them, whether or not earlier ones were answered
 // (an open loop), and every time counts from then, so that a slow service does not look better for slowing its load down.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The plan: what is sent, for how long, and the bounds that no flag lifts.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The results: of each load, what the clients saw, as JSON and as a table.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The target: who may be flooded, and how a request is sent to it.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The life of a task: it starts at once, waits or is rejected; it ends when its permit is released.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !race
 
 // What is allocated: nothing without waiting, one thing for a rejection.

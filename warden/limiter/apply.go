@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The decision in force: the last one applied, or its Stale decision once it was not renewed in time.
 
 package limiter

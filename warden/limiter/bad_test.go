@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bad input: configurations, arguments and decisions that nobody should pass.
 
 package limiter

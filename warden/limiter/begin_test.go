@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The last look of a task that was granted its slot (Q15), for contexts and deadlines that end at any of its looks.
 
 package limiter

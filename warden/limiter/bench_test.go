@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What it costs, beside x/sync's semaphore.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package limiter runs tasks under a concurrency limit, with priorities, deadlines and load shedding, and explains every
 // outcome.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the error of a task says that may not wait.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Outcomes: what a limiter records of a decision about a task, and how its explanation is made of that.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Code of others, called by a limiter: observers, contexts and functions that panic.
 
 package limiter

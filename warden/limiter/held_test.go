@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What runs for longest is told (Q21), also to those who wait for its slot (Q7), and so is what ended without an answer (Q22).
 
 package limiter

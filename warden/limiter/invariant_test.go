@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Starting, waiting and ending (Q1 to Q4, Q6, Q8), each as plainly as it can be shown. The machine holds them
 // against everything else.
 

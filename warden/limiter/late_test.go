@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What time does: tasks that miss their deadlines, and decisions that run out (Q5, Q9, Q13).
 
 package limiter

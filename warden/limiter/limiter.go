@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The limiter: its configuration, its state and its counters.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Explanations and rejections in a log have all their parts; several observers are told alike.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A machine that drives a limiter and its model side by side in virtual time, and fails at the first difference, in words that
 // begin with the number that it is about.
 

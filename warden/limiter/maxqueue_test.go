@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A queue whose length changes while tasks wait.
 
 package limiter_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Modes, the limiter's safety valves: enforce decisions, only report them, or let everything pass.
 
 package limiter

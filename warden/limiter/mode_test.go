@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The safety valves (Q17, Q18): what is rejected all the same, what is told, and switching while everything moves.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of the model that says what is not enforced (Q17, Q18), and what would have been.
 
 package limiter

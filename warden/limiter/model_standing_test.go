@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The part of the model that says when the queue of a priority stands, and how long one may wait there.
 
 package limiter

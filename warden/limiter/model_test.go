@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The naive model of a limiter, written from the contract alone: a list of those who wait, a list of those who came, and
 // loops over them.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Too late is what its own kind of work makes it (Q19): every task against the sentence, and a belief that is not true any more.
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Many goroutines at one limiter at once, for the race detector and for what only real parallelism shows.
 
 package limiter

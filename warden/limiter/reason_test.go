@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Each reason, provoked in a running limiter and then explained, by everything that explains.
 
 package limiter

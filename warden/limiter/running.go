@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What runs, in the order of its starts, so that what has run for longest is at hand (Q21).
 
 package limiter

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Who is rejected when not all can be served: a full queue, and mercy (Q11, Q14). Shedding by rank (Q10) is in internal/queue.
 
 package limiter

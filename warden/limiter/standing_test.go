@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A queue that stands: from when on, in which order it is served, and who makes room when it is full.
 
 package limiter

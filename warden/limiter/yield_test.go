@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The hidden queue: what waits for a core reaches the limiter before the work starts. On real goroutines and one core.
 
 package limiter

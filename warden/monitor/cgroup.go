@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The process's cgroup: its processor quota, throttled time and memory limit, read once a second.
 
 package monitor

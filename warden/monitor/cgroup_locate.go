@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Locating the files of the process's cgroup, from /proc/self/cgroup and /proc/self/mountinfo.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Cgroups of both versions on fixture trees: where they are, their quota, and for how long they were throttled.
 
 package monitor

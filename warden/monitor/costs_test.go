@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a Sampler and its Recorder cost, whatever is asked of them: no memory (M4), no goroutine (M5).
 
 package monitor_test

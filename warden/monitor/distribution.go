@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Histograms, and the statistics that they allow.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Percentiles and differences of histograms, against ones that keep every value.
 
 package monitor

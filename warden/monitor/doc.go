@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package monitor measures the overload signals of a Go process: Go scheduler latency, processor utilization, cgroup
 // throttling, execution times and concurrency. It contains no thresholds.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bad input is rejected with the one error type of the module.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which running executions are long: streams, jobs, calls of a dependency that hangs. They say nothing about those that end soon.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which executions count as long, against one that keeps every execution of every kind.
 
 package monitor

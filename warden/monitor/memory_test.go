@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Memory: its limit by GOMEMLIMIT and by cgroups of both versions, and what collections find (M10).
 
 package monitor

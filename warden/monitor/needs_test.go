@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What work of a name takes at least (M8), against one that keeps every execution.
 
 package monitor

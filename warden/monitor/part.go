@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parts of a program that have limits of their own, such as the compartments of a bulkhead: each is measured by itself.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Parts of a program (Recorder.Part), and what they add up to.
 
 package monitor

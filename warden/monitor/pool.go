@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pools: connections and other bounded resources that know their own use and queue.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Pools in a sample: what they tell, and what becomes of one that lies, panics or never answers.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is missing from a sample, for any facts (M2).
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A child process under a real processor quota. It needs the right to make a cgroup; where that is missing, the fixture
 // trees of cgroup_test.go are all there is.
 

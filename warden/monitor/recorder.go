@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The recorder: the execution times since the last sample, and what runs at this moment.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The recorder against one that keeps every execution, and under real contention.
 
 package monitor

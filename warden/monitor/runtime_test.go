@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Samples of this very process: idle, saturated, from many goroutines.
 
 package monitor_test

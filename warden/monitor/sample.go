@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Samples: measurements with their units, each present or missing.
 
 package monitor

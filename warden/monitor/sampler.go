@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The sampler: it reads every source at one instant and compares it with the instant before.
 
 package monitor

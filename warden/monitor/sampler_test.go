@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a sample says about facts: M1, M2 and M3 over every sequence of them.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Stolen processors: how much processor time this process got, of what its threads wanted, from how long they waited to run.
 
 package monitor

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Share (M11) against a scheduler that hands out every millisecond itself.
 
 package monitor

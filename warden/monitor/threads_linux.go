@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The threads of the process: their schedstat, read once a second through files that stay open.
 
 package monitor

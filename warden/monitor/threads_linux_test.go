@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Threads that come, go and tell nonsense (M12), and a real neighbour (M11).
 
 package monitor

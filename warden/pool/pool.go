@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pool lets a warden ask the pools of connections that a program has: database/sql, pgxpool, or anything that counts who
 // waits; wardenhttp.Pool has those of an http.Transport. Put the result into warden.Config.Pools; docs/control.md says what it
 // does there.

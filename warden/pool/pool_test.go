@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The pools of real clients, read at known instants.
 
 package pool_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The Caller: it decides which attempts may start.
 
 package retry

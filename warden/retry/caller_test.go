@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a Caller promises, beside a naive model that remembers every event.
 
 package retry_test

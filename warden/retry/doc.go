@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package retry is client-side overload protection: a retry budget and client-side throttling decide, for all calls to a
 // dependency, which attempts may start. It depends on no protocol; wardenhttp.NewRetry and wardengrpc.NewRetry apply it to
 // HTTP requests and gRPC calls. Neither side needs a warden.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Calls over a protocol of your own; for HTTP and gRPC there are wardenhttp.NewRetry and wardengrpc.NewRetry.
 
 package retry_test

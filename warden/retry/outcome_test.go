@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How attempts are counted (R8), beside a list of those that have ended.
 
 package retry_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which paths of a dependency fail: one broken path must not throttle the calls of the others (H25).
 
 package retry

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The throttle pays for overload only (H25), and each dependency for itself (R4, R1), in bounded memory.
 
 package retry_test

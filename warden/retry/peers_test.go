@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bugs that others had, by the issue in which they were told, and that a Caller does not have.
 
 package retry_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Sliding sums over the last ten seconds, in slices.
 
 package retry

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The service: its parts, and the order in which they start and stop.
 
 package service

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Services on loopback: their parts know each other under one name, and they stop in the documented order.
 
 package service_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The app: the wardens of one configuration, from its start to its end.
 
 package wardencaddy

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The directives of a Caddyfile. An error names the line, the field and what is allowed.
 
 package wardencaddy

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Caddyfiles with each field wrong: the error names the line, the field and what is allowed.
 
 package wardencaddy_test

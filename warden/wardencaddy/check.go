@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bad configurations: each error names the field as the configuration calls it, its value and what is allowed.
 
 package wardencaddy

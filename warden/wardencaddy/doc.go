@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wardencaddy is overload protection for Caddy: a warden in front of reverse_proxy finds how many requests the upstream
 // can do at a time, lets the important ones pass first, and answers the others early.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The handler: its configuration, and a request on its way to the next handler.
 
 package wardencaddy

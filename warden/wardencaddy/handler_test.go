@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Requests through a real Caddy: who gets a slot, who is rejected and how, and what the upstream is told.
 
 package wardencaddy_test

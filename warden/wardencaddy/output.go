@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Logs: the lines of a warden go where the configuration in force wants them.
 
 package wardencaddy

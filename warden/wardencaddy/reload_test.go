@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Configurations that replace one another: what a warden has learned and counted stays, no request is lost, and one that fails
 // changes nothing.
 

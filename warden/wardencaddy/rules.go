@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a request is: its priority, its compartment and tenant, and whether its peer is trusted.
 
 package wardencaddy

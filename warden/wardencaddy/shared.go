@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What outlives a configuration: wardens by name, each used by the handlers of one configuration, and during a reload of two.
 
 package wardencaddy

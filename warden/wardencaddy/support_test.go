@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the tests share: a real Caddy in this process, a client of it, and an upstream that does what it is told.
 
 package wardencaddy_test

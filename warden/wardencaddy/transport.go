@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The transport: reverse_proxy's own, under which the slot of a request stays with its upstream until that has answered.
 
 package wardencaddy

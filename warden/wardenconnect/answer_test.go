@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rejected calls in the three protocols, over real HTTP/1 and HTTP/2.
 
 package wardenconnect_test

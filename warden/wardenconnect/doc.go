@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wardenconnect answers rejected [connect RPCs] in the client's protocol: Connect, gRPC or gRPC-Web. The load shedding
 // itself is done by wardenhttp's middleware, because a connect handler is an http.Handler: a call acquires its slot before its
 // message is read, and holds it until the end of a stream is written.

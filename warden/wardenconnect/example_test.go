@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The example of the package, run as a test.
 
 package wardenconnect_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a rejected call teaches the throttle of a client's transport: Connect answers overload and a tenant's quota with the same
 // 429.
 

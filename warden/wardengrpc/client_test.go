@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client's side: what is not sent, and what is told of it.
 
 package wardengrpc_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client's streams: in each way in which one can end its slot comes back, and nothing is left behind.
 
 package wardengrpc_test

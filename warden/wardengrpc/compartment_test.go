@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Calls in compartments: who has a slot there, what a timeout means, and what a breaker is told.
 
 package wardengrpc_test

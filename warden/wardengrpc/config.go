@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The configuration of the interceptors, and the calls that they exempt.
 
 package wardengrpc

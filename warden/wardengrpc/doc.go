@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wardengrpc applies load shedding to gRPC: it runs unary calls and streams, on the server and on the client, under the
 // concurrency limit of a [warden.Warden] or in compartments of a bulkhead.Set. [New] makes the four interceptors.
 //

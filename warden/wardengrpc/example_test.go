@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A server and a client, each under a warden.
 
 package wardengrpc_test

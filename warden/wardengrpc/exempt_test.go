@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which methods need no slot unless Config.Exempt says otherwise.
 
 package wardengrpc

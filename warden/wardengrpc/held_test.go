@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How long the server's side holds a slot: until the handler has returned, in whatever way.
 
 package wardengrpc_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The four interceptors, and the slot that a call holds.
 
 package wardengrpc

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The load report in the trailer of a call: ORCA's, which grpc-go's weighted_round_robin reads.
 
 package wardengrpc

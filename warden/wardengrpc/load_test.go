@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The load report in trailers: who gets it, and what it says (H28).
 
 package wardengrpc_test

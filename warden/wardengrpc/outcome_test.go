@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the monitor and a breaker are told of a call, where a connection would leave it to chance.
 
 package wardengrpc_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One id for one rejected call: what the client is told is what the limiter and the compartment tell.
 
 package wardengrpc_test

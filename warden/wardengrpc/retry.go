@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client side: a rejected call is made again if that is safe, within the retry budget and useful.
 
 package wardengrpc

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a server says about another attempt, whatever it is: the wait is negative, which is never, or between nothing and a day.
 
 package wardengrpc

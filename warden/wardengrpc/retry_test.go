@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is called again, and what is not, on a real server.
 
 package wardengrpc_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server's side: who gets in, with which priority, and what the others are told.
 
 package wardengrpc_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A client's stream, and the detection of its end.
 
 package wardengrpc

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Many calls of all kinds, on both sides, that end in every way: afterwards nothing is held.
 
 package wardengrpc_test

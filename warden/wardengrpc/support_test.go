@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the tests share: a real server on a real connection, with a service whose methods the test says.
 
 package wardengrpc_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a rejected call teaches the throttle: ResourceExhausted is overload, or one tenant's share, or a stranger's quota.
 
 package wardengrpc_test

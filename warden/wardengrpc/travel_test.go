@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Deadline and priority on their way through several services, and calls that meet themselves.
 
 package wardengrpc_test

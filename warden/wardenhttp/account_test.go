@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Whose time counts as the service's, and who allocates: handlers and base transports without a network.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The timeout changes while requests are served (H27).
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Errors as HTTP responses, in the form of RFC 9457.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a client is told: cause, status, headers, body, and nothing besides.
 
 package wardenhttp_test

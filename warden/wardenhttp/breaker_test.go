@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a breaker is told of a request, and what a client is told of an open one.
 
 package wardenhttp_test

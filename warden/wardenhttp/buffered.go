@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Buffered handlers run on their own goroutine, and their answer is kept until they are done, so a client whose deadline
 // passes is answered immediately. An answer for which there is no room is sent as it is written.
 

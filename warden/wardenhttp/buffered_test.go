@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Buffered answers have bounds: H26.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A request's task: name, ID, priority and deadline, some of them from the client's headers.
 
 package wardenhttp

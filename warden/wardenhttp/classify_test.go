@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a request is to the warden, and what a client's headers can do about it.
 
 package wardenhttp_test

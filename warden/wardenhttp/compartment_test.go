@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Requests in compartments: who is asked, and what is known inside.
 
 package wardenhttp_test

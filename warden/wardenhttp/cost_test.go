@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a slot costs, and what a rejection does: allocations, and time beside a rejection without a reason, with net/http and
 // without.
 

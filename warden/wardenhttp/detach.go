@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Work that outlives its request: an upstream that goes on without a client keeps the slot until it is done.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Upstreams that go on when nobody waits for them: a reverse proxy on real connections, and all orders in which handler, upstream
 // and grace can end.
 

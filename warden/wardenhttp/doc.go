@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wardenhttp applies load shedding to net/http: it runs requests under the concurrency limit of a [warden.Warden] or
 // in bulkhead compartments, on the server with [New] and on the client with [NewTransport].
 //

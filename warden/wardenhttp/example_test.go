@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One runnable example per entry point.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Where settings go: the warden's, the middleware's and a compartment's. docs/guides/tuning.md shows it.
 
 package wardenhttp_test

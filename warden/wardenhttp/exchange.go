@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An admitted request as its handler sees it: answer and body go through the exchange.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The draws that spread Retry-After, for tests.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fallbacks: another answer for a request that a compartment rejects, or whose time is up (B9).
 
 package wardenhttp

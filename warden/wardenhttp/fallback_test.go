@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Fallbacks of the middleware (B9): when they answer, outside of what, and what of those that block or panic.
 
 package wardenhttp_test

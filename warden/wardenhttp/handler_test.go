@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server's side: who reaches the handler, and how many at once.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Clients that mean harm: bodies that are announced and never come, requests that are reset as they come, lines as long as the
 // server reads them. What they leave behind is counted: connections, goroutines (by goleak), slots, bytes.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The throttle pays for overload only (H25): a broken path of a host throttles nobody who calls the others.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The load report in the answers to a load balancer, in ORCA's text form.
 
 package wardenhttp

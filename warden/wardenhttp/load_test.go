@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The load report: who gets it, in which form, and who does not pay for it (H28).
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server side: a request gets a slot or an answer that says why not, and holds the slot until it has ended completely.
 
 package wardenhttp

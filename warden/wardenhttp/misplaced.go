@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Mistakes that would silently break what the middleware promises are reported in the server's log, once.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A gateway's throttle beside a tenant that sends too much: what is answered for one tenant says nothing about the others.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Handlers that answer errors themselves with WriteError: it knows the middleware in front of them, and its request.
 
 package wardenhttp_test

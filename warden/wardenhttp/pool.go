@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The connections of an http.Transport as a pool: a request needs one from when it asks for it until it is free again.
 
 package wardenhttp

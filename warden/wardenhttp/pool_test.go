@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // An http.Transport as a pool: what a server sees in use, and what does not reach it, is what the pool tells.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What holds for any request, any answer and any order of things: H3 to H7, H9 to H11, H17 to H20, R2.
 
 package wardenhttp_test

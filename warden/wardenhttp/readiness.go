@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Readiness: it tells a load balancer whether this process is shutting down, not how loaded it is.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Nobody waits for himself: a request that has its slot is not given, and not made to wait for, a second one.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Requests that wait, are rejected, go away or are exempt, on real connections.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One id for one rejection, wherever it is told, and what a stranger can do with it.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client side: a rejected request is sent again if that is safe, within the retry budget and useful.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Classification of an attempt's result: what it says about the server, and whether a retry may succeed.
 
 package wardenhttp

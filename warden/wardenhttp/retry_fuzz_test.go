@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Headers from anybody: whatever they say, the wait that is read is between nothing and a day.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hedges: a second attempt, one priority class lower, beside a slow first one; the first answer wins.
 
 package wardenhttp

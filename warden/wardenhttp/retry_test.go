@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is sent again, and what is not: on real connections, and beside a model.
 
 package wardenhttp_test

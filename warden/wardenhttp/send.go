@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Deadline and priority of an outgoing request, sent in headers.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The source of a request's slot, a warden or a compartment, and the result reported to it at the end.
 
 package wardenhttp

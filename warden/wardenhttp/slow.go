@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Slow clients: how long they may keep a handler waiting, for a body that trickles in or for an answer that they read slowly.
 
 package wardenhttp

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Clients that send or read next to nothing: what they cost, in virtual time to the instant, and over real connections.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Streams that hold every slot (C8): the requests beside them are answered.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the tests share: wardens that count what they announce, and servers and clients over loopback.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Requests whose time is up while their handler runs: what the client is told, and what becomes of the handler and its slot.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client side: a request is sent when it has a slot, and holds it until nothing more of its response can arrive.
 
 package wardenhttp

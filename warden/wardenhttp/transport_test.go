@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client's side: what is sent, and what is not.
 
 package wardenhttp_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Deadline and priority on their way through several services.
 
 package wardenhttp_test

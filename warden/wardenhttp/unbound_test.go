@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Servers whose HTTP/2 connections have no bound for clients that read nothing.
 
 package wardenhttp_test

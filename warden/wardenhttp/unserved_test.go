@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Who left without an answer is counted (Q22, H30); who ends a stream, or is served by a task that he did not see end, is not.
 
 package wardenhttp_test

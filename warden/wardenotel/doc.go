@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wardenotel adds rejections to OpenTelemetry's spans, so that the request that a client reports is found by its
 // reason and its ID.
 //

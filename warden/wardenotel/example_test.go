@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rejections that a trace shows.
 
 package wardenotel_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rejections as span events, with attributes to search spans by.
 
 package wardenotel

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Rejections on spans, as the SDK's own recorder sees them.
 
 package wardenotel_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The collector: it reads all sources at each scrape, and bounds what a failing one costs.
 
 package wardenprom

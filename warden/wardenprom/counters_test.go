@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Counters through a real registry, while load runs.
 
 package wardenprom_test

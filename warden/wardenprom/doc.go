@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wardenprom exports Prometheus metrics of wardens, limiters and compartments, and of the gates, ledgers and
 // dispatchers beside them.
 //

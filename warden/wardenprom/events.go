@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The metrics that observers feed: histograms of times, and the decisions of ledgers.
 
 package wardenprom

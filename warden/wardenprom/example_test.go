@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A service under a warden that Prometheus can scrape.
 
 package wardenprom_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Exemplars: in a histogram of responses, requests to look at.
 
 package wardenprom

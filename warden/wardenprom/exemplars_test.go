@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Exemplars: which requests a histogram names, and that no ID breaks a request or a scrape.
 
 package wardenprom_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A service's metrics: all under its name, or none.
 
 package wardenprom_test

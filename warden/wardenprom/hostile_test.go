@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What others may do to a scrape, and what a scrape may do to requests.
 
 package wardenprom_test

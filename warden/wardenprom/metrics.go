@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every metric of a Collector: its name, its meaning, its labels.
 
 package wardenprom

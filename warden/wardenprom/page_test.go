@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The tables of docs/observability.md are made of what a scrape shows and of what the alert rules read: make metrics.
 
 package wardenprom_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A pool that lies, beside an honest one, in a server under load: everybody goes on being served, and the liar is named.
 
 package wardenprom_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One reading of a source. What names a series does not change from scrape to scrape, and is kept: with 200 compartments there are
 // some ten thousand.
 

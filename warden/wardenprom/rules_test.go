@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The alert rules and the dashboard of docs/: they parse, and name metrics that exist.
 
 package wardenprom_test

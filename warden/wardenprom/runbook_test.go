@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The runbook: each alert has its section, each query parses. And what any page, rule or dashboard names exists.
 
 package wardenprom_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A scrape exports the values of its sources, over HTTP.
 
 package wardenprom_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Histograms: what goes where, and how much of it.
 
 package wardenprom_test

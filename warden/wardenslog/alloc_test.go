@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !race
 
 // What logging costs a request: nothing without it, and nothing for what is not logged.

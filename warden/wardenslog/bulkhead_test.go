@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is logged of a set of compartments.
 
 package wardenslog_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Episodes of rejections, and the changes that limiters and compartments share.
 
 package wardenslog

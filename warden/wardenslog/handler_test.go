@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Handlers that panic, fail or hang: they cost their lines, and hold nobody up.
 
 package wardenslog_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Episodes of clients that leave without an answer.
 
 package wardenslog

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Clients that leave are an episode, and a trickle of them is nothing.
 
 package wardenslog_test

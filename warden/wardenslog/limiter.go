@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The observer of a limiter: it selects the events worth a line.
 
 package wardenslog

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is logged of a limiter, and how little.
 
 package wardenslog_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The logger: it bounds the lines per second, and writes them on its own goroutine, so that no request waits for a log.
 
 package wardenslog

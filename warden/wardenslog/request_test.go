@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A line about one request has its ID, once and at the top, whatever the message.
 
 package wardenslog_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The cost of a request when nothing is overloaded: ours beside the bare proxy, one request of each in turn.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The services and the fronts: processes of their own, each with the configuration that its users would write.
 
 package main

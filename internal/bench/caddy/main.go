@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command caddy puts Caddy with Stopbank, and what else is in use for that, in front of a service with few workers, and floods it:
 // every front in turn, each with a fresh service, the same clients and the same arrivals.
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The results: runs as JSON, and the page that is made of them.
 
 package main

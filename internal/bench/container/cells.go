@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The cells: what is measured, each with the ways of limiting that it compares.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // A child process, and who watches it: its memory is read every 20 ms, and it is killed when that is too much.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The clients: an open loop of requests, each with a time at which it should be sent and a patience that counts from there.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Command container runs servers in too small a container: requests that hold more memory than there is, and neighbours on the

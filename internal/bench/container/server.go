@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The server: one way of limiting in front of one kind of work, in a process of its own that may be killed.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The work of a request: it holds memory, makes garbage, computes, and waits.

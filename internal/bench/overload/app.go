@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The application workload: a web page from real parts, which allocates memory and shares the processor with the garbage

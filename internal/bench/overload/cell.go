@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // A cell: the result of one variant with one workload, one load and one kind of clients, in one run or the median of several.

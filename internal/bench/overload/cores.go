@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Processors: which core runs what, and the processor time that the server lost to other processes and to the host of a virtual

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The load generator: an open loop with random arrivals, or a closed loop, over kept connections in one thread.

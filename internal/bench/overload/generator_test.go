@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The generator, against servers of its own: who is asked, who leaves, and what is counted.

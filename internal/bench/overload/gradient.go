@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The law of Netflix's Gradient2 limit: concurrency follows the ratio of a long average of latency to that of the last second.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Gradient2 grows while latency stays, shrinks while it rises, and never leaves its range.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The part of HTTP/2 that the generator needs: requests without bodies, their cancellation, and complete responses.

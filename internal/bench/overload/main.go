@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Command overload sends real HTTP over loopback, more than a server can answer, to each variant in turn, and prints the clients'

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // Two variants, or two builds of one, in pairs of runs beside each other: what the machine does to both drops out of the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // A pair is judged by the probes beside it, and its difference by what the pairs scatter.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The plot: results with untold clients at four times the capacity, beside the best peer of each cell.

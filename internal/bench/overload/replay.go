@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The reference: a non-preemptive priority queue that knows when each client leaves and what each request costs.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The report: one table for untold clients, with met and missed targets alike; all cells as JSON.

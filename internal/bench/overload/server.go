@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The server: one variant in front of one workload, in a process of its own on cores of its own.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The variants: Stopbank and each peer, configured as its own documentation recommends.

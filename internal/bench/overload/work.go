@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build linux
 
 // The workloads: the server's work for a request, the client's patience, and the measured loads.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The dashboard, as far as it asks Prometheus.
 package main
 

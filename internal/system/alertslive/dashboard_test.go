@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The dashboard over the recordings: each of its queries shows something.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The rules by made-up series, docs/prometheus/alerts_test.yml and slo_test.yml: each fires when it should, and not when its
 // opposite would.
 

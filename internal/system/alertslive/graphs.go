@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The dashboard's graphs of a recording, as one picture: Prometheus reads the recording and answers the panels' queries.
 package main
 

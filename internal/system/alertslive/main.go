@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Alertslive tests the alert rules against a running service. It runs the storefront, or a worker, through phases, each with
 // the fault that some rules are for, scrapes it every 5, 15 and 60 s as Prometheus would, and records every series that the
 // rules read. The test of this package replays those recordings through the rules.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The phases: load and faults of the storefront while it is scraped.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A recording: the series that Prometheus stored of a phase, as text that a test can read.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The recordings through the rules: each rule fires in its phases and in no other, at every scrape interval, whatever the
 // moments at which rules are evaluated.
 

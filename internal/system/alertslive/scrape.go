@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The scraper: what the replicas export, at three common scrape intervals.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a scrape of a process becomes in a recording.
 
 package main

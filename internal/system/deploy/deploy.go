@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deploy runs example programs as a deployment: processes behind a load balancer that can be replaced one by one, and
 // the customers who send them requests. The alert rules are recorded on it, and the fault game is played on it.
 package deploy

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The catalogue: one row a fault. What only a hook can do is in hooks.go.
 package main
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The operator on runbooks of a few lines, the catalogue beside the real one, and games that are not played twice.
 package main
 

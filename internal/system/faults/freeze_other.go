@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A system without SIGSTOP: the fault that needs it fails, and says so.
 
 //go:build !unix

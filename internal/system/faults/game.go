@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A game: a deployment of its own, a Prometheus of its own, health, one fault, and an operator who looks until it is named.
 package main
 

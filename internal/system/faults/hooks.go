@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hooks: what people, clients and machines do to a service that is well.
 package main
 

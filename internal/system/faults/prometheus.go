@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Prometheus: a server of this game, and its HTTP API.
 package main
 

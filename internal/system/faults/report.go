@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The results, for the terminal and for docs/evidence.
 package main
 

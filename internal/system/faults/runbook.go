@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The runbook as a graph: sections of steps, steps of queries, queries with branches.
 package main
 

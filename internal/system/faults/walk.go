@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The walk: from the alerts that fire, or from First steps, through the runbook to a name.
 package main
 

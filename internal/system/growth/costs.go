@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The promises about costs: where each stands, and what it must not depend on.
 
 package main

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Crowds: tasks that wait in a queue, and keys that wait in a dispatcher, while others come and go.
 
 package main

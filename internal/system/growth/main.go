@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Growth checks that what a page or docstring promises about a cost is true at any size: that its time does not grow, or that it
 // allocates nothing.
 //

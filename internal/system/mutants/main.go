@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Mutants breaks each numbered invariant on purpose, once, and shows which tests notice.
 //
 // A mutant in mutants.txt quotes a few words of one declaration and what to put in their place. The go command builds the tests

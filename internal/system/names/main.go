@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Names lists what the project exports and nobody needs: each name, field and method must be used outside its folder, by another
 // package, an example or a page. What only its own package and its own tests use is no API.
 //

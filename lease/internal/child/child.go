@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package child runs the test binary once more, as a process that its test can stop, resume and kill.
 package child
 

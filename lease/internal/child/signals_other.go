@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build !unix
 
 // Stubs for systems without signals, where they are never called.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package clip cuts texts of failures and notes to what every store of dead letters can keep.
 package clip
 

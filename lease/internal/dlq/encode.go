@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A letter as bytes: format 1, varints, strings behind their lengths.
 
 package dlq

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Letters come back as they were written, and other bytes are rejected.
 
 package dlq_test

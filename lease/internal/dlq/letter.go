@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dlq is what the stores of dead letters share: which letters a filter selects, what a replay appends, and how a
 // letter is written down.
 package dlq

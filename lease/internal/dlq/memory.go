@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A store that lives as long as its process, for tests.
 
 package dlq

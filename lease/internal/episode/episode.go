@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package episode reports a failure that lasts: when it begins, and then once a minute, however often it is tried again.
 package episode
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package group is one member of a consumer group that shares partitions out: when it takes a partition, when it gives one
 // back, when it has lost what it holds, and how it leaves. A server says who is there and who holds what; the packages of the
 // engines tell it in their own way, as a Server.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package group_test
 
 // This file holds a member to what it promises about its works, against a server that a test bends, in virtual time.

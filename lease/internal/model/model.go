@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package model is the contract of lease.Ledger once more, as plainly as it can be said: one domain, slices and maps,
 // nothing ever forgotten. It is written from the contract and shares no code with any ledger; tests hold ledgers
 // against it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nilcheck finds a nil pointer or function inside an interface value: it differs from nil, and panics once it is
 // called. Constructors look for it in every parameter of an interface type. Each of the three root modules has a copy, so
 // that none needs another.

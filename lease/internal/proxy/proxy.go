@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package proxy is a TCP proxy for tests that can lose what the server says.
 package proxy
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A client that connects while the proxy closes: no connection may be left open.
 
 package proxy

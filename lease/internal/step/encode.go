@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The encoding of a State: the same bytes for the same state, and no state for any other bytes.
 
 package step

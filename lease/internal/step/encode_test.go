@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The encoding of a State: what is written is read back, and nothing else is read.
 
 package step_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package step
 
 // Kind is a call that is one step of a domain.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The backlog: a ring in order of arrival that finds duplicates in constant expected time.
 
 package step

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What a search in the backlog and a new done offset cost.
 
 package step_test

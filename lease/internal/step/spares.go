@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Emptied containers, kept for the next domain that needs one.
 
 package step

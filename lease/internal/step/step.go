@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package step is the state machine of a ledger: every rule of the contract of package lease, for one domain, in one place.
 // It owns no lock, reads no clock and draws no token; an [Engine] brings those, keeps the states and guards them. Package
 // lease makes the answers and errors of its contract from a [Result].

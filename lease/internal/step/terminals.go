@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The offsets that are done: sorted and packed, eight bytes each.
 
 package step

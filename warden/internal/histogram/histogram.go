@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package histogram has the ranges of log-linear histograms of durations, as in HdrHistogram: 1<<groupBits ranges of 1<<fineBits
 // ns each, and from there as many for each doubling.
 package histogram

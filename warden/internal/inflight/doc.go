@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package inflight keeps a permit for as long as an HTTP request is in flight: on the server's side with [Serve], on the
 // client's with [RoundTrip]. (A gate's permit may be released twice and does not ask how a request ended, so admissionhttp
 // does the same with less.)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hijacking: the ResponseWriter that notices it, and the connection that is part of its request until it is closed.
 
 package inflight

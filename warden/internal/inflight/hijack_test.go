@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Hijacked connections, and what the ResponseWriter can still do.
 
 package inflight_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How a request ended, as its permit learns: handlers and base transports without a network.
 
 package inflight_test

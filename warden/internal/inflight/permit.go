@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A permit, and the outcome of the request that held it.
 
 package inflight

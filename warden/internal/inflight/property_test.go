@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Random sequences of requests and of ways to end them, with a gate on either side.
 
 package inflight_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Responses without a body, bodies, and base transports that misbehave: when they end.
 
 package inflight_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The client's side on real connections: when a request ends.
 
 package inflight_test

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server's side: a handler and the connections that it hijacks are one request, which ends with the last of them.
 
 package inflight

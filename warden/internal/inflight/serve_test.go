@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The server's side: a request is in flight until its handler is done, however that comes.
 
 package inflight_test

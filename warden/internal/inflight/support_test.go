@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What the tests share: gates that count how requests end, and servers and clients over loopback.
 
 package inflight_test

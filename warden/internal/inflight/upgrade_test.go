@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Connections that outlive their handler: what they can do, through one gate, two in a row, or one on either side.
 
 package inflight_test

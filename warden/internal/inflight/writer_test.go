@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The ResponseWriter that a handler gets can do what the original can.
 
 package inflight_test

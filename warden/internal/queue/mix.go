@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The recent mix of priorities, and the priority at which a share to be shed ends.
 
 package queue

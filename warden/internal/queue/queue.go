@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package queue is the priority queue in front of the slots of a limiter, a compartment or a tenant. It decides which tasks
 // may wait, which one is granted the next slot, and which ones have to leave; its owner says when a slot is free.
 //

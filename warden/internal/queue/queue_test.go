@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The order and the bounds of a queue, without an owner: the mix of priorities, and what is remembered.
 
 package queue

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A standing queue: a priority that is not served as fast as it comes is served from its newest end, and who waits there is told
 // soon.
 

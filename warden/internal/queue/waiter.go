@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One task that waits, and how its goroutine is woken.
 
 package queue

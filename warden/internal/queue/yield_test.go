@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How often a task lets others run before it starts (Q15).
 
 package queue

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package requestid is the name of one request: where it is read from, and how it travels in a context to the rejections, log
 // lines and traces that carry it.
 package requestid

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Which texts are ids, held against a plain reader, and where an id comes from.
 
 package requestid

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rpcstatus is what the errors of this module mean to the caller of a remote procedure: gRPC's codes by number, which
 // are Connect's too, so that wardengrpc and wardenconnect cannot differ.
 package rpcstatus

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A deadline that an untrusted client chose.
 
 package slot

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package slot acquires the slot of a request, from a warden or from a compartment, and releases it. The adapters for HTTP
 // and gRPC share it.
 package slot

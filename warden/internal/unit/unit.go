@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package unit finds durations that were configured without a unit: a Timeout of 500 is 500 nanoseconds.
 package unit
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A duration without a unit is refused, and the text says what was probably meant.
 
 package unit

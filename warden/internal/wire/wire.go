@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package wire reads and names the headers that tell a server a request's remaining time and its priority: HTTP headers, and the
 // same words as gRPC metadata.
 package wire

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // What is understood, and that nothing else is, held against slow and plain readers.
 
 package wire

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The worker process: how the test binary becomes one, and its output.
 
 package faults

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package faults tortures an engine by the faults of real operation: processes that die or stall at the worst moment, lost
 // replies, crashing servers. It counts the faults and checks the results.
 //

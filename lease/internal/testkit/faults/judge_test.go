@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The verdict: each way in which a round can go wrong, and what is no fault.
 
 package faults

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A round: a ledger of its own, its waiting offsets, the workers' journal, and the verdict.
 
 package faults

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The scenarios: one function for each kind of fault.
 
 package faults

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The work of a worker: the smallest orchestrator that loses nothing.
 
 package faults

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A connection that breaks permanently at each write of each call, like a dying process; then another process looks.
 
 package lettertest

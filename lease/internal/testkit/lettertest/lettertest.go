@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lettertest is the contract of deadletter.Store as a test suite for authors of stores.
 //
 //	func TestLetters(t *testing.T) {

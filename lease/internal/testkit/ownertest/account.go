@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The account of a torture: the written records, the handlers' attempts, and the violations among them.
 
 package ownertest

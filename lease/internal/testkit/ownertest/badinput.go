@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A handler that never returns, and a source that returns batches out of order.
 
 package ownertest

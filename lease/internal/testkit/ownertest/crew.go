@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // One member under torture: a Consumer that asks the account before each effect, in this process or in one of its own.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The network of one member: connections that can be silenced without being closed.
 
 package ownertest

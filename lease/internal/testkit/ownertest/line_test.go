@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Bytes sent over a connection that is cut arrive when it is mended, and not before.
 
 package ownertest

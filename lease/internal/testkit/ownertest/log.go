@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A partition for engines that only assign partitions and store no records.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Partitions that move: members join, leave, release slowly, are cut off, and return.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Two owners of one partition that overlap, each at a point where it does not know of the other.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ownertest is the contract of dispatch.Ownership as a test suite for authors of group protocols.
 //
 //	func TestOwnership(t *testing.T) {

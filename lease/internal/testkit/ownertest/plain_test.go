@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A group in memory, the smallest that is correct, and the ways in which it can be made wrong.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // A member in a process of its own: how the test binary becomes one, and the parent's side of it.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The progress of keys after the last fault: how long a key with records waits until a handler is called for it.
 
 package ownertest

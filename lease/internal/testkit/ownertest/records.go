@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Consumers that process records while members join and leave, with a count of the effects downstream.
 
 package ownertest

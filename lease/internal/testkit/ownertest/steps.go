@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Every call of a partition's source and ledger as a step at which a member can be stopped.
 
 package ownertest

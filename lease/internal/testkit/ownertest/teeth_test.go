@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The suite on the group in memory, which is then broken on purpose, one way at a time; all in virtual time.
 
 package ownertest

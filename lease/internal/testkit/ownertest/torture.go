@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The torture: rounds of one random fault each. After each round the group must come to rest with a correct account.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The torture of the group in memory, correct and broken: each fault has to be found.
 
 package ownertest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Members whose work only records its presence, and an account of who works on which partition.
 
 package ownertest

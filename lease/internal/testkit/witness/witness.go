@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package witness watches a check of a test suite fail: that is how a suite is tested.
 package witness
 
