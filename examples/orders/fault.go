@@ -15,9 +15,10 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// The faults, all of them of one partition that the replica has when they come.
+// The faults, all but handlersFail of one partition that the replica has when they come.
 const (
 	handlersHang    = "handlers=hang"    // they never return, whatever their context says
+	handlersFail    = "handlers=fail"    // each of the replica fails at once: what it calls refuses
 	orderPoison     = "order=poison"     // the handler of one order always fails
 	lettersRejected = "letters=rejected" // one order is given up at once, and the dead-letter queue accepts nothing
 	partitionIdle   = "partition=idle"   // it is held, and nobody works on it
@@ -36,7 +37,7 @@ type faults struct {
 
 func newFaults(list string, after time.Duration) (*faults, error) {
 	f := &faults{from: time.Now().Add(after)}
-	known := []string{handlersHang, orderPoison, lettersRejected, partitionIdle, leasesTaken}
+	known := []string{handlersHang, handlersFail, orderPoison, lettersRejected, partitionIdle, leasesTaken}
 	if list == "" {
 		return f, nil
 	}
@@ -110,7 +111,10 @@ func (f *faults) take(ctx context.Context, ledger lease.Ledger) {
 	}
 }
 
-var errPoison = errors.New("the order has a product that does not exist")
+var (
+	errPoison  = errors.New("the order has a product that does not exist")
+	errRefused = errors.New("the payment provider refuses the connection")
+)
 
 // handle fails or hangs as the faults say.
 func (f *faults) handle(job dispatch.Job, order int64) error {
@@ -122,6 +126,8 @@ func (f *faults) handle(job dispatch.Job, order int64) error {
 	poisoned := ill && f.poison == order
 	f.mu.Unlock()
 	switch {
+	case f.on(handlersFail):
+		return errRefused
 	case ill && f.on(handlersHang):
 		select {}
 	case ill && f.on(leasesTaken):

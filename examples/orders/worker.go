@@ -142,9 +142,9 @@ func (h *handler) Observe(e dispatch.Event) {
 
 var errFenced = errors.New("stale token: a later lease has written")
 
-// deadLetter drops what one of the faults has poisoned. No other order may become a dead letter: it would be missing.
+// deadLetter drops what one of the faults has poisoned or refused. No other order may become a dead letter: it would be missing.
 func (h *handler) deadLetter(_ context.Context, letter dispatch.DeadLetter) error {
-	if errors.Is(letter.Err, errPoison) && !h.faults.on(lettersRejected) {
+	if (errors.Is(letter.Err, errPoison) || errors.Is(letter.Err, errRefused)) && !h.faults.on(lettersRejected) {
 		return nil
 	}
 	return fmt.Errorf("order %d became a dead letter: %w", letter.Record.Offset, letter.Err)

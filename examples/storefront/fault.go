@@ -18,7 +18,7 @@ import (
 type fault struct {
 	hold    [routes]time.Duration // query duration; a query keeps running when its caller times out
 	every   [routes]int           // only every so manyeth query takes that long; 0: every one
-	handler [routes]string        // hangs: the handler never returns; streams: it answers until the client leaves
+	handler [routes]string        // hangs: the handler never returns; streams: it answers until the client leaves; panics; leaks: its connection
 	control bool                  // the warden's sampler hangs
 	memory  bool                  // leaks
 	given   string
@@ -27,6 +27,8 @@ type fault struct {
 const (
 	hangs   = "hangs"
 	streams = "streams"
+	panics  = "panics"
+	leaks   = "leaks"
 )
 
 // String implements flag.Value.
@@ -38,7 +40,7 @@ func (f *fault) Set(given string) error {
 	for part := range strings.SplitSeq(given, ",") {
 		if name, value, _ := strings.Cut(part, "="); !next.set(name, value) {
 			return &InvalidError{"-fault", fmt.Sprintf("%q", part),
-				"a list of ROUTE=TIME (0s to 24h), ROUTE=TIME/N, ROUTE=hangs, ROUTE=streams, control=hangs and memory=leaks"}
+				"a list of ROUTE=TIME (0s to 24h), ROUTE=TIME/N, ROUTE=hangs, ROUTE=streams, ROUTE=panics, ROUTE=leaks, control=hangs and memory=leaks"}
 		}
 	}
 	*f = next
@@ -59,7 +61,7 @@ func (f *fault) set(name, value string) bool {
 		if name != r.String() {
 			continue
 		}
-		if value == hangs || value == streams {
+		if value == hangs || value == streams || value == panics || value == leaks {
 			f.handler[r] = value
 			return true
 		}
@@ -136,6 +138,9 @@ func (s *shop) handled(w http.ResponseWriter, req *http.Request, r route) bool {
 			_, err = io.WriteString(w, "data: an order\n\n")
 			err = errors.Join(err, flush.Flush())
 		}
+	case panics: // as on a map that nobody has made
+		var sold map[string]int
+		sold[r.String()]++
 	default:
 		return false
 	}

@@ -247,7 +247,9 @@ func (s *shop) query(ctx context.Context, r route) (any, error) {
 	case err != nil:
 		return nil, err
 	}
-	defer conn.Close()
+	if s.fault.Load().handler[r] != leaks {
+		defer conn.Close()
+	}
 	select {
 	case <-time.After(s.holds(r)):
 	case <-s.ctx.Done():

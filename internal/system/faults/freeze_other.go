@@ -13,4 +13,7 @@ import (
 	"errors"
 )
 
-func freeze(context.Context, *game) error { return errors.New("no SIGSTOP on this system") }
+var errNoStop = errors.New("no SIGSTOP on this system")
+
+func freeze(context.Context, *game) error      { return errNoStop }
+func pauseEngine(context.Context, *game) error { return errNoStop }

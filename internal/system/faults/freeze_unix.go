@@ -27,3 +27,10 @@ func freeze(ctx context.Context, g *game) error {
 	}
 	return nil
 }
+
+// pauseEngine stops the engine of the orders until ctx ends, as a host does whose disk or network has gone.
+func pauseEngine(ctx context.Context, g *game) error {
+	err := g.engine.Signal(syscall.SIGSTOP)
+	<-ctx.Done()
+	return errors.Join(err, g.engine.Signal(syscall.SIGCONT))
+}

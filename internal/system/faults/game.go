@@ -61,6 +61,7 @@ type game struct {
 	work      *deploy.Deployment
 	pod       *deploy.Replica // of the storefront, the ill one
 	illWorker *deploy.Replica
+	engine    *os.Process // of the orders
 	operator  operator
 	stop      []func() error
 }
@@ -173,6 +174,7 @@ func (g *game) startOrders(fault func(string) []string) error {
 	if err := engine.Start(); err != nil {
 		return err
 	}
+	g.engine = engine.Process
 	g.stop = append(g.stop, func() error { return errors.Join(stdin.Close(), engine.Wait()) })
 	servers := ""
 	for lines := bufio.NewScanner(stdout); servers == "" && lines.Scan(); {

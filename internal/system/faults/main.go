@@ -59,7 +59,11 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	s := settings{warm: *warm, called: 6 * time.Minute}
-	chosen, err := choose(catalogue(), flag.Args())
+	all := catalogue()
+	if flag.NArg() > 0 {
+		all = append(all, heldout()...)
+	}
+	chosen, err := choose(all, flag.Args())
 	switch {
 	case *health > 0:
 		chosen = []fault{healthFor(*health)}
