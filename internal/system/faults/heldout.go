@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Faults that neither the rules nor the runbook were written for. They are played only if they are named.
 package main
 
