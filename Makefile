@@ -144,8 +144,8 @@ fleet: ## twenty servers and users who try again, in virtual time: who comes bac
 metrics: ## the tables of docs/observability.md, from the metrics and the alert rules
 	@go test -count=1 -run '^TestMetricsPage$$' ./warden/wardenprom -update
 
-api: ## write down in docs/api what each module exports
-	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
+api: ## write down in docs/api what each module exports, and in docs/reference.md every setting
+	@go test -count=1 -run '^Test(ExportedAPI|Reference)$$' $(SYSTEM) -update
 
 apidiff: ## API changes since the last change of docs/api (BASE=COMMIT: since that)
 	@bash internal/tools/apidiff.sh $(BASE)

@@ -47,6 +47,7 @@ func Discard(context.Context, DeadLetter) error { return nil }
 
 // Config configures a Dispatcher or a Consumer. Handler and DeadLetter are required; every other field may be zero.
 type Config struct {
+	// Handler processes the records. It must be set.
 	Handler Handler
 
 	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16.

@@ -31,6 +31,7 @@ import (
 // Config names the sources of the collector that [New] returns. The keys of the maps become the labels warden, limiter, set,
 // gate, ledger and dispatcher: each is valid UTF-8, 1 to 128 bytes. A warden is shown with its limiter, under one name.
 type Config struct {
+	// Wardens and the others are the sources, by name; nil: none.
 	Wardens  map[string]*warden.Warden
 	Limiters map[string]*limiter.Limiter
 	Sets     map[string]*bulkhead.Set
