@@ -77,9 +77,8 @@ alerts-live: ## what the storefront and a worker export in health and in each fa
 faults: ## (2 h; FAULTS='hung freeze': those; FAULTS='-health 60m'; FAULTS=-short: 4 minutes) the blind fault game: is each fault named by alerts and runbook? also into docs/evidence/faults.md
 	@go run $(GAME) -o docs/evidence/faults.md $(FAULTS)
 
-# Many tests wait for servers and for time: four packages at once keep two processors busy.
 race: ## the tests under the race detector (needs a C compiler)
-	@CGO_ENABLED=1 go test -race -p 4 $(PACKAGES)
+	@CGO_ENABLED=1 go test -race $(PACKAGES)
 
 lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module, and exported names that nothing needs
 	@echo "== gofmt"
