@@ -31,6 +31,6 @@
 //
 // [Gate.Drain] is the only call that blocks. Package admissionhttp puts HTTP servers and clients behind a gate.
 //
-// docs/admission.md has the invariants A1 to A10, the limits of the protection, and how the gate works. Queues,
-// priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
+// docs/admission.md has the limits of the protection and how the gate works, docs/guarantees/admission.md the invariants, from A1.
+// Queues, priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
 package admission

@@ -58,5 +58,5 @@
 // [ErrTokenMismatch]. After an error the ledger is unchanged, but for durable.ErrAmbiguous. No call waits for another
 // caller's work: a call in memory blocks for a short lock, one of package durable for its store.
 //
-// docs/lease.md has the invariants L1 to L12.
+// docs/guarantees/lease.md has the invariants, from L1.
 package lease

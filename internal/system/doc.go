@@ -10,7 +10,7 @@
 //
 //   - api_test.go: docs/api lists the exported names of each module.
 //
-//   - invariants_test.go: every numbered invariant of docs/ stands in the failure text of a test.
+//   - invariants_test.go: every numbered invariant of docs/guarantees stands in the failure text of a test.
 //
 //   - pages_test.go: links, make targets, snippets and first sentences are true, and what a stranger may copy is bounded.
 //

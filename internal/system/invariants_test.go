@@ -4,7 +4,7 @@ package system
 
 // Every numbered invariant stands in the failure text of a test, and every number in one is defined.
 //
-// A page of docs/ defines a number where a line begins with it as a bold item of a list:
+// A page of docs/guarantees defines a number where a line begins with it as a bold item of a list:
 //
 //	- **A1** In-flight never exceeds the limit.
 //
@@ -27,7 +27,7 @@ func TestInvariants(t *testing.T) {
 	defined, carried, letters := map[string]string{}, map[string]string{}, map[byte]bool{}
 	walk(t, func(file string) {
 		switch {
-		case path.Dir(file) == "docs" && path.Ext(file) == ".md":
+		case path.Dir(file) == "docs/guarantees" && path.Ext(file) == ".md":
 			for _, m := range definition.FindAllStringSubmatch(read(t, file), -1) {
 				if first := defined[m[1]]; first != "" {
 					t.Errorf("%s: %s is already defined in %s", file, m[1], first)

@@ -139,6 +139,7 @@
 // record that was on trial and on no other.
 //
 // A handler may run twice for one record: when it succeeded and the process died before the ledger knew. Compare Job.Lease.Token
-// or the offset in the same write as the effect: docs/dispatch.md shows how, and lists the invariants D1 to D12 that the tests
-// check.
+// or the offset in the same write as the effect: docs/dispatch.md shows how.
+//
+// docs/guarantees/dispatch.md has the invariants, from D1.
 package dispatch

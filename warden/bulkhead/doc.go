@@ -25,5 +25,5 @@
 // and negative only after a shrink. A compartment with n < r may always take a slot, because that changes no max(n, r). So
 // one subtraction guarantees both the total and the isolation.
 //
-// docs/bulkhead.md explains the invariants B1 to B13.
+// docs/guarantees/bulkhead.md has the invariants, from B1.
 package bulkhead

@@ -28,6 +28,7 @@
 //     concurrency brings no more throughput. Because slower work looks the same, the controller probes: it cuts the limit,
 //     and measures whether the cut removed waiting or throughput. If it removed throughput, the cut is undone.
 //
-// The smaller of the two limits applies. docs/control.md has the algorithm with its units, the invariants C1 to C14 and
-// rejected alternatives; docs/evidence/simulation.md shows its behavior.
+// The smaller of the two limits applies. docs/control.md has the algorithm with its units, and
+// docs/guarantees/control.md the invariants, from C1; docs/evidence has its behavior (simulation.md) and rejected alternatives
+// (control-experiments.md).
 package control

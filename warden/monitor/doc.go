@@ -34,5 +34,6 @@
 // Because of the last rule, a sample is taken by the caller of [Sampler.Sample]. When all processors are busy, a ticker fires
 // late, exactly when a sample matters; then the work itself has to call, and Sample.Gap shows the delay.
 //
-// No signal sees everything. docs/monitor.md has each signal's unit and blind spots, and the invariants M1 to M6.
+// No signal sees everything. docs/monitor.md has each signal's unit and blind spots, docs/guarantees/monitor.md
+// the invariants, from M1.
 package monitor

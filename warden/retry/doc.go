@@ -28,5 +28,5 @@
 // returns how long to wait. Report each attempt's end with [Call.Ended], also that of one that hangs: give attempts a deadline.
 // An attempt that is never reported counts in the budget, but in no throttle.
 //
-// docs/retries.md has the invariants R1 to R8.
+// docs/guarantees/retries.md has the invariants, from R1.
 package retry

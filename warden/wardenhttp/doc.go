@@ -61,5 +61,5 @@
 // Invalid configurations are errors of the constructors ([warden.ErrInvalid]); invalid requests and compartments are answered
 // 500.
 //
-// docs/wardenhttp.md has the invariants H1 to H29 and the table of answers.
+// docs/wardenhttp.md has the table of answers, docs/guarantees/wardenhttp.md the invariants, from H1.
 package wardenhttp

@@ -219,7 +219,7 @@ const noesPreamble = `
 
 Who cannot be served is to be told so, and soon (` + "`make overload OVERLOAD=-noes`" + `). A server of its own has ten seconds of load for each row; the requests of the sixth to the eighth second count, and a request
 without an answer 20 s after the last one counts as left. Clients who stay for 2 s or for 30 s say nothing. Jobs stay for 10 minutes, and the server marks their tasks as patient
-([Q16](../limiter.md#the-invariants)): they wait for their turn, and a no comes only from a full queue.
+([Q16](../guarantees/limiter.md)): they wait for their turn, and a no comes only from a full queue.
 
 | work | load | clients stay | left without an answer | told no | median no | p99 of noes | p99 of answers | goodput / critical |
 |---|---|---|---|---|---|---|---|---|

@@ -24,7 +24,7 @@ func costs() []cost {
 			gate := held(n, n+1)
 			return func() { must(gate.TryAcquire()).Release() }
 		}},
-		{"docs/admission.md", "a rejection (A6) and Stats, with n in flight", constant | free, "",
+		{"docs/guarantees/admission.md", "a rejection (A6) and Stats, with n in flight", constant | free, "",
 			func(_ context.Context, n int) func() {
 				gate := held(n, n)
 				return func() { _, _ = gate.TryAcquire(); gate.Stats() }
@@ -58,7 +58,7 @@ func costs() []cost {
 			return func() { r.turn(ctx) }
 		}},
 
-		{"docs/monitor.md M4", "a start and its end, and a sample, with n running", constant | free, "",
+		{"docs/guarantees/monitor.md M4", "a start and its end, and a sample, with n running", constant | free, "",
 			func(_ context.Context, n int) func() {
 				s := must(monitor.New())
 				r := s.Recorder()

@@ -5,7 +5,7 @@
 // A mutant in mutants.txt quotes a few words of one declaration and what to put in their place. The go command builds the tests
 // with the changed file laid over the real one, which stays as it is. A failure of the mutant's own test begins with the number,
 // as in "Q17: …"; other tests that fail are named too. The run fails if a mutant does not fit or compile, or if no failure says
-// its number, and before that if a number of docs/ has no mutant or the tests fail with nothing broken.
+// its number, and before that if a number of docs/guarantees has no mutant or the tests fail with nothing broken.
 //
 // Usage, at the root: go run ./internal/system/mutants [-v] [-table PAGE | -only NUMBER or LETTER...]
 package main
@@ -70,11 +70,11 @@ func parse(text string) ([]mutant, error) {
 	return all, nil
 }
 
-// complete reports the numbers of docs/ without a mutant, and the mutants without a number.
+// complete reports the numbers of docs/guarantees without a mutant, and the mutants without a number.
 func complete(all []mutant) error {
-	pages, err := filepath.Glob("docs/*.md")
+	pages, err := filepath.Glob("docs/guarantees/*.md")
 	if err != nil || len(pages) == 0 {
-		return fmt.Errorf("no docs/*.md: run it at the root: %w", err)
+		return fmt.Errorf("no docs/guarantees/*.md: run it at the root: %w", err)
 	}
 	left := map[string]int{}
 	for _, page := range pages {
