@@ -349,8 +349,8 @@ func TestAllocatesTheContext(t *testing.T) {
 	if n := testing.AllocsPerRun(200, func() { _, _ = Do(ctx, w, Task{}, fn) }); n != 1 {
 		t.Errorf("Do: %v allocations, want the mark", n)
 	}
-	if size := unsafe.Sizeof(taskContext{}); size != 48 {
-		t.Errorf("the mark has %d bytes", size)
+	if size := unsafe.Sizeof(taskContext{}); size > 48 { // less on 32 bits
+		t.Errorf("the mark has %d bytes, want 48 at most", size)
 	}
 	p := WithRequestID(WithPriority(ctx, decision.High), "a")
 	if n := testing.AllocsPerRun(200, func() { PriorityFrom(p); RequestIDFrom(p); w.Holds(p) }); n != 0 {
