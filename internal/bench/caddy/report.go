@@ -249,7 +249,9 @@ func (r *report) targets(b *strings.Builder) {
 	reloads := r.of("reload/gunicorn/4x/ours")
 	measured = ""
 	if len(reloads) > 0 {
-		measured = fmt.Sprintf("hung %s; the limit was %s and then %s", spread(reloads, 4, func(c *cell) float64 { return c.Hung }),
+		hung := func(c *cell) float64 { return c.Hung }
+		measured = fmt.Sprintf("hung %s, without a reload %s; the limit was %s and then %s", spread(reloads, 4, hung),
+			spread(r.of("gunicorn/4x/ours"), 4, hung),
 			spread(reloads, 0, func(c *cell) float64 { return c.Limit }), spread(reloads, 0, func(c *cell) float64 { return c.LimitAfter }))
 	}
 	kept := len(reloads) > 0

@@ -166,6 +166,20 @@ test any more.
 | fault | what happens | named | minutes | first alert, minutes | in health |
 |---|---|---|---|---|---|
 %s
+What was mended afterwards, and how the same faults went then: AFTER
+
+## A cold reader
+
+An engineer who had never seen the services got four of these faults, ten minutes old, with the alerts, [the runbook](../runbook.md),
+the consoles and Prometheus alone, before anything was mended. All four were named; the runbook led to two of the names.
+
+| fault | said | by the runbook | minutes |
+|---|---|---|---|
+| leaked-connections | each request of admin keeps its connection, on the right pod | connection leak | 1 |
+| refused | every attempt fails on one worker, the right one, and on all its partitions | failing handlers | 1 |
+| engine-paused | the engine stopped answering, and both workers lost all partitions together | partition without owner: a symptom | 1 |
+| panicking | checkout of the right pod ends before its compartment: it panics, or answers an error | nothing, and no alert | 4 |
+
 ## What this does not show
 
 - **The authors of the catalogue know the rules.** A miss in one game was mended before the next. The second table is the test that
