@@ -166,7 +166,11 @@ test any more.
 | fault | what happens | named | minutes | first alert, minutes | in health |
 |---|---|---|---|---|---|
 %s
-What was mended afterwards, and how the same faults went then: AFTER
+The runbook alone was mended afterwards: it asks whether most records fail, by the last minute; whether a ledger fails while no record is
+done, and whether members hold no partition; whether compartments reject, where critical work is slow; and whether one is called no
+more. Played once more, with three to four minutes of health: engine-paused 1.2 minutes, refused 0.5, full-minute 1.2, panicking
+2.2, all right. What is missing still: nothing counts handlers that fail at once outside a compartment, so that no alert calls
+anybody for panicking, and those of leaked-connections end while the harm goes on.
 
 ## A cold reader
 
