@@ -13,4 +13,4 @@ for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 
   (cd "$module" && CGO_ENABLED=0 GOOS=$GOOS GOARCH=$GOARCH go build -trimpath -buildvcs=false -o "$dir/$name" .)
   go version -m "$dir/$name" | tail -n +2 > "$dir/$name.sbom"
 done
-cd "$dir" && sha256sum ./*_"$version"_* > SHA256SUMS
+cd "$dir" && sha256sum -- "${module##*/}_$version"_* > SHA256SUMS

@@ -31,11 +31,13 @@ type fault struct {
 	wait  time.Duration                      // from the injection until the game is given up; 0: 12 minutes
 }
 
+// steady is a load that does not change.
+func steady(l deploy.Load) func(time.Duration) deploy.Load {
+	return func(time.Duration) deploy.Load { return l }
+}
+
 // catalogue returns all faults. Together the games of a round have to fit on two processors: each load is as small as its rules allow.
 func catalogue() []fault {
-	steady := func(l deploy.Load) func(time.Duration) deploy.Load {
-		return func(time.Duration) deploy.Load { return l }
-	}
 	from := func(before, after deploy.Load) func(time.Duration) deploy.Load {
 		return func(at time.Duration) deploy.Load {
 			if at < 0 {

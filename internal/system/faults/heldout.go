@@ -13,9 +13,6 @@ import (
 
 // heldout returns them. What is right was decided before their first game, from the list of the runbook's names alone.
 func heldout() []fault {
-	steady := func(l deploy.Load) func(time.Duration) deploy.Load {
-		return func(time.Duration) deploy.Load { return l }
-	}
 	return []fault{
 		{
 			name: "panicking", about: "a release whose checkout writes to a nil map: each one ends in a panic", ill: "checkout=panics",
