@@ -198,7 +198,7 @@ func TestMeasuresTheCapacity(t *testing.T) {
 func TestRetries(t *testing.T) {
 	var asked atomic.Int64
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1)%2 == 1 {
+		if asked.Add(1) <= 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
