@@ -16,16 +16,32 @@ import (
 // Permit is one slot held by one task. It is a small value, free to copy and to release from any goroutine: all copies
 // together release once. The zero Permit releases nothing.
 type Permit struct {
-	permit   limiter.Permit
-	span     monitor.Span
-	task     *taskContext // nil: the task has no context
-	unserved bool
+	permit limiter.Permit
+	span   monitor.Span
+	task   *taskContext // nil: the task has no context
+	ending ending
 }
+
+// ending is how the limiter counts a task.
+type ending uint8
+
+const (
+	answered ending = iota
+	unserved
+	failed
+)
 
 // Unserved returns the same permit, by which Release and Discard count the task in [limiter.Tally].Abandoned: its client had left
 // before there was an answer, although the work was done to its end.
 func (p Permit) Unserved() Permit {
-	p.unserved = true
+	p.ending = unserved
+	return p
+}
+
+// Failed returns the same permit, by which Release and Discard count the task in [limiter.Tally].Failed: it was answered with an
+// error of the service, or not at all because its work panicked.
+func (p Permit) Failed() Permit {
+	p.ending = failed
 	return p
 }
 
@@ -60,11 +76,16 @@ func (p Permit) Discard() bool {
 }
 
 func (p Permit) end() bool {
-	release := p.permit.Release
-	if p.unserved {
-		release = p.permit.Abandon
+	ended := false
+	switch p.ending {
+	case answered:
+		ended = p.permit.Release()
+	case unserved:
+		ended = p.permit.Abandon()
+	case failed:
+		ended = p.permit.Fail()
 	}
-	if !release() {
+	if !ended {
 		return false
 	}
 	if p.task != nil {
@@ -122,8 +143,8 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 
 // Do acquires a slot, runs fn with the context of [Warden.Acquire], and releases the slot when fn returns, panics or calls
 // runtime.Goexit; a panic is not recovered. The error is fn's own; or that of Acquire, and fn was not called; or an
-// [*InvalidError] if fn is nil. If fn fails after ctx has ended, the task is abandoned ([Permit.Abandon]). Do blocks and
-// allocates as Acquire does.
+// [*InvalidError] if fn is nil. A task that ends with an error or a panic has failed ([Permit.Failed]), or is abandoned
+// ([Permit.Abandon]) if it returns an error after ctx has ended. Do blocks and allocates as Acquire does.
 //
 // Goroutines that fn starts with its context share fn's slot while fn runs, and are denied a second one. Work that outlives
 // fn, or needs a slot of its own, needs a context that does not derive from fn's.
@@ -136,9 +157,12 @@ func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) 
 	if err != nil {
 		return zero, err
 	}
-	defer p.Release()
+	defer p.Failed().Release() // unless it is released by then
 	out, err := fn(ctx)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err == nil:
+		p.Release()
+	case ctx.Err() != nil:
 		p.Abandon()
 	}
 	return out, err

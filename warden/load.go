@@ -23,8 +23,9 @@ type Load struct {
 	Utilization float64
 	// Served is how many tasks ended per second, those of compartments included, 0 or more.
 	Served float64
-	// Failed is how many tasks per second the limiter rejected, or were ended by their deadline or client ([Permit.Abandon]), 0 or
-	// more. Rejections by compartments say nothing about other work and are not in it.
+	// Failed is how many tasks per second the limiter rejected, or were ended by their deadline or client ([Permit.Abandon]), or
+	// failed ([Permit.Failed]), 0 or more. Without those that failed, a process that fails at once would look like one with room.
+	// Rejections by compartments say nothing about other work and are not in it.
 	Failed float64
 }
 
@@ -65,9 +66,10 @@ type loadMark struct {
 
 // loadMeter adds up samples. Warden.mu guards it.
 type loadMeter struct {
-	now, recent, base         loadMark // recent is up to a loadWindow old, and base a loadWindow older
-	executed, rejected, tight uint64   // the limiter's, at the last sample
-	limited                   float64  // how much the limit counts, 0 to 1: 1 when it bound, and less from then on
+	now, recent, base loadMark      // recent is up to a loadWindow old, and base a loadWindow older
+	last              limiter.Tally // at the last sample
+	tight             uint64        // of it, rejections that say that the limit binds
+	limited           float64       // how much the limit counts, 0 to 1: 1 when it bound, and less from then on
 }
 
 // add counts a sample taken at this age, and the limiter's counters after it.
@@ -88,9 +90,9 @@ func (m *loadMeter) add(at time.Duration, s *monitor.Sample, l *limiter.Stats) *
 	m.now.busy += gap.Seconds() * utilization(s, l, m.limited)
 	// A bulkhead.Set executes beside the limiter and tells the recorder, which does not count what was discarded.
 	abandoned := float64(s.Service.Abandoned)
-	m.now.served += max(float64(l.Executed-m.executed), float64(s.Service.Count)+abandoned) - abandoned
-	m.now.failed += float64(l.Rejected-m.rejected) + abandoned
-	m.now.at, m.executed, m.rejected, m.tight = at, l.Executed, l.Rejected, tight
+	m.now.served += max(float64(l.Executed-m.last.Executed), float64(s.Service.Count)+abandoned) - abandoned
+	m.now.failed += float64(l.Rejected-m.last.Rejected+l.Failed-m.last.Failed) + abandoned
+	m.now.at, m.last, m.tight = at, l.Tally, tight
 	return &timedLoad{m.load(), at}
 }
 

@@ -38,12 +38,13 @@ func TestPropertyLoadIsAnAverage(t *testing.T) {
 			use := rapid.Float64Range(0, 1).Draw(rt, "use")
 			executed, rejected := rapid.Uint64Range(0, 50).Draw(rt, "executed"), rapid.Uint64Range(0, 50).Draw(rt, "rejected")
 			abandoned := rapid.Uint64Range(0, executed).Draw(rt, "abandoned")
-			l.Executed, l.Rejected, l.Target, l.Mode = l.Executed+executed, l.Rejected+rejected, 10, decision.DryRun
+			bad := rapid.Uint64Range(0, executed-abandoned).Draw(rt, "failed")
+			l.Executed, l.Rejected, l.Failed, l.Target, l.Mode = l.Executed+executed, l.Rejected+rejected, l.Failed+bad, 10, decision.DryRun
 			s := monitor.Sample{
 				Utilization: monitor.Reading{Value: use, OK: true},
 				Service:     monitor.Service{Count: executed - abandoned, Abandoned: abandoned},
 			}
-			one := sampled{at: gap, busy: use, served: float64(executed - abandoned), failed: float64(rejected + abandoned)}
+			one := sampled{at: gap, busy: use, served: float64(executed - abandoned), failed: float64(rejected + abandoned + bad)}
 			if n := len(all); n > 0 {
 				one.from, one.at = all[n-1].at, all[n-1].at+gap
 			}
@@ -90,7 +91,7 @@ func TestPropertyLoadKeepsItsRanges(t *testing.T) {
 			l := limiter.Stats{Target: rapid.IntRange(0, 5).Draw(rt, "target")}
 			l.Mode = decision.Mode(rapid.IntRange(0, 2).Draw(rt, "mode"))
 			l.Running, l.Queued = rapid.IntRange(0, 9).Draw(rt, "running"), rapid.IntRange(0, 1).Draw(rt, "queued")
-			l.Executed, l.Rejected = m.executed+rapid.Uint64Range(0, 9).Draw(rt, "more"), m.rejected
+			l.Executed, l.Rejected = m.last.Executed+rapid.Uint64Range(0, 9).Draw(rt, "more"), m.last.Rejected
 			got := m.add(at, &s, &l)
 			for _, v := range []float64{got.Utilization, got.Served, got.Failed} {
 				if !(v >= 0) || math.IsInf(v, 0) || got.Utilization > 1 {

@@ -292,7 +292,7 @@ func (c compartment) verdict() verdict {
 		watch("%s%s", span, mostFrequent(reasons))
 	}
 	if of := max(c.left, c.submitted); c.left > 0 { // they may have come before the minute
-		say(leftLevel(c.CriticalityName, ended{Tasks: of, Left: c.left}), "%s of %s left without an answer in the last minute (%s)",
+		say(harmLevel(c.CriticalityName, c.left, of), "%s of %s left without an answer in the last minute (%s)",
 			thousands(c.left), calls(of), share(float64(c.left)/float64(of)))
 	}
 	if late > 0 {

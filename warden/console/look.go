@@ -234,7 +234,7 @@ func (p poolPoint) charted(s *state) poolPoint {
 func poolOf(name string, l *limiter.Limiter, s limiter.Stats, lately *recent) pool {
 	p := pool{
 		Name: truncateName(name), Target: s.Target, InFlight: s.Running, Queued: s.Queued, Executed: s.Executed,
-		Rejected: s.Rejected, Canceled: s.Canceled, Abandoned: s.Abandoned, ByReason: map[string]uint64{}, Recent: lately,
+		Rejected: s.Rejected, Canceled: s.Canceled, Abandoned: s.Abandoned, Failed: s.Failed, ByReason: map[string]uint64{}, Recent: lately,
 		Mode: s.Mode.String(), WouldReject: map[string]uint64{}, Running: []runningTask{},
 		OldestRunningMS: msIf(s.Running > 0, s.OldestRunning),
 	}
@@ -268,8 +268,8 @@ func pointOf(r warden.Reading) point {
 		Seq: r.Decision.Seq, At: jsonTime{s.At.Truncate(time.Millisecond)}, GapMS: times(true, s.Gap),
 		Target: r.Decision.TargetConcurrency, Shed: plotted(r.Decision.ShedProbability),
 		InFlight: l.Running, Queued: l.Queued, Executed: l.Executed, Rejected: l.Rejected, Canceled: l.Canceled,
-		Abandoned: l.Abandoned,
-		Pressure:  plotted(reading(r.Pressure.OK, r.Pressure.Value)), Levels: levels,
+		Abandoned: l.Abandoned, Failed: l.Failed,
+		Pressure: plotted(reading(r.Pressure.OK, r.Pressure.Value)), Levels: levels,
 		Utilization: known(s.Utilization), Runnable: known(s.Runnable), Throttled: known(s.Throttled),
 		LagP50MS: times(lag, s.Lag.P50), LagP90MS: times(lag, s.Lag.P90), LagP99MS: times(lag, s.Lag.P99), LagCount: s.Lag.Count,
 		ServiceP50MS: times(served, s.Service.P50), ServiceP90MS: times(served, s.Service.P90),

@@ -121,6 +121,7 @@ type pool struct {
 	Text        string            `json:"text"`
 	// Of Executed, tasks that their deadline or client ended before they had an answer.
 	Abandoned       uint64        `json:"abandoned"`
+	Failed          uint64        `json:"failed"`            // of Executed, tasks that were answered with an error, or panicked
 	OldestRunningMS jsonNumber    `json:"oldest_running_ms"` // null: nothing runs
 	Running         []runningTask `json:"running"`           // the five that run for longest, the oldest first
 
@@ -142,6 +143,7 @@ type recent struct {
 	Rejected  uint64            `json:"rejected"`
 	Canceled  uint64            `json:"canceled"`
 	Abandoned uint64            `json:"abandoned"` // of Executed
+	Failed    uint64            `json:"failed"`    // of Executed
 	ByReason  map[string]uint64 `json:"by_reason"`
 	// ByPriority counts the rejected by class of priority.
 	ByPriority  map[string]uint64 `json:"by_priority"`
@@ -154,7 +156,8 @@ type recent struct {
 type ended struct {
 	Tasks    uint64 `json:"tasks"`
 	Rejected uint64 `json:"rejected"`
-	Left     uint64 `json:"left"` // without an answer: canceled before they started, or abandoned after it
+	Left     uint64 `json:"left"`   // without an answer: canceled before they started, or abandoned after it
+	Failed   uint64 `json:"failed"` // executed, and answered with an error or not at all because the work panicked
 }
 
 // point is one turn of the warden's pipeline, for charts: times to the millisecond, and numbers with three digits. The counters
@@ -171,6 +174,7 @@ type point struct {
 	Rejected     uint64             `json:"rejected"`
 	Canceled     uint64             `json:"canceled"`
 	Abandoned    uint64             `json:"abandoned"`
+	Failed       uint64             `json:"failed"`
 	Pressure     plotted            `json:"pressure"`
 	Levels       map[string]plotted `json:"levels"` // by signal
 	Utilization  plotted            `json:"utilization"`

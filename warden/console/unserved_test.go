@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Those who leave without an answer, and handlers that hang: with real limiters, which clients wait for, in virtual time.
+// Those who leave without an answer or get an error, and handlers that hang: with real limiters, which clients wait for, in virtual
+// time.
 
 package console
 
@@ -39,6 +40,15 @@ func (s service) client(name string, p decision.Priority, takes time.Duration) {
 	}
 	time.Sleep(takes)
 	permit.Release()
+}
+
+// fail asks once, for a function that fails at once.
+func (s service) fail(p decision.Priority) {
+	_, permit, err := s.Acquire(s.t.Context(), warden.Task{Name: "fails", Priority: p})
+	if err != nil {
+		return
+	}
+	permit.Failed().Release()
 }
 
 // hold takes a slot for ever.
@@ -118,6 +128,26 @@ func TestUnserved(t *testing.T) {
 				s.client("work", decision.Critical, time.Millisecond)
 			})
 		}, levelAct, []string{" %) left without an answer", " critical among them"}, []string{"taken", "oldest"}},
+		"critical ones fail": {func(s service) func(context.Context) {
+			var n atomic.Int64
+			return every(50*time.Millisecond, func() {
+				if n.Add(1)%40 == 0 { // every two seconds
+					s.fail(decision.Critical)
+					return
+				}
+				s.client("work", decision.Critical, time.Millisecond)
+			})
+		}, levelAct, []string{" %) failed, with an error or a panic of their handlers, in the last 10 s, ", " critical among them"}, []string{"left"}},
+		"one in ten of the others fails": {func(s service) func(context.Context) {
+			var n atomic.Int64
+			return every(50*time.Millisecond, func() {
+				if n.Add(1)%10 == 0 {
+					s.fail(decision.High)
+					return
+				}
+				s.client("work", decision.Critical, time.Millisecond)
+			})
+		}, levelWatch, []string{"(10 %) failed, with an error or a panic of their handlers, in the last 10 s."}, []string{"left", "critical"}},
 		"a few leave": {func(s service) func(context.Context) {
 			var n atomic.Int64
 			return every(10*time.Millisecond, func() {

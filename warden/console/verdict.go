@@ -22,7 +22,7 @@ import (
 const (
 	levelOK    = "ok"    // nothing to do
 	levelWatch = "watch" // it works, under strain
-	levelAct   = "act"   // tasks above background are rejected, critical ones leave, nothing ends, or decisions are stale
+	levelAct   = "act"   // tasks above background are rejected, critical ones leave or fail, nothing ends, or decisions are stale
 )
 
 // window is the time that a verdict covers.
@@ -54,7 +54,7 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 	r := &recent{
 		Seconds: jsonNumber(at.Sub(first.at).Seconds()), Executed: now.Executed - before.Executed,
 		Rejected: now.Rejected - before.Rejected, Canceled: now.Canceled - before.Canceled,
-		Abandoned: now.Abandoned - before.Abandoned, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
+		Abandoned: now.Abandoned - before.Abandoned, Failed: now.Failed - before.Failed, ByReason: map[string]uint64{}, ByPriority: map[string]uint64{},
 		WouldReject: map[string]uint64{}, Priorities: map[string]ended{},
 	}
 	for _, class := range classes {
@@ -64,7 +64,9 @@ func (ts *tallies) since(at time.Time, now limiter.Stats) *recent {
 			r.ByPriority[class.String()] = rejected
 		}
 		if all := n.Executed - b.Executed + rejected + canceled; all > 0 {
-			r.Priorities[class.String()] = ended{Tasks: all, Rejected: rejected, Left: canceled + n.Abandoned - b.Abandoned}
+			r.Priorities[class.String()] = ended{
+				Tasks: all, Rejected: rejected, Left: canceled + n.Abandoned - b.Abandoned, Failed: n.Failed - b.Failed,
+			}
 		}
 	}
 	for _, reason := range limiter.Reasons() {
@@ -158,17 +160,23 @@ func (p pool) verdict() verdict {
 		say(levelAct, "all %s slots are taken, and nothing has ended for %.0f s%s",
 			thousands(p.Target), float64(r.Seconds), p.oldestText())
 	}
-	if r != nil && r.Canceled+r.Abandoned > 0 {
+	harm := func(tasks uint64, what string, of func(ended) uint64) {
+		if tasks == 0 {
+			return
+		}
 		at, critical := levelOK, ""
 		for class, n := range r.Priorities {
-			at = worse(at, leftLevel(class, n))
+			at = worse(at, harmLevel(class, of(n), n.Tasks))
 		}
-		if n := r.Priorities[decision.Critical.String()].Left; n > 0 {
+		if n := of(r.Priorities[decision.Critical.String()]); n > 0 {
 			critical = ", " + thousands(n) + " critical among them"
 		}
-		left, of := r.Canceled+r.Abandoned, r.Executed+r.Rejected+r.Canceled
-		say(at, "%s of %s (%s) left without an answer in %s%s",
-			thousands(left), thousands(of), share(float64(left)/float64(of)), r.span(), critical)
+		all := r.Executed + r.Rejected + r.Canceled
+		say(at, "%s of %s (%s) %s in %s%s", thousands(tasks), thousands(all), share(float64(tasks)/float64(all)), what, r.span(), critical)
+	}
+	if r != nil {
+		harm(r.Failed, "failed, with an error or a panic of their handlers,", func(n ended) uint64 { return n.Failed })
+		harm(r.Canceled+r.Abandoned, "left without an answer", func(n ended) uint64 { return n.Left })
 	}
 	switch {
 	case r == nil:
@@ -209,12 +217,12 @@ func (p pool) stuck() bool {
 		p.Queued+int(r.Rejected+r.Canceled) > 0 //nolint:gosec // counts of tasks
 }
 
-// leftLevel returns the level for tasks of one class of which some left without an answer: a hundredth is harm.
-func leftLevel(class string, n ended) string {
+// harmLevel returns the level for tasks of one class, so many of which failed or left without an answer: a hundredth is harm.
+func harmLevel(class string, n, of uint64) string {
 	switch critical := class == decision.Critical.String(); {
-	case critical && 100*n.Left > n.Tasks:
+	case critical && 100*n > of:
 		return levelAct
-	case !critical && n.Left > 0 && 100*n.Left >= n.Tasks:
+	case !critical && n > 0 && 100*n >= of:
 		return levelWatch
 	}
 	return levelOK

@@ -78,7 +78,8 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 
 // Do acquires a slot, runs fn(ctx), and releases the slot when fn returns, panics or calls runtime.Goexit; a panic is not
 // recovered, so its stack trace stays complete. The error is fn's own; or that of [Limiter.Acquire], and fn was not called;
-// or an [*InvalidError] if fn or l is nil. Do blocks and allocates as Acquire does.
+// or an [*InvalidError] if fn or l is nil. A task that ends with an error or a panic has failed ([Permit.Fail]), or is abandoned
+// ([Permit.Abandon]) if it returns an error after ctx has ended. Do blocks and allocates as Acquire does.
 func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
@@ -88,8 +89,15 @@ func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context)
 	if err != nil {
 		return zero, err
 	}
-	defer p.Release()
-	return fn(ctx)
+	defer p.Fail() // unless it is released by then
+	out, err := fn(ctx)
+	switch {
+	case err == nil:
+		p.Release()
+	case ctx.Err() != nil:
+		p.Abandon()
+	}
+	return out, err
 }
 
 // startAtOnce is the fast path: it grants a free slot to a task without deadline or observer. A task that still has to yield
@@ -359,27 +367,40 @@ func (l *Limiter) newPermitLocked(t Task, d deadline, o outcome) Permit {
 // Release ends the task and returns true to exactly one caller: the first. False means that the permit was already released,
 // or is the zero Permit; then nothing changes, even if the slot has been granted to another task since. Release grants the
 // slot to the next waiting task, does not block, and allocates nothing.
-func (p Permit) Release() bool { return p.end(false) }
+func (p Permit) Release() bool { return p.end(answered) }
 
 // Abandon is Release for a task whose deadline or client ended it before it had an answer: it counts in [Tally].Abandoned as well
 // (Q22). What has begun to answer, a stream for example, is not abandoned when its client leaves.
-func (p Permit) Abandon() bool { return p.end(true) }
+func (p Permit) Abandon() bool { return p.end(abandoned) }
 
-func (p Permit) end(abandoned bool) bool {
+// Fail is Release for a task that was answered with an error of the service, or not at all because its work panicked: it counts
+// in [Tally].Failed as well (Q23). An answer that rejects what the client asked for is no failure.
+func (p Permit) Fail() bool { return p.end(failed) }
+
+// ending is how a task ended.
+type ending uint8
+
+const (
+	answered  ending = iota
+	abandoned        // its deadline or its client ended it before it had an answer
+	failed
+)
+
+func (p Permit) end(how ending) bool {
 	l := p.l
 	if l == nil {
 		return false
 	}
 	if l.observer != nil {
-		return p.endObserved(abandoned)
+		return p.endObserved(how)
 	}
 	l.mu.Lock()
-	ended := p.endLocked(abandoned)
+	ended := p.endLocked(how)
 	l.mu.Unlock()
 	return ended
 }
 
-func (p Permit) endLocked(abandoned bool) bool {
+func (p Permit) endLocked(how ending) bool {
 	l, s := p.l, p.slot
 	if s.number != p.number {
 		return false
@@ -393,22 +414,26 @@ func (p Permit) endLocked(abandoned bool) bool {
 	}
 	c := &l.classes[class(s.task.Priority)]
 	c.Executed++
-	if abandoned {
+	switch how {
+	case abandoned:
 		c.Abandoned++
+	case failed:
+		c.Failed++
+	case answered:
 	}
 	l.serveLocked()
 	return true
 }
 
-func (p Permit) endObserved(abandoned bool) bool {
+func (p Permit) endObserved(how ending) bool {
 	l := p.l
 	l.mu.Lock()
 	e, began := l.explain(p.slot.task, p.slot.deadline, p.slot.outcome), p.slot.seen
-	ended := p.endLocked(abandoned)
+	ended := p.endLocked(how)
 	l.mu.Unlock()
 	if ended {
 		e.Outcome, e.At = decision.Executed, time.Now()
-		l.observe(Event{e, e.At.Sub(l.epoch) - began, abandoned})
+		l.observe(Event{e, e.At.Sub(l.epoch) - began, how == abandoned, how == failed})
 	}
 	return ended
 }

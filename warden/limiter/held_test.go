@@ -106,13 +106,12 @@ func TestPropertyLongestRunning(t *testing.T) {
 	})
 }
 
-// Whoever ends a task first says whether it was abandoned, of however many copies of its permit.
-func TestRaceAbandonedOnce(t *testing.T) {
-	var told atomic.Uint64
-	for _, o := range []Observer{nil, abandonedCounter{&told}} {
-		told.Store(0)
+// Whoever ends a task first says how, of however many copies of its permit.
+func TestRaceEndsOnce(t *testing.T) {
+	told := new(endings)
+	for _, o := range []Observer{nil, told} {
 		l := mustNew(t, Config{Observer: o, Initial: fixed(4)})
-		var abandoned, released atomic.Uint64
+		var abandoned, failed, released atomic.Uint64
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
@@ -124,6 +123,11 @@ func TestRaceAbandonedOnce(t *testing.T) {
 							abandoned.Add(1)
 						}
 					})
+					both.Go(func() {
+						if p.Fail() {
+							failed.Add(1)
+						}
+					})
 					if p.Release() {
 						released.Add(1)
 					}
@@ -133,18 +137,25 @@ func TestRaceAbandonedOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := l.Stats()
-		if s.Abandoned != abandoned.Load() || s.Executed != abandoned.Load()+released.Load() || s.Executed != 4*(rounds/4) ||
-			s.Of(decision.Critical).Abandoned != s.Abandoned || o != nil && told.Load() != s.Abandoned {
-			t.Errorf("Q22: %d abandoned, %d released, %d told: %+v", abandoned.Load(), released.Load(), told.Load(), s)
+		if s.Abandoned != abandoned.Load() || s.Executed != abandoned.Load()+failed.Load()+released.Load() ||
+			s.Executed != 4*(rounds/4) || s.Of(decision.Critical).Abandoned != s.Abandoned || o != nil && told.abandoned.Load() != s.Abandoned {
+			t.Errorf("Q22: %d abandoned, %d released, %d told: %+v", abandoned.Load(), released.Load(), told.abandoned.Load(), s)
+		}
+		if s.Failed != failed.Load() || s.Of(decision.Critical).Failed != s.Failed || o != nil && told.failed.Load() != s.Failed {
+			t.Errorf("Q23: %d failed, %d told: %+v", failed.Load(), told.failed.Load(), s)
 		}
 	}
 }
 
-type abandonedCounter struct{ n *atomic.Uint64 }
+// endings counts the events of tasks that were abandoned or have failed.
+type endings struct{ abandoned, failed atomic.Uint64 }
 
-func (c abandonedCounter) Observe(e Event) {
+func (c *endings) Observe(e Event) {
 	if e.Abandoned {
-		c.n.Add(1)
+		c.abandoned.Add(1)
+	}
+	if e.Failed {
+		c.failed.Add(1)
 	}
 }
 
@@ -158,7 +169,7 @@ func TestNothingRuns(t *testing.T) {
 			t.Errorf("Q21: %v", got)
 		}
 	}
-	if (Permit{}).Abandon() {
+	if (Permit{}).Abandon() || (Permit{}).Fail() {
 		t.Error("Q22: the zero Permit was released")
 	}
 }

@@ -52,7 +52,7 @@ func (x *machine) finish() {
 		again = false
 		for _, run := range x.tasks {
 			if run.is.state == runs {
-				x.releaseTask(run, false)
+				x.releaseTask(run, answered)
 				synctest.Wait()
 				x.check()
 				again = true

@@ -257,13 +257,13 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// ending is a context that ends without telling anybody who waits.
-type ending struct {
+// taskEnding is a context that ends without telling anybody who waits.
+type taskEnding struct {
 	context.Context
 	over atomic.Bool
 }
 
-func (c *ending) Err() error {
+func (c *taskEnding) Err() error {
 	if c.over.Load() {
 		return context.Canceled
 	}
@@ -275,7 +275,7 @@ func TestASlotThatComesTooLateGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l, p := occupied(t, Config{})
 		q := newLine(t, l)
-		ctx := &ending{Context: context.Background()}
+		ctx := &taskEnding{Context: context.Background()}
 		q.joinCtx(ctx, Task{Name: "late"})
 		q.join(Task{Name: "next"})
 		ctx.over.Store(true)

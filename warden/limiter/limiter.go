@@ -175,13 +175,15 @@ type Stats struct {
 func (s Stats) Of(p decision.Priority) Tally { return s.classes[class(p)] }
 
 // Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. Submitted, Executed, Rejected, Canceled,
-// Abandoned and RejectedFor never fall. Unserved, of those submitted, are Rejected + Canceled + Abandoned.
+// Abandoned, Failed and RejectedFor never fall. Without an answer, of those submitted, are Rejected + Canceled + Abandoned; with a
+// bad one, or none because the work panicked, Failed.
 type Tally struct {
 	Submitted uint64 // valid calls of Acquire, TryAcquire and Do
 	Executed  uint64 // tasks whose permit was released
 	Rejected  uint64 // tasks rejected for any reason but Canceled
 	Canceled  uint64 // tasks whose context was canceled before they started
 	Abandoned uint64 // of those executed, tasks that ended without an answer: see Permit.Abandon
+	Failed    uint64 // of those executed, tasks that failed: see Permit.Fail
 	Queued    int    // tasks waiting now: QueueLen of an explanation
 	Running   int    // tasks holding a slot now: InFlight of an explanation
 	// WouldReject counts tasks that a dry run started although Enforce would have rejected them (Q17). They count as Executed
@@ -211,6 +213,7 @@ func (t Tally) plus(o Tally) Tally {
 	t.Rejected += o.Rejected
 	t.Canceled += o.Canceled
 	t.Abandoned += o.Abandoned
+	t.Failed += o.Failed
 	t.Running += o.Running
 	t.WouldReject += o.WouldReject
 	for r, n := range o.byReason {

@@ -36,7 +36,7 @@ type machine struct {
 	tasks  []*taskRun
 	seq    uint64
 	events map[decision.Outcome]*atomic.Int64 // counted by the observer
-	gone   atomic.Int64                       // of these, tasks that ended without an answer
+	ended  endings                            // of these, tasks that did not end well
 }
 
 // taskRun is a task at the limiter, beside the model's.
@@ -51,9 +51,7 @@ type taskRun struct {
 
 func (x *machine) Observe(e Event) {
 	x.events[e.Outcome].Add(1)
-	if e.Abandoned {
-		x.gone.Add(1)
-	}
+	x.ended.Observe(e)
 }
 
 func newMachine(s setup, fatalf func(string, ...any)) *machine {
@@ -125,24 +123,22 @@ func (x *machine) submit(a, b int, try bool) {
 }
 
 // release releases a permit in use, or, by an odd number, any that was ever given out, also for the second time. Of three tasks
-// one is abandoned.
+// one is abandoned, and one fails.
 func (x *machine) release(a, b int) {
 	some := x.tasks
 	if a%2 == 0 {
 		some = slices.DeleteFunc(slices.Clone(some), func(run *taskRun) bool { return run.is.state != runs })
 	}
 	if len(some) > 0 {
-		x.releaseTask(some[a/2%len(some)], b%3 == 0)
+		x.releaseTask(some[a/2%len(some)], ending(uint(b)%3)) //nolint:gosec // it is small
 	}
 }
 
-func (x *machine) releaseTask(run *taskRun, abandon bool) {
-	end := run.permit.Release
-	if abandon {
-		end = run.permit.Abandon
-	}
+func (x *machine) releaseTask(run *taskRun, how ending) {
+	end := map[ending]func() bool{answered: run.permit.Release, abandoned: run.permit.Abandon, failed: run.permit.Fail}[how]
 	got, want := end(), x.m.release(run.is)
-	run.is.abandoned = run.is.abandoned || want && abandon
+	run.is.abandoned = run.is.abandoned || want && how == abandoned
+	run.is.failed = run.is.failed || want && how == failed
 	switch {
 	case got && !want:
 		x.fatalf("Q6: task %d was released twice", run.is.id)
@@ -276,6 +272,9 @@ func (x *machine) check() {
 				if run.is.abandoned {
 					tally.Abandoned++
 				}
+				if run.is.failed {
+					tally.Failed++
+				}
 			case rejected:
 				tally.byReason[queue.RejectedFor(run.is.reason)]++
 				if run.is.reason == decision.Canceled {
@@ -302,8 +301,10 @@ func (x *machine) check() {
 		x.fatalf("Q13: target %d, %s; want %d, %s", got.Target, got.DecisionState, want.Target, want.DecisionState)
 	case got.OldestRunning != want.OldestRunning:
 		x.fatalf("Q21: the oldest runs for %s, want %s", got.OldestRunning, want.OldestRunning)
-	case got.Abandoned != want.Abandoned || got.Abandoned != uint64(x.gone.Load()):
-		x.fatalf("Q22: %d were abandoned, and %d events tell so; want %d", got.Abandoned, x.gone.Load(), want.Abandoned)
+	case got.Abandoned != want.Abandoned || got.Abandoned != x.ended.abandoned.Load():
+		x.fatalf("Q22: %d were abandoned, and %d events tell so; want %d", got.Abandoned, x.ended.abandoned.Load(), want.Abandoned)
+	case got.Failed != want.Failed || got.Failed != x.ended.failed.Load():
+		x.fatalf("Q23: %d failed, and %d events tell so; want %d", got.Failed, x.ended.failed.Load(), want.Failed)
 	case got != want:
 		x.fatalf("Q6: Stats = %+v, want %+v", got, want)
 	}

@@ -28,6 +28,7 @@ type taskModel struct {
 
 	state         taskState
 	abandoned     bool // it ended without an answer
+	failed        bool // it ended with an error of the service
 	grant         decision.Grant
 	reason        decision.RejectionReason
 	would         decision.RejectionReason

@@ -31,6 +31,8 @@ type Event struct {
 	Took time.Duration
 	// Abandoned is true for an executed task that ended without an answer: see [Permit.Abandon].
 	Abandoned bool
+	// Failed is true for an executed task that failed: see [Permit.Fail].
+	Failed bool
 }
 
 // observeStart notifies the observer, if any, of a start. If the observer ends the goroutine (runtime.Goexit), no caller would

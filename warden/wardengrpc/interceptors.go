@@ -172,5 +172,22 @@ func (h callSlot) end(err error) {
 	case gone:
 		ending = slot.Discarded
 	}
-	h.End(err, ending, !h.stream && (failed && h.Ctx.Err() != nil || gone))
+	answer := slot.Served
+	switch {
+	case !h.stream && (failed && h.Ctx.Err() != nil || gone):
+		answer = slot.Unserved
+	case failed && !errors.Is(err, context.Canceled) && serverFault(err):
+		answer = slot.Failed
+	}
+	h.End(err, ending, answer)
+}
+
+// serverFault reports whether err is an error of the service. OpenTelemetry's conventions for spans of a server have the same list.
+func serverFault(err error) bool {
+	switch status.Code(err) {
+	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
+		return true
+	default:
+		return false
+	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // timed counts the executions that the monitor was told of.
-type timed struct{ count, abandoned, unserved uint64 }
+type timed struct{ count, abandoned, unserved, failed uint64 }
 
 func (c *timed) Step(s monitor.Sample) decision.ControlDecision {
 	c.count += s.Service.Count
@@ -40,24 +40,38 @@ func TestWhatIsTimed(t *testing.T) {
 	}{
 		"an answer": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, nil })
-		}, timed{1, 0, 0}},
+		}, timed{1, 0, 0, 0}},
 		"an error": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
 				return nil, io.ErrUnexpectedEOF
 			})
-		}, timed{1, 0, 0}},
+		}, timed{1, 0, 0, 1}},
+		"an answer that rejects what was asked for": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
+			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+				return nil, status.Error(codes.NotFound, "no such order")
+			})
+		}, timed{1, 0, 0, 0}},
+		"a panic": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
+			defer func() { _ = recover() }()
+			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { panic("on purpose") })
+		}, timed{1, 0, 0, 1}},
+		"a stream that fails": {func(i *wardengrpc.Interceptors, ctx context.Context, _ func()) {
+			_ = i.StreamServer()(nil, bare{ctx: ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error {
+				return status.Error(codes.Internal, "on purpose")
+			})
+		}, timed{0, 0, 0, 1}},
 		"a client that goes away and ends the call": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
 			_, _ = i.UnaryServer()(ctx, nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) {
 				cancel()
 				return nil, ctx.Err()
 
 			})
-		}, timed{0, 1, 1}},
+		}, timed{0, 1, 1, 0}},
 		"a client that goes away": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
 			_, _ = i.UnaryServer()(
 				ctx, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { cancel(); return nil, nil },
 			)
-		}, timed{0, 0, 1}},
+		}, timed{0, 0, 1, 0}},
 		"a stream whose client goes away": {func(i *wardengrpc.Interceptors, ctx context.Context, cancel func()) {
 			_ = i.StreamServer()(nil, bare{ctx: ctx}, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error {
 				cancel()
@@ -78,9 +92,9 @@ func TestWhatIsTimed(t *testing.T) {
 				time.Sleep(time.Millisecond) // until samples are due
 				w.SampleIfDue()
 			}
-			told.unserved = w.Limiter().Stats().Abandoned
+			told.unserved, told.failed = w.Limiter().Stats().Abandoned, w.Limiter().Stats().Failed
 			if *told != c.want {
-				t.Errorf("Q22: %+v, want %+v", *told, c.want)
+				t.Errorf("Q22, Q23, H31: %+v, want %+v", *told, c.want)
 			}
 		})
 	}

@@ -105,6 +105,7 @@ func (k *bufferedAnswer) finish(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.finished, k.cause = true, context.Cause(ctx)
+	k.exchange.kept = k.status
 }
 
 // abandon ends the wait for the handler, unless it is done or has begun to answer. cause is that of the context's end, when the

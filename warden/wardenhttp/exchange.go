@@ -38,6 +38,7 @@ type exchange struct {
 	hijacked            bool        // guarded by writes.mu
 	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
 	answered            bool        // the middleware answers, not next
+	kept                int         // the status that a buffered answer keeps until its handler is done; 0: none
 }
 
 // upload is the request's body as the handler reads it.
@@ -180,15 +181,21 @@ func (e *exchange) End(outcome inflight.Outcome) {
 func (e *exchange) release() {
 	b := &e.detached
 	status, tooLate := e.writes.answer()
-	ending := endingOf(b.outcome, status)
-	unserved := ending == slot.Abandoned || tooLate && !b.outcome.Upgraded
+	ending, answer := endingOf(b.outcome, status), slot.Served
+	switch err := b.outcome.Err; {
+	case ending == slot.Abandoned || tooLate && !b.outcome.Upgraded:
+		answer = slot.Unserved
+	case max(status, e.kept) >= http.StatusInternalServerError,
+		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+		answer = slot.Failed
+	}
 	switch {
 	case b.abandoned:
 		ending = slot.Abandoned
 	case b.completed:
 		ending = slot.Completed
 	}
-	e.slot.End(b.outcome.Err, ending, unserved)
+	e.slot.End(b.outcome.Err, ending, answer)
 }
 
 // writer returns the exchange with the optional interfaces of the original.

@@ -54,8 +54,14 @@ func (h held) End(outcome inflight.Outcome) {
 	if err == nil && outcome.Status >= http.StatusInternalServerError {
 		err = errStatus
 	}
-	ending := endingOf(outcome, outcome.Status)
-	h.Slot.End(err, ending, ending == slot.Abandoned)
+	ending, answer := endingOf(outcome, outcome.Status), slot.Served
+	switch {
+	case ending == slot.Abandoned:
+		answer = slot.Unserved
+	case err != nil && !errors.Is(err, context.Canceled):
+		answer = slot.Failed
+	}
+	h.Slot.End(err, ending, answer)
 }
 
 // endingOf classifies a request that was answered with this status; 0: it was not. If its context ended before it had an answer,

@@ -147,7 +147,7 @@ func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, 
 		return p, nil, err
 	}
 	if out, err = withHeaders(p.Ctx, req); err != nil {
-		p.End(context.Canceled, slot.Discarded, false) // nothing was sent: the breaker and the times see nothing
+		p.End(context.Canceled, slot.Discarded, slot.Served) // nothing was sent: the breaker and the times see nothing
 		return p, nil, err
 	}
 	ready = true

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Who left without an answer is counted (Q22, H30); who ends a stream, or is served by a task that he did not see end, is not.
+// Who left without an answer is counted (Q22, H30); who ends a stream, or is served by a task that he did not see end, is not. Nor is
+// a failure (Q23, H31).
 
 package wardenhttp_test
 

@@ -38,7 +38,7 @@ func NewEvents(name string) (*Events, error) {
 			"Queue wait of tasks, by outcome (started, rejected or canceled) and priority class.", "limiter", name, "outcome", "priority"),
 		limiterExecution: histograms("stopbank_limiter_execution_seconds", "Execution time of tasks.", "limiter", name),
 		limiterResponse: histograms("stopbank_limiter_response_seconds",
-			"Queue wait and execution time together, by outcome (executed, abandoned, rejected or canceled) and priority class.",
+			"Queue wait and execution time together, by outcome (executed, failed, abandoned, rejected or canceled) and priority class.",
 			"limiter", name, "outcome", "priority"),
 		compartmentWait: histograms("stopbank_compartment_wait_seconds", "Queue wait of calls.", "set", name, "compartment"),
 		compartmentExecution: histograms("stopbank_compartment_execution_seconds",
@@ -76,7 +76,7 @@ func (e *Events) Limiter() limiter.Observer {
 		c.started, c.rejected = of(e.limiterWait, decision.Started), of(e.limiterWait, decision.Rejected)
 		c.canceled = of(e.limiterWait, decision.OutcomeCanceled)
 		c.all.executed.Observer, c.all.abandoned.Observer = of(e.limiterResponse, decision.Executed), of(e.limiterResponse, abandoned)
-		c.all.rejected.Observer = of(e.limiterResponse, decision.Rejected)
+		c.all.failed.Observer, c.all.rejected.Observer = of(e.limiterResponse, failed), of(e.limiterResponse, decision.Rejected)
 		c.all.canceled.Observer = of(e.limiterResponse, decision.OutcomeCanceled)
 	}
 	return o
@@ -116,11 +116,14 @@ type limiterEvents struct {
 // classEvents are the histograms of one priority class.
 type classEvents struct {
 	started, rejected, canceled prometheus.Observer // the wait
-	all                         struct{ executed, abandoned, rejected, canceled response }
+	all                         struct{ executed, failed, abandoned, rejected, canceled response }
 }
 
-// abandoned is, beside the limiter's outcomes, that of an executed task without an answer.
-const abandoned decision.Outcome = "abandoned"
+// Beside the limiter's outcomes, those of executed tasks that had no answer, or a bad one.
+const (
+	abandoned decision.Outcome = "abandoned"
+	failed    decision.Outcome = "failed"
+)
 
 // Observe implements limiter.Observer.
 func (e *limiterEvents) Observe(event limiter.Event) {
@@ -136,9 +139,12 @@ func (e *limiterEvents) Observe(event limiter.Event) {
 		c.all.canceled.observe(&event, false)
 	case decision.Executed:
 		e.execution.Observe(event.Took.Seconds())
-		if event.Abandoned {
+		switch {
+		case event.Abandoned:
 			c.all.abandoned.observe(&event, false)
-		} else {
+		case event.Failed:
+			c.all.failed.observe(&event, false)
+		default:
 			c.all.executed.observe(&event, false)
 		}
 	}

@@ -38,6 +38,11 @@ func metrics() []metric {
 			"Of the tasks executed, those that their deadline or client ended before they had an answer, by priority class.",
 			by("priority"),
 		},
+		metric{
+			"failed_total",
+			"Of the tasks executed, those that ended with an error of the service (status 500 or more) or a panic, by priority class.",
+			by("priority"),
+		},
 		metric{"rejected_total", "Tasks rejected, by reason and priority class.", by("priority", "reason")},
 		metric{"canceled_total", "Tasks whose context was canceled before they started, by priority class.", by("priority")},
 		metric{"mode", "1 for the mode in force, 0 for the others: enforce, dry_run or bypass.", by("mode")},

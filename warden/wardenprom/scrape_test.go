@@ -68,6 +68,7 @@ func everything(t testing.TB) *prometheus.Registry {
 	cancel()
 	_, _ = l.Acquire(gone, limiter.Task{})
 	first.Abandon()
+	must(l.TryAcquire(limiter.Task{Priority: decision.High}))(t).Fail()
 	must(l.TryAcquire(limiter.Task{}))(t)
 
 	rehearsal := newLimiter(t, 0, nil)
@@ -170,6 +171,9 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_canceled_total{limiter="prices",priority="normal"}`:                                 1,
 		`stopbank_limiter_abandoned_total{limiter="prices",priority="normal"}`:                                1,
 		`stopbank_limiter_abandoned_total{limiter="prices",priority="critical"}`:                              0,
+		`stopbank_limiter_failed_total{limiter="prices",priority="high"}`:                                     1,
+		`stopbank_limiter_failed_total{limiter="prices",priority="normal"}`:                                   0,
+		`stopbank_limiter_response_seconds{limiter="prices",outcome="failed",priority="high"} count`:          1,
 		`stopbank_limiter_oldest_running_seconds{limiter="rehearsal"}`:                                        0,
 		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="no_slot"}`:                1,
 		`stopbank_limiter_rejected_total{limiter="prices",priority="normal",reason="queue_overflow"}`:         0,
@@ -192,7 +196,7 @@ func TestAScrapeShowsWhatIs(t *testing.T) {
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="started",priority="normal"} count`:           2,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:          1,
 		`stopbank_limiter_wait_seconds{limiter="prices",outcome="canceled",priority="normal"} count`:          1,
-		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                                          1,
+		`stopbank_limiter_execution_seconds{limiter="prices"} count`:                                          2,
 		`stopbank_limiter_response_seconds{limiter="prices",outcome="abandoned",priority="normal"} count`:     1,
 		`stopbank_limiter_response_seconds{limiter="prices",outcome="executed",priority="normal"} count`:      0,
 		`stopbank_limiter_response_seconds{limiter="prices",outcome="rejected",priority="normal"} count`:      1,

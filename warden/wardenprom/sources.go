@@ -28,6 +28,7 @@ func readLimiter(p put, l *limiter.Limiter) {
 		p.value("submitted_total", float64(t.Submitted))
 		p.value("executed_total", float64(t.Executed))
 		p.value("abandoned_total", float64(t.Abandoned))
+		p.value("failed_total", float64(t.Failed))
 		p.value("canceled_total", float64(t.Canceled))
 		for _, r := range limiter.Reasons() {
 			if r != decision.Canceled {

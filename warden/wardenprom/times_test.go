@@ -29,6 +29,9 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	gone := event(decision.Executed, 32*time.Second, 64*time.Second)
 	gone.Abandoned, gone.Task.Priority = true, decision.Critical
 	l.Observe(gone)
+	bad := event(decision.Executed, time.Second, 127*time.Second)
+	bad.Failed, bad.Task.Priority = true, decision.High
+	l.Observe(bad)
 	l.Observe(event(decision.Rejected, 8*time.Second, 0))
 	l.Observe(event(decision.OutcomeCanceled, 16*time.Second, 0))
 	for _, e := range []bulkhead.Event{
@@ -45,10 +48,11 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="started",priority="normal"} sum`:  2,
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="rejected",priority="normal"} sum`: 8,
 		`stopbank_limiter_wait_seconds{limiter="l",outcome="canceled",priority="normal"} sum`: 16,
-		`stopbank_limiter_execution_seconds{limiter="l"} sum`:                                 68,
+		`stopbank_limiter_execution_seconds{limiter="l"} sum`:                                 195,
 
 		`stopbank_limiter_response_seconds{limiter="l",outcome="executed",priority="normal"} sum`:    6,
 		`stopbank_limiter_response_seconds{limiter="l",outcome="abandoned",priority="critical"} sum`: 96,
+		`stopbank_limiter_response_seconds{limiter="l",outcome="failed",priority="high"} sum`:        128,
 		`stopbank_limiter_response_seconds{limiter="l",outcome="rejected",priority="normal"} sum`:    8,
 		`stopbank_limiter_response_seconds{limiter="l",outcome="canceled",priority="normal"} sum`:    16,
 

@@ -95,6 +95,11 @@ func phases() []phase {
 		// A list takes 6 s, and its clients leave after 3.
 		{name: "clients-leave", lasts: 12 * time.Minute, replicas: 1, load: after(deploy.Load{3, 3, 1, 0.5}),
 			args: fault("products=6s", "-way", "pool")},
+		// Every order ends in a panic.
+		{name: "tasks-fail", lasts: 12 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=panics")},
+		// Each count keeps its connection, of 100 for all routes: they are gone in two minutes.
+		{name: "connections-leak", lasts: 18 * time.Minute, replicas: 1, load: after(deploy.Load{3, 5, 1, 1}),
+			args: fault("admin=leaks", "-way", "pool")},
 		// Every third order takes 1.5 s.
 		{name: "critical-slow", lasts: 15 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=1500ms/3")},
 		// A worker: the handlers of one partition hang, and a partition comes whose ledger cannot be opened.

@@ -47,6 +47,10 @@ func fires() map[string][]string {
 			"StopbankManyTasksRejected ticket priority=high", "StopbankManyTasksRejected ticket priority=normal",
 			"StopbankErrorBudgetBurnsFast page",
 		},
+		"tasks-fail": {"StopbankTasksFail page priority=critical", "StopbankErrorBudgetBurnsFast page"},
+		"connections-leak": {
+			"StopbankConnectionsLeak ticket pool=shop-db",
+		},
 		"clients-leave": {"StopbankClientsLeave ticket priority=normal"},
 		"critical-slow": {
 			"StopbankCriticalSlow page priority=critical", "StopbankErrorBudgetBurnsFast page",

@@ -42,6 +42,7 @@ function rate(list, fresh) {
     const dt = (p.t - list[j].t) / 1000;
     p.done = dt > 0 ? (p.executed - list[j].executed) / dt : null;
     p.rejects = dt > 0 ? (p.rejected - list[j].rejected) / dt : null;
+    p.fails = dt > 0 ? (p.failed - list[j].failed) / dt : null;
     p.leaves = dt > 0 ? (p.canceled + p.abandoned - list[j].canceled - list[j].abandoned) / dt : null;
   }
 }
@@ -97,7 +98,8 @@ const charts = {
   outcome: new Chart({ title: "Outcome per second", series: [
     { label: "done", line: "s-green", area: true, of: (p) => p.done },
     { label: "rejected", line: "s-red", area: true, of: (p) => p.rejects },
-    { label: "left", line: "s-orange", of: (p) => p.leaves }] }),
+    { label: "left", line: "s-orange", of: (p) => p.leaves },
+    { label: "failed", line: "s-violet", of: (p) => p.fails }] }),
   pressure: new Chart({ title: "Pressure", top: 1, write: (x) => (x === null ? "–" : x.toFixed(2)), marks: [0.35, 0.5, 0.8], series: [
     { label: "pressure", line: "s-violet", area: true, of: (p) => p.pressure },
     { label: "shed", line: "s-red", of: (p) => p.shed }] }),
@@ -148,9 +150,9 @@ function showTiles(dl, tiles) {
 /** priorities are the tiles of what was not served, of each priority: amber from one percent. */
 function priorities(w) {
   return ["critical", "high", "normal", "background"].map((name) => {
-    const { tasks, rejected, left } = w.recent?.priorities[name] ?? { tasks: 0, rejected: 0, left: 0 };
-    const unserved = tasks > 0 ? (rejected + left) / tasks : null;
-    return [`Unserved, ${name}`, percent(unserved), tasks > 0 ? `${number(rejected)} rejected, ${number(left)} left, of ${number(tasks)}` : "no tasks in 10 s", unserved >= 0.01 ? "watch" : ""];
+    const { tasks, rejected, left, failed } = w.recent?.priorities[name] ?? { tasks: 0, rejected: 0, left: 0, failed: 0 };
+    const errors = tasks > 0 ? (rejected + left + failed) / tasks : null;
+    return [`Errors, ${name}`, percent(errors), tasks > 0 ? `${number(rejected)} rejected, ${number(left)} left, ${number(failed)} failed, of ${number(tasks)}` : "no tasks in 10 s", errors >= 0.01 ? "watch" : ""];
   });
 }
 
@@ -244,7 +246,8 @@ const tables = {
   (a, b) => b.criticality - a.criticality || b.rejection_rate - a.rejection_rate),
   limiters: crowdOf($("limiter-table"), "Limiters", [name, level,
     column("In flight", (l) => l.in_flight, (l) => `${number(l.in_flight)} of ${number(l.target)}`), queued,
-    column("Rejected, 10 s", (l) => l.recent?.rejected), column("Left, 10 s", (l) => l.recent && l.recent.canceled + l.recent.abandoned), oldest],
+    column("Rejected, 10 s", (l) => l.recent?.rejected), column("Left, 10 s", (l) => l.recent && l.recent.canceled + l.recent.abandoned),
+    column("Failed, 10 s", (l) => l.recent?.failed), oldest],
   (a, b) => (b.recent?.rejected ?? 0) - (a.recent?.rejected ?? 0)),
 };
 
@@ -342,7 +345,7 @@ function limiters(s) {
       caption: `${number(l.in_flight)} of ${number(l.target)} in flight${many ? `. ${l.text}` : ""}`,
       longest: l.running.filter((r) => r.for_ms >= 1000),
       now: [["queued", number(l.queued)], [l.recent ? `rejected, ${number(Math.round(l.recent.seconds))} s` : "rejected lately", l.recent ? number(l.recent.rejected) : "–"],
-        ["left", l.recent ? number(l.recent.canceled + l.recent.abandoned) : "–"], ...(l.mode !== "enforce" ? [["mode", l.mode]] : [])],
+        ["left", l.recent ? number(l.recent.canceled + l.recent.abandoned) : "–"], ["failed", l.recent ? number(l.recent.failed) : "–"], ...(l.mode !== "enforce" ? [["mode", l.mode]] : [])],
       since: [["done", number(l.executed)], ["rejected", number(l.rejected)], ...reasons(l.by_reason, ""), ...reasons(l.would_reject, "dry run: ")],
     });
   });

@@ -111,11 +111,24 @@ const (
 	Discarded               // nothing
 )
 
-// End releases the slot. err is the result of the request, for a breaker and for statistics. unserved: its client left, or its
-// deadline passed, before it had an answer, whatever its time says.
-func (p Slot) End(err error, ending Ending, unserved bool) {
-	if unserved {
+// Answer is what the client got, whatever the time says.
+type Answer uint8
+
+// How a request was answered.
+const (
+	Served   Answer = iota
+	Unserved        // its client left, or its deadline passed, before it had an answer
+	Failed          // the service answered with an error of its own, or panicked
+)
+
+// End releases the slot. err is the result of the request, for a breaker and for statistics.
+func (p Slot) End(err error, ending Ending, answer Answer) {
+	switch answer {
+	case Served:
+	case Unserved:
 		p.warden = p.warden.Unserved()
+	case Failed:
+		p.warden = p.warden.Failed()
 	}
 	switch ending {
 	case Completed:
