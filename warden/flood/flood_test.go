@@ -180,6 +180,24 @@ func TestCounts(t *testing.T) {
 
 func abs(x float64) float64 { return max(x, -x) }
 
+// Clients whose connection breaks have not left, whether it is accepted or not.
+func TestBroken(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			c.Close()
+		}
+	})
+	closed := serve(t, func(http.ResponseWriter, *http.Request) {})
+	closed.Close()
+	for name, url := range map[string]string{"cut off": s.URL, "refused": closed.URL} {
+		r, _ := flood(t, "-capacity", "20", "-load", "1", "-before", "0s", "-for", "1s", "-after", "0s", url)
+		run := r.Runs[0]
+		if run.Broken != 1 || run.Hung != 0 || run.Shares[0].Broken != 1 || run.Timeline[0].Broken != run.Statuses["0"] {
+			t.Errorf("%s: %+v", name, run)
+		}
+	}
+}
+
 // The capacity of four workers is found, whatever many clients do to it.
 func TestMeasuresTheCapacity(t *testing.T) {
 	workers := make(chan struct{}, 4)

@@ -22,6 +22,7 @@ type outcome struct {
 	done     time.Duration
 	status   int  // of the last answer; 0: none
 	hung     bool // the client left without any answer
+	broken   bool // it had none either, because its connection was refused or broke
 	notSent  bool // too many were in flight
 	attempts int
 }
@@ -129,7 +130,7 @@ func sleep(ctx context.Context, d time.Duration) {
 func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Writer) ([]outcome, error) {
 	arrivals := p.arrivals(load)
 	all := make([]outcome, len(arrivals))
-	var flight, served, refused, hung atomic.Int64
+	var flight, served, refused, hung, broken atomic.Int64
 	var clients sync.WaitGroup
 	began := time.Now()
 	ended := make(chan struct{})
@@ -142,8 +143,8 @@ func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Wr
 			case <-ended:
 				return
 			case <-ticker.C:
-				fmt.Fprintf(progress, "%gx %4.0fs: %5d served, %5d refused, %5d hung, %5d in flight\n", load, time.Since(began).Seconds(),
-					served.Swap(0), refused.Swap(0), hung.Swap(0), flight.Load())
+				fmt.Fprintf(progress, "%gx %4.0fs: %5d served, %5d refused, %5d hung, %5d broken, %5d in flight\n", load, time.Since(began).Seconds(),
+					served.Swap(0), refused.Swap(0), hung.Swap(0), broken.Swap(0), flight.Load())
 			}
 		}
 	})
@@ -168,6 +169,8 @@ func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Wr
 				served.Add(1)
 			case o.refused():
 				refused.Add(1)
+			case o.broken:
+				broken.Add(1)
 			default:
 				hung.Add(1)
 			}
@@ -182,10 +185,12 @@ func (p *plan) ask(ctx context.Context, t *target, o *outcome, began time.Time) 
 	leaves := began.Add(o.due + o.route.patience)
 	ctx, cancel := context.WithDeadline(ctx, leaves)
 	defer cancel()
+	brokeLast := false
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		o.attempts++
 		got := t.send(ctx, o.route, time.Until(leaves))
 		o.done = time.Since(began)
+		brokeLast = got.status == 0 && ctx.Err() == nil
 		if got.status != 0 {
 			o.status = got.status
 		}
@@ -198,5 +203,6 @@ func (p *plan) ask(ctx context.Context, t *target, o *outcome, began time.Time) 
 		}
 		sleep(ctx, pause)
 	}
-	o.hung = o.status == 0
+	o.broken = o.status == 0 && brokeLast
+	o.hung = o.status == 0 && !o.broken
 }

@@ -31,6 +31,7 @@ type result struct {
 	Offered  float64        `json:"offered"` // per second
 	Goodput  float64        `json:"goodput"` // served, of what could be: the offered, at most the capacity
 	Hung     float64        `json:"hung"`    // share of clients that left without any answer
+	Broken   float64        `json:"broken"`  // share of clients whose connection was refused or broke before an answer
 	Shares   []share        `json:"priorities"`
 	P50      float64        `json:"served_p50_ms"`
 	P99      float64        `json:"served_p99_ms"`
@@ -53,6 +54,7 @@ type share struct {
 	Served   float64 `json:"served"`
 	Refused  float64 `json:"refused"`
 	Hung     float64 `json:"hung"`
+	Broken   float64 `json:"broken"`
 	P99      float64 `json:"served_p99_ms"`
 }
 
@@ -64,6 +66,7 @@ type second struct {
 	Served         int    `json:"served"`
 	Refused        int    `json:"refused"`
 	Hung           int    `json:"hung"`
+	Broken         int    `json:"broken"`
 	CriticalDue    int    `json:"critical_due"`
 	CriticalServed int    `json:"critical_served"`
 }
@@ -102,8 +105,8 @@ func (p *plan) tally(load float64, all []outcome) result {
 	r := result{Load: load, FirstNo: -1, Statuses: map[string]int{}}
 	var times, noes, late []time.Duration
 	type counts struct {
-		due, served, refused, hung int
-		times                      []time.Duration
+		due, served, refused, hung, broken int
+		times                              []time.Duration
 	}
 	var sum counts
 	by := map[string]*counts{}
@@ -134,6 +137,8 @@ func (p *plan) tally(load float64, all []outcome) result {
 				c.refused++
 			case o.hung:
 				c.hung++
+			case o.broken:
+				c.broken++
 			}
 		}
 		if o.served() {
@@ -152,13 +157,13 @@ func (p *plan) tally(load float64, all []outcome) result {
 	if possible := min(float64(sum.due), p.capacity*p.length.Seconds()); possible > 0 {
 		r.Goodput = float64(sum.served) / possible
 	}
-	r.Hung, r.Attempts = part(sum.hung, sum.due), part(attempts, sum.due)
+	r.Hung, r.Broken, r.Attempts = part(sum.hung, sum.due), part(sum.broken, sum.due), part(attempts, sum.due)
 	r.P50, r.P99, r.NoP50, r.NoP99 = quantile(times, .5), quantile(times, .99), quantile(noes, .5), quantile(noes, .99)
 	for _, priority := range priorities {
 		if c := by[priority]; c != nil {
 			slices.Sort(c.times)
 			r.Shares = append(r.Shares, share{priority, c.due, part(c.served, c.due), part(c.refused, c.due), part(c.hung, c.due),
-				quantile(c.times, .99)})
+				part(c.broken, c.due), quantile(c.times, .99)})
 		}
 	}
 	r.Recovery, r.Timeline = p.recovery(all), timeline(p, all)
@@ -234,6 +239,8 @@ func timeline(p *plan, all []outcome) []second {
 			s.Refused++
 		case o.hung:
 			s.Hung++
+		case o.broken:
+			s.Broken++
 		}
 	}
 	return line
@@ -247,8 +254,8 @@ func (r *report) markdown() string {
 		how = "measured"
 	}
 	fmt.Fprintf(&b, "%s over %s, capacity %.0f/s (%s)\n\n", r.URL, r.HTTP, r.Capacity, how)
-	b.WriteString("| load | offered/s | goodput | served, by priority | hung | first no | a no, p50 / p99 | served, p50 / p99 | recovery |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| load | offered/s | goodput | served, by priority | hung | broken | first no | a no, p50 / p99 | served, p50 / p99 | recovery |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
 	var doubts strings.Builder
 	for i := range r.Runs {
 		run := &r.Runs[i]
@@ -256,8 +263,8 @@ func (r *report) markdown() string {
 		for _, s := range run.Shares {
 			shares = append(shares, fmt.Sprintf("%s %.3f", s.Priority, s.Served))
 		}
-		fmt.Fprintf(&b, "| %g× | %.0f | %.3f | %s | %.3f | %s | %.0f / %.0f ms | %.0f / %.0f ms | %s |\n", run.Load, run.Offered, run.Goodput,
-			strings.Join(shares, ", "), run.Hung, orNone(run.FirstNo, "nobody heard no"), run.NoP50, run.NoP99, run.P50, run.P99,
+		fmt.Fprintf(&b, "| %g× | %.0f | %.3f | %s | %.3f | %.3f | %s | %.0f / %.0f ms | %.0f / %.0f ms | %s |\n", run.Load, run.Offered, run.Goodput,
+			strings.Join(shares, ", "), run.Hung, run.Broken, orNone(run.FirstNo, "nobody heard no"), run.NoP50, run.NoP99, run.P50, run.P99,
 			orNone(run.Recovery, "not seen"))
 		if run.Doubt != "" {
 			fmt.Fprintf(&doubts, "\n%g×: %s\n", run.Load, run.Doubt)

@@ -288,6 +288,7 @@ type floodRun struct {
 	Offered  float64 `json:"offered"`
 	Goodput  float64 `json:"goodput"`
 	Hung     float64 `json:"hung"`
+	Broken   float64 `json:"broken"`
 	P50      float64 `json:"served_p50_ms"`
 	P99      float64 `json:"served_p99_ms"`
 	FirstNo  float64 `json:"first_no_ms"`
