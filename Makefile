@@ -32,7 +32,7 @@ NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-kafka race lint vuln fuzz bench overload container caddy alerts-live faults sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off platforms release fmt tidy
+.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-alerts test-kafka race lint vuln fuzz bench overload container caddy alerts-live faults sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off platforms release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -61,7 +61,9 @@ test: ## (90 s) the tests of every module but those of test-servers
 test-servers: ## (3 min) the tests on PostgreSQL and NATS, of programs, in a browser, and of the alert rules in Prometheus
 	@echo "== servers, programs, browser"
 	@go test -timeout 30m $(SERVERS)
-	@echo "== alert rules, over what Prometheus recorded"
+	@$(MAKE) --no-print-directory test-alerts
+
+test-alerts: ## the alert rules, in Prometheus, over what it recorded
 	@go test -count=1 -timeout 30m $(REPLAY)
 
 # Without KAFKA_BROKERS, make test runs them on a fake broker, in virtual time.
@@ -77,7 +79,7 @@ alerts-live: ## what the storefront and a worker export in health and in each fa
 faults: ## (2 h; FAULTS='hung freeze': those; FAULTS='-health 60m'; FAULTS=-short: 4 minutes) the blind fault game: is each fault named by alerts and runbook? also into docs/evidence/faults.md
 	@go run $(GAME) -o docs/evidence/faults.md $(FAULTS)
 
-race: ## the tests under the race detector (needs a C compiler)
+race: ## the tests, those of test-servers too, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race $(PACKAGES)
 
 lint: bin/golangci-lint ## gofmt, go vet and golangci-lint on every module, and exported names that nothing needs
