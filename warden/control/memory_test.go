@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/control"
@@ -229,10 +230,10 @@ func TestPropertyRemote(t *testing.T) {
 		for i, s := range samples {
 			s.Remote = true
 			other := s
-			s.Lag, s.Utilization, s.Runnable, s.Throttled = monitor.Lag{}, value(0), value(0), monitor.Reading{}
+			s.Lag, s.Utilization, s.Runnable, s.Throttled, s.Share = monitor.Lag{}, value(0), value(0), monitor.Reading{}, monitor.Reading{}
 			d, o := idle.Step(s), odd.Step(other)
-			if d.TargetConcurrency != o.TargetConcurrency || o.ShedProbability != 0 {
-				t.Fatalf("C20: sample %d: %d, %+v", i, d.TargetConcurrency, o)
+			if diff := cmp.Diff(d, o, cmp.AllowUnexported(d.Reasons[0])); diff != "" || o.ShedProbability != 0 {
+				t.Fatalf("C20: sample %d: %v is shed (-idle +busy)\n%s", i, o.ShedProbability, diff)
 			}
 		}
 	})
