@@ -97,8 +97,8 @@ func phases() []phase {
 			args: fault("products=6s", "-way", "pool")},
 		// Every order ends in a panic.
 		{name: "tasks-fail", lasts: 12 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=panics")},
-		// Each count keeps its connection, of 100 for all routes: they are gone in two minutes.
-		{name: "connections-leak", lasts: 18 * time.Minute, replicas: 1, load: after(deploy.Load{3, 5, 1, 1}),
+		// Each count keeps its connection, of 100 for all routes: they are gone in three minutes. Then hardly anything runs, and fails.
+		{name: "connections-leak", lasts: 18 * time.Minute, replicas: 1, load: after(deploy.Load{1, 1, 0.3, 0.7}),
 			args: fault("admin=leaks", "-way", "pool")},
 		// Every third order takes 1.5 s.
 		{name: "critical-slow", lasts: 15 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("checkout=1500ms/3")},

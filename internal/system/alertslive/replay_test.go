@@ -40,7 +40,7 @@ func fires() map[string][]string {
 		"stuck-work": {
 			"StopbankAbandonedWorkGrows page compartment=admin", "StopbankAbandonedWorkGrows ticket compartment=analytics",
 			"StopbankAbandonedWorkHoldsSlots page compartment=admin", "StopbankAbandonedWorkHoldsSlots ticket compartment=analytics",
-			"StopbankCriticalSlow page priority=high",
+			"StopbankTasksFail ticket priority=high",
 		},
 		"hung-handlers": {
 			"StopbankCriticalUnserved page priority=critical", "StopbankHandlersHang page",
@@ -49,7 +49,10 @@ func fires() map[string][]string {
 		},
 		"tasks-fail": {"StopbankTasksFail page priority=critical", "StopbankErrorBudgetBurnsFast page"},
 		"connections-leak": {
-			"StopbankConnectionsLeak ticket pool=shop-db",
+			"StopbankConnectionsLeak ticket pool=shop-db", "StopbankPoolFull ticket pool=shop-db",
+			"StopbankTasksFail page priority=critical", "StopbankTasksFail ticket priority=high", "StopbankTasksFail ticket priority=normal",
+			"StopbankManyTasksRejected ticket priority=high", "StopbankManyTasksRejected ticket priority=normal",
+			"StopbankErrorBudgetBurnsFast page",
 		},
 		"clients-leave": {"StopbankClientsLeave ticket priority=normal"},
 		"critical-slow": {
