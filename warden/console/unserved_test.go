@@ -137,7 +137,7 @@ func TestUnserved(t *testing.T) {
 				}
 				s.client("work", decision.Critical, time.Millisecond)
 			})
-		}, levelAct, []string{" %) failed, with an error or a panic of their handlers, in the last 10 s, ", " critical among them"}, []string{"left"}},
+		}, levelAct, []string{" %) failed in the last 10 s, ", " critical among them"}, []string{"left"}},
 		"one in ten of the others fails": {func(s service) func(context.Context) {
 			var n atomic.Int64
 			return every(50*time.Millisecond, func() {
@@ -147,7 +147,7 @@ func TestUnserved(t *testing.T) {
 				}
 				s.client("work", decision.Critical, time.Millisecond)
 			})
-		}, levelWatch, []string{"(10 %) failed, with an error or a panic of their handlers, in the last 10 s."}, []string{"left", "critical"}},
+		}, levelWatch, []string{"(10 %) failed in the last 10 s."}, []string{"left", "critical"}},
 		"a few leave": {func(s service) func(context.Context) {
 			var n atomic.Int64
 			return every(10*time.Millisecond, func() {

@@ -175,7 +175,7 @@ func (p pool) verdict() verdict {
 		say(at, "%s of %s (%s) %s in %s%s", thousands(tasks), thousands(all), share(float64(tasks)/float64(all)), what, r.span(), critical)
 	}
 	if r != nil {
-		harm(r.Failed, "failed, with an error or a panic of their handlers,", func(n ended) uint64 { return n.Failed })
+		harm(r.Failed, "failed", func(n ended) uint64 { return n.Failed })
 		harm(r.Canceled+r.Abandoned, "left without an answer", func(n ended) uint64 { return n.Left })
 	}
 	switch {
