@@ -125,6 +125,7 @@ func violations(at string, s map[string]any, v any) (all []string) {
 
 // A service that serves critical requests only, refuses normal ones, and hangs with background ones.
 func TestCounts(t *testing.T) {
+	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if http2 != (r.ProtoMajor == 2) {
@@ -182,6 +183,7 @@ func abs(x float64) float64 { return max(x, -x) }
 
 // Clients whose connection breaks have not left, whether it is accepted or not.
 func TestBroken(t *testing.T) {
+	t.Parallel()
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			c.Close()
@@ -200,6 +202,7 @@ func TestBroken(t *testing.T) {
 
 // The capacity of four workers is found, whatever many clients do to it.
 func TestMeasuresTheCapacity(t *testing.T) {
+	t.Parallel()
 	workers := make(chan struct{}, 4)
 	s := serve(t, func(http.ResponseWriter, *http.Request) {
 		workers <- struct{}{}
@@ -214,6 +217,7 @@ func TestMeasuresTheCapacity(t *testing.T) {
 
 // A client that is refused tries again while it has patience.
 func TestRetries(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1) <= 3 {
@@ -319,6 +323,7 @@ func TestAgreement(t *testing.T) {
 
 // A redirect is an answer: a flood goes nowhere else.
 func TestFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
 	elsewhere := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") })
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) })
 	r, _ := flood(t, "-capacity", "10", "-load", "1", "-before", "0s", "-for", "1s", "-after", "0s", s.URL)
