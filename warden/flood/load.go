@@ -185,12 +185,11 @@ func (p *plan) ask(ctx context.Context, t *target, o *outcome, began time.Time) 
 	leaves := began.Add(o.due + o.route.patience)
 	ctx, cancel := context.WithDeadline(ctx, leaves)
 	defer cancel()
-	brokeLast := false
 	for wait := 100 * time.Millisecond; ; wait *= 2 {
 		o.attempts++
 		got := t.send(ctx, o.route, time.Until(leaves))
 		o.done = time.Since(began)
-		brokeLast = got.status == 0 && ctx.Err() == nil
+		o.broken = got.status == 0 && ctx.Err() == nil
 		if got.status != 0 {
 			o.status = got.status
 		}
@@ -203,6 +202,6 @@ func (p *plan) ask(ctx context.Context, t *target, o *outcome, began time.Time) 
 		}
 		sleep(ctx, pause)
 	}
-	o.broken = o.status == 0 && brokeLast
+	o.broken = o.broken && o.status == 0 // the last attempt, and none before it was answered
 	o.hung = o.status == 0 && !o.broken
 }
