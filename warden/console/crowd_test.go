@@ -330,14 +330,14 @@ func TestProcess(t *testing.T) {
 				t.Errorf("%s, want %s", got, want)
 			}
 		}
-		check(`{"processor_share":null,"memory_live":null,"memory_limit":null,"pools":[]}`)
+		check(`{"processor_share":null,"memory_live":null,"memory_limit":null,"remote":false,"pools":[]}`)
 		sample.Share = monitor.Reading{Value: 0.25, OK: true}
-		sample.Memory = monitor.Memory{Live: 3000, Limit: 4000}
+		sample.Memory, sample.Remote = monitor.Memory{Live: 3000, Limit: 4000}, true
 		sample.Pools = []monitor.PoolReading{
 			{Name: "db", Part: "checkout", PoolStats: monitor.PoolStats{InUse: 3, Max: 4, Waiting: monitor.Reading{Value: 2, OK: true}}},
 			{Name: "cache", Problem: "blocked"},
 		}
-		check(`{"processor_share":0.25,"memory_live":3000,"memory_limit":4000,"pools":[` +
+		check(`{"processor_share":0.25,"memory_live":3000,"memory_limit":4000,"remote":true,"pools":[` +
 			`{"name":"db","part":"checkout","in_use":3,"max":4,"waiting":2,"problem":""},` +
 			`{"name":"cache","part":"","in_use":0,"max":0,"waiting":null,"problem":"blocked"}]}`)
 		sample.Pools = make([]monitor.PoolReading, 1000)

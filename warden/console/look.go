@@ -280,6 +280,7 @@ func pointOf(r warden.Reading) point {
 func processOf(s monitor.Sample) processState {
 	out := processState{
 		ProcessorShare: reading(s.Share.OK, s.Share.Value), MemoryLive: null(), MemoryLimit: null(), Pools: []usedPool{},
+		Remote: s.Remote,
 	}
 	if s.Memory.Live > 0 {
 		out.MemoryLive = jsonNumber(s.Memory.Live)

@@ -71,6 +71,7 @@ type processState struct {
 	ProcessorShare jsonNumber `json:"processor_share"` // of the processor time that it could use; below 1, others use the rest
 	MemoryLive     jsonNumber `json:"memory_live"`     // in bytes, after the last collection
 	MemoryLimit    jsonNumber `json:"memory_limit"`    // in bytes
+	Remote         bool       `json:"remote"`          // the work runs elsewhere: processors and memory of this process say nothing
 	Pools          []usedPool `json:"pools"`           // the first 100
 }
 

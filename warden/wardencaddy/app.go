@@ -129,6 +129,9 @@ func (a *App) find(name string) (string, *shared, error) {
 	if of := a.wardens[name]; of != nil {
 		return name, of.shared, nil
 	}
+	if len(names) == 0 {
+		return "", nil, consoleField("name", name, "nothing without a stopbank in the same configuration")
+	}
 	return "", nil, consoleField("name", name, "the name of a stopbank: "+strings.Join(names, ", "))
 }
 

@@ -99,8 +99,8 @@ func (p *parser) matcher(field string) (caddyhttp.RawMatcherSets, error) {
 	}
 	set, is, err := p.MatcherToken()
 	switch {
-	case err != nil:
-		return nil, err
+	case err != nil: // Caddy's own, of a name that is not defined
+		return nil, fmt.Errorf("stopbank: %s%s: %w, at %s", p.within, field, err, p.here())
 	case !is, rest > 1:
 		return nil, p.bad(field, strings.Join(append([]string{p.Val()}, p.RemainingArgs()...), " "), allowed)
 	case set == nil: // *
@@ -168,7 +168,9 @@ func parseHandler(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, err
 func (p *parser) handlerField(h *Handler, name string) (err error) {
 	switch name {
 	case "name":
-		h.Name, err = p.one(name, "one name")
+		if h.Name, err = p.one(name, "one name"); h.Name == "" && err == nil {
+			return p.bad(name, "", "1 to 128 bytes of UTF-8")
+		}
 	case "mode":
 		h.Mode, err = p.one(name, "enforce, dry_run or bypass")
 	case "timeout":
@@ -176,7 +178,9 @@ func (p *parser) handlerField(h *Handler, name string) (err error) {
 	case "grace":
 		err = p.duration(name, &h.Grace)
 	case "queue":
-		err = p.number(name, &h.Queue)
+		if err = p.number(name, &h.Queue); h.Queue == 0 && err == nil {
+			return p.bad(name, "0", "1 or more; a thousand if it is left out")
+		}
 	case "min":
 		err = p.number(name, &h.Min)
 	case "max":
@@ -188,7 +192,7 @@ func (p *parser) handlerField(h *Handler, name string) (err error) {
 	case "trusted":
 		args := p.RemainingArgs()
 		if len(args) == 0 {
-			return p.bad(name, "", "addresses and networks, such as 10.0.0.0/8 or fd00::/8")
+			return p.bad(name, "", networks)
 		}
 		h.Trusted = append(h.Trusted, args...)
 	case "exempt":
@@ -207,6 +211,9 @@ func (p *parser) handlerField(h *Handler, name string) (err error) {
 			return p.bad(name, "", priorities)
 		}
 		rule.Priority = p.Val()
+		if _, ok := priorityOf(rule.Priority); !ok && !dynamic(rule.Priority) { // a matcher that comes first, perhaps
+			return p.bad(fmt.Sprintf("priority %d", len(h.Priorities)+1), rule.Priority, priorities+"; a matcher behind it")
+		}
 		rule.MatcherSetsRaw, err = p.matcher(name)
 		h.Priorities = append(h.Priorities, rule)
 	case "compartment":
@@ -214,7 +221,8 @@ func (p *parser) handlerField(h *Handler, name string) (err error) {
 		c, err = p.compartment()
 		h.Compartments = append(h.Compartments, c)
 	default:
-		return p.bad(name, name, fields)
+		p.field("option")
+		return p.bad("option", name, fields)
 	}
 	return err
 }
@@ -267,7 +275,8 @@ func (p *parser) compartment() (c Compartment, err error) {
 				return c, p.bad(name, args[1], "1 or more slots")
 			}
 		default:
-			err = p.bad(name, name, ofOne)
+			p.field("option")
+			err = p.bad("option", name, ofOne)
 		}
 		if err != nil {
 			return c, err
@@ -293,7 +302,7 @@ func parseConsole(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, err
 	for helper.NextBlock(0) {
 		field := helper.Val()
 		if field != "hosts" {
-			return nil, helper.WrapErr(consoleField(field, field, "hosts"))
+			return nil, helper.WrapErr(consoleField("option", field, "hosts"))
 		}
 		if c.Hosts = append(c.Hosts, helper.RemainingArgs()...); len(c.Hosts) == 0 {
 			return nil, helper.WrapErr(consoleField(field, "", "host names without ports, or * for any"))

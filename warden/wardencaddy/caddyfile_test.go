@@ -35,7 +35,12 @@ func TestInvalidCaddyfile(t *testing.T) {
 		{begin + "exempt healthz\n}\n}\n", ":3", "exempt", "healthz", "a matcher: @name"},
 		{begin + "trusted\n}\n}\n", ":3", "trusted", `""`, "addresses and networks"},
 		{begin + "trusted 10.0.0.0/8\n\n trusted 10.0.0.0/99\n}\n}\n", ":5", "trusted", "10.0.0.0/99", "addresses and networks"},
-		{begin + "limit 3\n}\n}\n", ":3", "limit", "limit", "name, timeout, queue"},
+		{begin + "limit 3\n}\n}\n", ":3", "option", "limit", "name, timeout, queue"},
+		{begin + "name \"\"\n}\n}\n", ":3", "name", `""`, "1 to 128 bytes"},
+		{begin + "queue 0\n}\n}\n", ":3", "queue", `"0"`, "1 or more; a thousand if it is left out"},
+		{begin + "priority /x critical\n}\n}\n", ":3", "priority 1", "/x", "a matcher behind it"},
+		{begin + "priority high\npriority critical /x\n}\n}\n", ":4", "priority 2", "critical", "priority 1 has no matcher"},
+		{begin + "priority high @nope\n}\n}\n", ":3", "stopbank: priority: ", "@nope", "unrecognized matcher"},
 		{begin + "total 3\n}\n}\n", ":3", "total", "3", "nothing without a compartment"},
 		{begin + "total 3\npriority high\ncompartment a\n}\n}\n", ":4", "priority 1", "high", "each has its own"},
 		{begin + "queue 3\ntotal 3\ncompartment a\n}\n}\n", ":3", "queue", "3", "each has its own"},
@@ -57,11 +62,11 @@ func TestInvalidCaddyfile(t *testing.T) {
 		{begin + "total 2\ncompartment a {\nguaranteed 1\ntenant {x} 0\n}\n}\n}\n", ":6", "compartment a: tenant", "0", "1 or more slots"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\nqueue 1\ntenant key 1\n}\n}\n}\n", ":7", "compartment a: tenant", "key", "a placeholder"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\ntenant {x} 1\n}\n}\n}\n", ":4", "compartment a: queue", "0", "1 or more, because tenant"},
-		{begin + "total 2\ncompartment a {\nguaranteed 1\nslots 1\n}\n}\n}\n", ":6", "compartment a: slots", "slots", "guaranteed, lendable"},
+		{begin + "total 2\ncompartment a {\nguaranteed 1\nslots 1\n}\n}\n}\n", ":6", "compartment a: option", "slots", "guaranteed, lendable"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\nguaranteed 1\n}\n}\n}\n", ":6", "compartment a: guaranteed", "given twice", "once"},
 		{begin + "max 1\ntotal 2\ncompartment a {\nguaranteed 1\n}\n}\n}\n", ":3", "max", "1", "total (2) or more"},
 		{":8080 {\nstopbank_console a b\n}\n", ":2", "name", "b", "one name"},
-		{":8080 {\nstopbank_console {\nhost a\n}\n}\n", ":3", "host", "host", "hosts"},
+		{":8080 {\nstopbank_console {\nhost a\n}\n}\n", ":3", "option", "host", "hosts"},
 		{":8080 {\nstopbank_console {\nhosts\n}\n}\n", ":3", "hosts", `""`, "host names without ports"},
 		{":8080 {\nstopbank_console {\nhosts ops:80\n}\n}\n", ":3", "Hosts[0]", "ops:80", "without a port"},
 	} {
@@ -70,7 +75,10 @@ func TestInvalidCaddyfile(t *testing.T) {
 			t.Errorf("%q: no error", c.text)
 			continue
 		}
-		for _, want := range []string{"Caddyfile" + c.line, c.field + " is ", c.value, c.allowed} {
+		if !strings.HasSuffix(c.field, ": ") { // else the error is Caddy's
+			c.field += " is "
+		}
+		for _, want := range []string{"Caddyfile" + c.line, c.field, c.value, c.allowed} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v\nwithout %q", c.text, err, want)
 			}
@@ -94,7 +102,7 @@ func TestWholeCaddyfile(t *testing.T) {
 		priority background
 		exempt /healthz
 		exempt /readyz
-		trusted 10.0.0.0/8 192.0.2.1
+		trusted 10.0.0.0/8 192.0.2.1 private_ranges
 		grace 5s
 	}
 	@other path /other/*

@@ -46,6 +46,10 @@ func (h *Handler) check() error {
 		if _, ok := priorityOf(rule.Priority); !ok && !dynamic(rule.Priority) {
 			return invalid(fmt.Sprintf("priority %d", i+1), fmt.Sprintf("%.140q", rule.Priority), priorities)
 		}
+		if i > 0 && len(h.Priorities[i-1].MatcherSetsRaw) == 0 && !dynamic(h.Priorities[i-1].Priority) {
+			return invalid(fmt.Sprintf("priority %d", i+1), fmt.Sprintf("%.140q", rule.Priority),
+				fmt.Sprintf("nothing here: priority %d has no matcher, so that no request comes this far", i))
+		}
 	}
 	var err error
 	if h.trusted, err = parsePrefixes(h.Trusted); err != nil {
@@ -166,6 +170,6 @@ func (h *Handler) renamed(err error) error {
 //
 //nolint:gochecknoglobals // nobody writes it
 var words = strings.NewReplacer(
-	"the target's total", "total", "Guaranteed", "guaranteed", "MaxQueue", "queue", "Initial", "initial", "Tenants", "tenant", "Total", "total", "Min (", "min (",
+	"the target's total", "total", "MaxWait", "max_wait", "Timeout", "timeout", "Guaranteed", "guaranteed", "MaxQueue", "queue", "Initial", "initial", "Tenants", "tenant", "Total", "total", "Min (", "min (",
 	"Max (", "max (",
 )

@@ -157,6 +157,9 @@ func TestModes(t *testing.T) {
 		if got := p.metric("stopbank_limiter_would_reject_total"); (got > 0) != would {
 			t.Errorf("%s: %v would have been rejected", mode, got)
 		}
+		if log := p.log(); !strings.Contains(log, "stopbank: not enforcing") || !strings.Contains(log, `"mode":"`+mode+`"`) {
+			t.Errorf("%s: nobody says so: %s", mode, log)
+		}
 		for _, a := range all {
 			u.release <- struct{}{}
 			_ = a

@@ -131,18 +131,26 @@ func priorityOf(text string) (decision.Priority, bool) {
 	return decision.Priority(n), err == nil
 }
 
+const (
+	privateRanges = "private_ranges" // as in Caddy's trusted_proxies
+	networks      = "addresses and networks, such as 10.0.0.0/8 or fd00::/8, or " + privateRanges
+)
+
 // prefixes are networks.
 type prefixes []netip.Prefix
 
 // parsePrefixes parses networks and addresses.
 func parsePrefixes(texts []string) (all prefixes, err error) {
+	if i := slices.Index(texts, privateRanges); i >= 0 {
+		texts = slices.Concat(texts[:i], caddyhttp.PrivateRangesCIDR(), texts[i+1:])
+	}
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		if a, alone := netip.ParseAddr(text); alone == nil {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
 		if err != nil {
-			return nil, invalid("trusted", fmt.Sprintf("%.140q", text), "addresses and networks, such as 10.0.0.0/8 or fd00::/8")
+			return nil, invalid("trusted", fmt.Sprintf("%.140q", text), networks)
 		}
 		all = append(all, p.Masked())
 	}

@@ -118,10 +118,13 @@ func (s *shared) Destruct() error {
 func (s *shared) use(next *settings) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.settings); n > 0 { // the first are those that it was made with
+	switch n := len(s.settings); {
+	case n > 0:
 		if err := s.changeLocked(s.settings[n-1], next); err != nil {
 			return err
 		}
+	case next.mode != decision.Enforce: // of those that it was made with, no change tells
+		next.logger.Warn("stopbank: not enforcing", "limiter", s.warden.Name(), "mode", next.mode.String())
 	}
 	s.settings = append(s.settings, next)
 	s.out.to.Store(next.logger)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -86,7 +87,9 @@ func (p *proxy) load(site string) error {
 	auto_https off
 	storage file_system %q
 	log {
-		output discard
+		output file %q {
+			roll_disabled
+		}
 	}
 }
 http://%s {
@@ -95,11 +98,20 @@ http://%s {
 	}
 	%s
 }
-`, p.dir, p.addr, site))
+`, p.dir, filepath.Join(p.dir, "log"), p.addr, site))
 	if err != nil {
 		return err
 	}
 	return caddy.Load(cfg, true)
+}
+
+// log returns what Caddy has logged.
+func (p *proxy) log() string {
+	b, err := os.ReadFile(filepath.Join(p.dir, "log"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // An answer is what a client gets.

@@ -49,9 +49,8 @@ func fires() map[string][]string {
 		},
 		"tasks-fail": {"StopbankTasksFail page priority=critical", "StopbankErrorBudgetBurnsFast page"},
 		"connections-leak": {
-			"StopbankConnectionsLeak ticket pool=shop-db", "StopbankPoolFull ticket pool=shop-db",
+			"StopbankConnectionsLeak ticket pool=shop-db",
 			"StopbankTasksFail page priority=critical", "StopbankTasksFail ticket priority=high", "StopbankTasksFail ticket priority=normal",
-			"StopbankManyTasksRejected ticket priority=high", "StopbankManyTasksRejected ticket priority=normal",
 			"StopbankErrorBudgetBurnsFast page",
 		},
 		"clients-leave": {"StopbankClientsLeave ticket priority=normal"},

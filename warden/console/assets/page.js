@@ -158,13 +158,13 @@ function priorities(w) {
 
 /** process are the tiles of the process, as far as they are known. */
 function process(w) {
-  const { processor_share: share, memory_live: live, memory_limit: limit, pools } = w.process;
+  const { processor_share: share, memory_live: live, memory_limit: limit, pools, remote } = w.process;
   const because = (code) => (w.decision?.reasons.some((r) => r.code === code) ? "watch" : "");
   const full = (p) => p.problem !== "" || p.waiting > 0 || (p.max > 0 && p.in_use >= p.max);
   const worst = pools.toSorted((a, b) => full(b) - full(a) || b.in_use / (b.max || 1) - a.in_use / (a.max || 1)).slice(0, 4);
   return [
-    ...(share === null ? [] : [["Processor share", percent(share), "of what it could use", because("starved")]]),
-    ...(live === null ? [] : [["Memory in use", bytes(live), limit === null ? "no limit known" : `limit ${bytes(limit)}`, because("memory")]]),
+    ...(remote || share === null ? [] : [["Processor share", percent(share), "of what it could use", because("starved")]]),
+    ...(remote || live === null ? [] : [["Memory in use", bytes(live), limit === null ? "no limit known" : `limit ${bytes(limit)}`, because("memory")]]),
     ...worst.map((p) => [`Pool ${p.name}`, p.max > 0 ? `${number(p.in_use)} of ${number(p.max)}` : number(p.in_use),
       p.problem ? `not read: ${p.problem}` : p.waiting === null ? "in use" : `${number(p.waiting)} wait`, full(p) ? "watch" : ""]),
   ];
@@ -190,12 +190,13 @@ function warden(s) {
     ["In flight", number(w.in_flight), `concurrency limit ${number(w.target)}`],
     ["Queued", number(w.queued), "waiting for a slot"],
     ["Shed", percent(w.decision?.shed ?? 0), "of what would have to queue"],
-    ["Pressure", last.pressure === undefined || last.pressure === null ? "–" : last.pressure.toFixed(2), "limit falls above 0.50"],
+    ...(w.process.remote ? [] : [["Pressure", last.pressure === undefined || last.pressure === null ? "–" : last.pressure.toFixed(2), "limit falls above 0.50"]]),
     ["Rejected", `${number(last.rejects ?? 0)}/s`, `${number(w.rejected)} since the start`],
     ["Done", `${number(last.done ?? 0)}/s`, `${number(w.executed)} since the start`],
     ["Execution p50", millis(last.service_p50_ms), `p90 ${millis(last.service_p90_ms)}`],
-    ["Utilization", percent(last.utilization), "of the CPU allowed"],
+    ...(w.process.remote ? [] : [["Utilization", percent(last.utilization), "of the CPU allowed"]]),
   ];
+  for (const c of [charts.pressure, charts.levels, charts.lag]) c.figure.hidden = w.process.remote;
   showTiles($("tiles"), tiles);
   showTiles($("shares"), [...priorities(w), ...process(w)]);
   const long = w.running.filter((r) => r.for_ms >= 1000);
