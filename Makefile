@@ -116,7 +116,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
 	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
 
-overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP, more than a server can answer, also into docs/evidence, README and docs/production.md
+overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP, more than a server can answer, also into docs/evidence and README
 	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
 
 container: ## (1 h; CONTAINER='-only memory/flat/20': minutes) real HTTP in too little memory, and beside processes that take the processor, also into docs/evidence/container.md
@@ -145,8 +145,8 @@ fleet: ## twenty servers and users who try again, in virtual time: who comes bac
 metrics: ## the tables of docs/observability.md, from the metrics and the alert rules
 	@go test -count=1 -run '^TestMetricsPage$$' ./warden/wardenprom -update
 
-api: ## write down in docs/api what each module exports, and in docs/reference.md every setting
-	@go test -count=1 -run '^Test(ExportedAPI|Reference)$$' $(SYSTEM) -update
+api: ## write down in docs/api what each module exports, in docs/reference.md every setting, in docs/packages.md every package
+	@go test -count=1 -run '^Test(ExportedAPI|Reference|Packages)$$' $(SYSTEM) -update
 
 apidiff: ## API changes since the last change of docs/api (BASE=COMMIT: since that)
 	@bash internal/tools/apidiff.sh $(BASE)

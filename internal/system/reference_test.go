@@ -2,7 +2,8 @@
 
 package system
 
-// docs/reference.md has every field of every configuration, from the comments in the code: its type, default, bounds and effect.
+// Two pages are written from the comments in the code: docs/reference.md has every field of every configuration, with its type, default,
+// bounds and effect, and docs/packages.md the comment of every package.
 
 import (
 	"fmt"
@@ -37,14 +38,65 @@ func TestReference(t *testing.T) {
 			}
 		}
 	}
-	file := filepath.Join(root(t), "docs", "reference.md")
+	written(t, "docs/reference.md", page.String())
+}
+
+// written compares a page with what it should be. With -update it writes the page.
+func written(t *testing.T, page, want string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(page.String()), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(root(t), filepath.FromSlash(page)), []byte(want), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	} else if read(t, "docs/reference.md") != page.String() {
-		t.Error("docs/reference.md is out of date: make api")
+	} else if read(t, page) != want {
+		t.Errorf("%s is out of date: make api", page)
 	}
+}
+
+const packagesHead = `# Every package
+
+Written by ` + "`make api`" + ` from the comments in the code: how each package works, what blocks, and which errors it returns.
+`
+
+// TestPackages: the page shows the comment of each package, under a heading of its path.
+func TestPackages(t *testing.T) {
+	page := &strings.Builder{}
+	page.WriteString(packagesHead)
+	// Links between names of Go become their text.
+	reader := &comment.Parser{
+		LookupPackage: func(name string) (string, bool) { return name, true }, LookupSym: func(_, _ string) bool { return true },
+	}
+	printer := &comment.Printer{
+		HeadingLevel: 3, HeadingID: func(*comment.Heading) string { return "" }, DocLinkURL: func(*comment.DocLink) string { return "" },
+	}
+	for _, dir := range packagesOf(t) {
+		if text := packageComment(t, dir); text != "" {
+			fmt.Fprintf(page, "\n## %s\n\n%s", dir, printer.Markdown(reader.Parse(text)))
+		}
+	}
+	written(t, "docs/packages.md", page.String())
+}
+
+// packageComment is the comment of a library's package clause; "": it is a program, or has none.
+func packageComment(t *testing.T, dir string) (text string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root(t), filepath.FromSlash(dir), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parsed.Name.Name != "main" {
+			text += parsed.Doc.Text()
+		}
+	}
+	return text
 }
 
 // packagesOf are the directories of the published packages, relative to the root.

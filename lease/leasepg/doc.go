@@ -24,8 +24,59 @@
 //	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: pool, Name: "orders/3"})
 //	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 5})
 //
-// docs/lease-engines.md says how durable an answered call is (a commit of the server), how to recover, and which settings are
-// rejected; docs/outbox.md is about Outbox and SucceedTx.
+// docs/outbox.md is about Outbox and SucceedTx.
+//
+// # Durability
+//
+// An answered call is as durable as a commit of the server:
+//
+//	setting                                                             crash of the server   failover
+//	defaults, or synchronous_commit = local, asynchronous replica       nothing lost          fencing tokens lost
+//	synchronous_standby_names, synchronous_commit = on or remote_apply  nothing lost          nothing lost, if a synchronous standby is promoted
+//	synchronous_commit = off                                            rejected (a lease.InvalidError)
+//	fsync = off                                                         the table may be garbage after a power failure; not checked
+//
+// Where tokens were lost, the new primary may lease work that a holder still has, under a token that is not greater. Use a synchronous
+// standby, or stop all workers before one starts again.
+//
+// # How to recover
+//
+//   - The server restarts, or a worker died: do nothing. Without dispatch, list Held, Reclaim each lease of the dead, and Fail it unless it
+//     is Released.
+//   - A row is damaged (durable.ErrCorrupt): restore it from a backup of the same table, with its version or a higher one. Never delete a
+//     row: what its domain has done would be done again.
+//   - The database was restored: stop all workers, and Compact to what was committed upstream before the first starts.
+//
+// To look inside:
+//
+//	SELECT convert_from(domain, 'UTF8'), held, ready, version FROM stopbank.lease_domains WHERE ledger = 'orders/3' AND held
+//
+// # Long snapshots
+//
+// A transaction that stays open (pg_dump, a report, a session idle in transaction, a prepared transaction, a standby with
+// hot_standby_feedback) keeps dead row versions, and slows every ledger of the database down:
+//
+//	SELECT pid, usename, state, age(backend_xmin), xact_start FROM pg_stat_activity
+//	WHERE backend_xmin IS NOT NULL ORDER BY age(backend_xmin) DESC
+//
+// Against it:
+//
+//   - Set idle_in_transaction_session_timeout = '1min', and run reports on a standby without hot_standby_feedback.
+//   - On stopbank.lease_domains set autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000 and
+//     autovacuum_vacuum_cost_delay = 0, and in the server autovacuum_naptime = '10s'.
+//   - Afterwards run REINDEX TABLE CONCURRENTLY stopbank.lease_domains.
+//
+// # Groups
+//
+// The session that holds a partition's advisory lock owns the partition. When a process dies, its locks are free as soon as the server sees
+// the connection close. When a process, machine or network freezes, the server ends the session after Session (idle_session_timeout,
+// PostgreSQL 14 or newer), and the member stops its work earlier. After a failover a member of the old primary may continue for a Session.
+//
+// # Rights
+//
+// [Migrate] needs the right to create a schema. At run time a role needs USAGE on the schema stopbank, SELECT on its tables, and INSERT and
+// UPDATE on lease_domains and, for dead letters, dead_letters. To enqueue into an outbox it needs SELECT and USAGE on the sequence
+// outbox_ids, and INSERT on outboxes and outbox_records; to read one, INSERT and UPDATE on outbox_positions and DELETE on outbox_records.
 //
 // # The table
 //
@@ -52,5 +103,6 @@
 //
 // Each call takes at most one connection of the pool for one statement, and a walk over Ready or Held takes one for each page of
 // names and keeps none while its body runs: a pool of one connection serves everything. All statements of a Store work through
-// PgBouncer in transaction mode; a Group and Outbox.Listen need the server itself.
+// PgBouncer in transaction mode (set max_prepared_statements there, 1.21 or newer, or add default_query_exec_mode=exec to the URL); a Group
+// and Outbox.Listen need the server itself. A URL with several hosts needs target_session_attrs=read-write.
 package leasepg

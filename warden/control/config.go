@@ -11,7 +11,7 @@ import (
 )
 
 // Config bounds and tunes a [Controller]. The zero value is suitable for production on 2 to 128 processors; in every field 0
-// means the default. docs/control.md derives the meaning of each field.
+// means the default. The package comment derives the meaning of each field.
 type Config struct {
 	// Min and Max bound the concurrency limit, in tasks, 1 <= Min <= Max. Default: 1, and 65536 or more if Min, Initial or
 	// Processors requires it.

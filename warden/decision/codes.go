@@ -12,7 +12,7 @@ import "fmt"
 // them as constants of this type.
 type RejectionReason string
 
-// The reasons. docs/limiter.md says when each occurs and how to react.
+// The reasons. docs/reasons.md says when each occurs and how to react.
 const (
 	// PressureHigh: no slot was free, and the task's whole priority lies in the share to be shed; or the limit is 0 and the
 	// task may not wait.

@@ -35,5 +35,5 @@
 // queue has a list for each priority, so entering, leaving and granting take constant time whatever the queue's length.
 // Package bulkhead's compartments use the same queue.
 //
-// docs/limiter.md explains every reason, docs/guarantees/limiter.md has the invariants, from Q1.
+// docs/reasons.md explains every reason, docs/guarantees/limiter.md has the invariants, from Q1.
 package limiter

@@ -22,6 +22,33 @@
 // A failure that may be that of one path, such as a 502, counts as a request that was not accepted only while most other paths
 // of the dependency fail too: see [Failed].
 //
+// # What an answer means
+//
+// Over HTTP, to the throttle and for a retry:
+//
+//	503; 502, 504 or 429 with Warden-Rejected                              rejected   if repeatable
+//	502 or 504 without it; any of the above with Warden-Scope: compartment failed     if repeatable
+//	other 429; any of the above with Warden-Scope: tenant                  nothing    if repeatable
+//	other statuses, 500 too                                                accepted   no
+//	no connection could be made                                            rejected   any method
+//	connection broken, stream reset, AttemptTimeout                        failed     if repeatable
+//
+// Over gRPC, where ours says that the status has the ErrorInfo of this project:
+//
+//	Unavailable or DeadlineExceeded, no server reached                     rejected   any method; DeadlineExceeded if repeatable
+//	Unavailable, ResourceExhausted, ours; DeadlineExceeded, if it says
+//	processed: false                                                       rejected   if repeatable
+//	other Unavailable, DeadlineExceeded; any of the above with scope:
+//	compartment                                                            failed     if repeatable
+//	any of the above with scope: tenant                                    nothing    if repeatable
+//	ResourceExhausted, not ours                                            nothing    if repeatable, with a RetryInfo or a pushback
+//	other codes                                                            accepted   no
+//
+// With Warden-Rejected, or processed: false, no handler has seen the call, and any method is retried. A call whose deadline has passed
+// counts as failed and is not retried; one that was canceled, or not sent, counts for nothing. One tenant's full queue says nothing about the
+// calls of others, and neither does a 429 or ResourceExhausted whose cause is unknown: most are quotas. So a server that answers overload with
+// them teaches the throttle nothing: let it answer 503, or Unavailable over gRPC. The budget bounds these retries like all others.
+//
 // # Errors and blocking
 //
 // Nothing here waits or sends: [Caller.Begin] answers at once, with [ErrThrottled] if the call must not be sent, and [Call.Retry]

@@ -33,7 +33,7 @@ import (
 // The answer has a status by cause, Retry-After with a 503 and a 429, and a body of type application/problem+json with the
 // members title, status, reason and, if a limiter rejected under a numbered decision, decision: its number. If err has a
 // request ID (see [warden.WithRequestID]), it is in the member request_id and in the header X-Request-Id. With Config.Instance,
-// the member server_instance has it. docs/wardenhttp.md has the table of statuses. [Middleware.WriteError] answers as its Config
+// the member server_instance has it. docs/reasons.md has the table of statuses. [Middleware.WriteError] answers as its Config
 // says.
 //
 // The header Warden-Scope is "tenant" if c rejected because one tenant has used up its share, and "compartment" if c itself has,

@@ -41,6 +41,22 @@
 //   - A client may lower its priority or shorten its deadline in headers. Only a trusted client may raise its priority. Both
 //     are passed on with the requests that the handler sends.
 //
+// # Headers of clients
+//
+// The shortest time and the lowest priority count; a repeated or malformed header is ignored.
+//
+//	Warden-Timeout, X-Request-Timeout-Ms, X-Envoy-Expected-Rq-Timeout-Ms, Connect-Timeout-Ms   milliseconds: the client waits that long
+//	Grpc-Timeout           digits and H, M, S, m, u or n
+//	X-Request-Timeout      seconds: 30, 2.5, 30s, 500ms
+//	Warden-Priority        -128 to 127, or background, normal, high, critical
+//	Priority (RFC 9218)    u=7 is background; other urgencies mean nothing here
+//
+// Only a request that is Trusted raises a priority. Decide Trusted by what a client cannot choose: a client certificate, the listener,
+// the gateway's address; and let the gateway remove Warden-Priority from outside. Requests sent through a [Transport] carry Warden-Timeout,
+// the remaining time without that on the network, and Warden-Priority, to foreign services too unless a Base deletes them.
+//
+// # Priorities, streams and requests that never end
+//
 // A route gets its priority from the context of its requests: wrap its handler in one that uses [warden.WithPriority], outside of
 // [Middleware.Handler], as the example of that method does. Config.Task can set it too. In a compartment the priority is the
 // compartment's Criticality, and that of the context only if the Criticality is Normal.
@@ -61,5 +77,5 @@
 // Invalid configurations are errors of the constructors ([warden.ErrInvalid]); invalid requests and compartments are answered
 // 500.
 //
-// docs/wardenhttp.md has the table of answers, docs/guarantees/wardenhttp.md the invariants, from H1.
+// docs/reasons.md has the table of answers, docs/guarantees/wardenhttp.md the invariants, from H1.
 package wardenhttp

@@ -79,7 +79,7 @@ func (r *report) pages(root string) (map[string]string, error) {
 	all := map[string]string{
 		evidence + "/overload.json": string(b) + "\n", evidence + "/overload.md": r.document(), evidence + "/overload.svg": r.plot(),
 	}
-	for file, section := range map[string]string{"docs/production.md": r.firstSeconds(), "README.md": r.summary()} {
+	for file, section := range map[string]string{evidence + "/first-seconds.md": r.firstSeconds(), "README.md": r.summary()} {
 		page, readErr := os.ReadFile(filepath.Join(root, file))
 		switch {
 		case errors.Is(readErr, fs.ErrNotExist):
@@ -355,7 +355,7 @@ func (r *report) targets() string {
 	return b.String()
 }
 
-// firstSeconds is the table of docs/production.md; "" before the first measurement.
+// firstSeconds is the table of docs/evidence/first-seconds.md; "" before the first measurement.
 func (r *report) firstSeconds() string {
 	var b strings.Builder
 	for _, w := range workloads() {

@@ -4,7 +4,7 @@
 // package, an example or a page. What only its own package and its own tests use is no API.
 //
 // A use is an identifier in code (not in tests, but in Example functions, and in tests of another module), or a word of code in a
-// page (Markdown but docs/api, docs/evidence and CHANGELOG.md): the name, or the text of a constant. Methods that an interface
+// page (Markdown but docs/api, docs/evidence, CHANGELOG.md and the packages' own comments): the name, or the text of a constant. Methods that an interface
 // asks for are as used as their type.
 //
 // Usage, at the root: go run ./internal/system/names
@@ -295,7 +295,7 @@ func pages() (map[string]bool, error) {
 			return err
 		case d.IsDir() && slices.Contains([]string{".git", "bin", "docs/api", "docs/evidence"}, filepath.ToSlash(path)):
 			return fs.SkipDir
-		case filepath.Ext(path) != ".md" || d.Name() == "CHANGELOG.md":
+		case filepath.Ext(path) != ".md" || d.Name() == "CHANGELOG.md" || d.Name() == "packages.md":
 			return nil
 		}
 		text, err := os.ReadFile(path)
