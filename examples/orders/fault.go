@@ -15,14 +15,15 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// The faults, all but handlersFail of one partition that the replica has when they come.
+// The faults, all but handlersFail and handlersPostpone of one partition that the replica has when they come.
 const (
-	handlersHang    = "handlers=hang"    // they never return, whatever their context says
-	handlersFail    = "handlers=fail"    // each of the replica fails at once: what it calls refuses
-	orderPoison     = "order=poison"     // the handler of one order always fails
-	lettersRejected = "letters=rejected" // one order is given up at once, and the dead-letter queue accepts nothing
-	partitionIdle   = "partition=idle"   // it is held, and nobody works on it
-	leasesTaken     = "leases=taken"     // another program takes the leases of running handlers, which are slow
+	handlersHang     = "handlers=hang"     // they never return, whatever their context says
+	handlersFail     = "handlers=fail"     // each of the replica fails at once: what it calls refuses
+	handlersPostpone = "handlers=postpone" // each of the replica asks to be called a minute later: a provider limits its rate
+	orderPoison      = "order=poison"      // the handler of one order always fails
+	lettersRejected  = "letters=rejected"  // one order is given up at once, and the dead-letter queue accepts nothing
+	partitionIdle    = "partition=idle"    // it is held, and nobody works on it
+	leasesTaken      = "leases=taken"      // another program takes the leases of running handlers, which are slow
 )
 
 // faults are what -fault injects, and the partition that is ill.
@@ -37,7 +38,7 @@ type faults struct {
 
 func newFaults(list string, after time.Duration) (*faults, error) {
 	f := &faults{from: time.Now().Add(after)}
-	known := []string{handlersHang, handlersFail, orderPoison, lettersRejected, partitionIdle, leasesTaken}
+	known := []string{handlersHang, handlersFail, handlersPostpone, orderPoison, lettersRejected, partitionIdle, leasesTaken}
 	if list == "" {
 		return f, nil
 	}
@@ -128,6 +129,8 @@ func (f *faults) handle(job dispatch.Job, order int64) error {
 	switch {
 	case f.on(handlersFail):
 		return errRefused
+	case f.on(handlersPostpone):
+		return dispatch.Later(time.Minute)
 	case ill && f.on(handlersHang):
 		select {}
 	case ill && f.on(leasesTaken):

@@ -3,12 +3,15 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -19,9 +22,14 @@ type fault struct {
 	hold    [routes]time.Duration // query duration; a query keeps running when its caller times out
 	every   [routes]int           // only every so manyeth query takes that long; 0: every one
 	handler [routes]string        // hangs: the handler never returns; streams: it answers until the client leaves; panics; leaks: its connection
-	control bool                  // the warden's sampler hangs
-	memory  bool                  // leaks
 	given   string
+
+	control  bool // the warden's sampler hangs
+	leaked   bool // memory is kept, more and more
+	cached   bool // memory is kept at once, in many small objects
+	locked   bool // somebody's transaction keeps the write lock of the database
+	closed   bool // the limiter, while the process serves on
+	critical bool // each request of a route
 }
 
 const (
@@ -40,7 +48,8 @@ func (f *fault) Set(given string) error {
 	for part := range strings.SplitSeq(given, ",") {
 		if name, value, _ := strings.Cut(part, "="); !next.set(name, value) {
 			return &InvalidError{"-fault", fmt.Sprintf("%q", part),
-				"a list of ROUTE=TIME (0s to 24h), ROUTE=TIME/N, ROUTE=hangs, ROUTE=streams, ROUTE=panics, ROUTE=leaks, control=hangs and memory=leaks"}
+				"a list of ROUTE=TIME (0s to 24h), ROUTE=TIME/N, ROUTE=hangs, ROUTE=streams, ROUTE=panics, ROUTE=leaks, control=hangs, " +
+					"memory=leaks, memory=cached, database=locked, limiter=closed and priority=critical"}
 		}
 	}
 	*f = next
@@ -49,12 +58,10 @@ func (f *fault) Set(given string) error {
 
 // set sets one part, and reports whether it is known.
 func (f *fault) set(name, value string) bool {
-	switch name + "=" + value {
-	case "control=hangs":
-		f.control = true
-		return true
-	case "memory=leaks":
-		f.memory = true
+	whole := map[string]*bool{"control=hangs": &f.control, "memory=leaks": &f.leaked, "memory=cached": &f.cached,
+		"database=locked": &f.locked, "limiter=closed": &f.closed, "priority=critical": &f.critical}
+	if injected := whole[name+"="+value]; injected != nil {
+		*injected = true
 		return true
 	}
 	for r := range routes {
@@ -83,8 +90,52 @@ func (f *fault) inject(ctx context.Context, s *shop, after time.Duration) {
 		return
 	}
 	s.deploy(*f)
-	if f.memory {
-		grow(ctx)
+	if f.closed {
+		s.warden.Limiter().Close()
+	}
+	var kept sync.WaitGroup
+	defer kept.Wait()
+	for given, keep := range map[*bool]func(context.Context){&f.leaked: grow, &f.cached: cache, &f.locked: s.lock} {
+		if *given {
+			kept.Go(func() { keep(ctx) })
+		}
+	}
+}
+
+// cache keeps a hundred MiB and more from one moment to the next, until ctx ends: two million sessions, each of which the garbage
+// collector has to visit.
+func cache(ctx context.Context) {
+	type session struct {
+		next *session
+		_    [48]byte // its customer
+	}
+	var all *session
+	for range 2 << 20 {
+		all = &session{next: all}
+	}
+	<-ctx.Done()
+	runtime.KeepAlive(all)
+}
+
+// lock begins a transaction that may write, as somebody at a prompt who then goes home, and ends it with ctx. Others read; who
+// writes waits for as long as the database lets them, and fails.
+func (s *shop) lock(ctx context.Context) {
+	db, err := sql.Open("sqlite", s.source())
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	for {
+		if conn, err := db.Conn(ctx); err == nil {
+			_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+			if err == nil {
+				<-ctx.Done()
+			}
+			_ = conn.Close() // with its transaction, when db closes
+		}
+		if !pause(ctx, 10*time.Millisecond) { // others were writing
+			return
+		}
 	}
 }
 

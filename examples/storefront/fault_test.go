@@ -6,23 +6,29 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 func TestFaultsAreParsed(t *testing.T) {
 	var f fault
-	if err := f.Set("analytics=3s,checkout=1.5s/4,admin=hangs,products=streams,control=hangs,memory=leaks"); err != nil {
+	if err := f.Set("analytics=3s,checkout=1.5s/4,admin=hangs,products=streams,control=hangs,memory=leaks," +
+		"memory=cached,database=locked,limiter=closed,priority=critical"); err != nil {
 		t.Fatal(err)
 	}
-	want := fault{control: true, memory: true, given: f.given}
+	want := fault{control: true, leaked: true, cached: true, locked: true, closed: true, critical: true, given: f.given}
 	want.hold[analytics], want.hold[checkout], want.every[checkout] = 3*time.Second, 1500*time.Millisecond, 4
 	want.handler[admin], want.handler[products] = hangs, streams
 	if f != want {
 		t.Errorf("%+v, want %+v", f, want)
 	}
-	for _, given := range []string{"checkout=1s/x", "checkout=1s/-1", "checkout=-1s", "control=1s", "memory=hangs", "toys=hangs"} {
+	for _, given := range []string{"checkout=1s/x", "checkout=1s/-1", "checkout=-1s", "control=1s", "memory=hangs", "limiter=leaks", "toys=hangs"} {
 		before := f
 		if err := f.Set(given); !errors.As(err, new(*InvalidError)) || f != before {
 			t.Errorf("%s: %v, %+v", given, err, f)
@@ -86,6 +92,78 @@ func TestHandlersHangAndStream(t *testing.T) {
 	until(t, "the stream is over", func() bool { return running() == 1 })
 	if status, text := s.ask(t, checkout); status != http.StatusOK {
 		t.Errorf("checkout: %d %s", status, text)
+	}
+}
+
+// A transaction that nobody ends fails what writes, until the fault is over, and nothing else.
+func TestSomebodyLocksTheDatabase(t *testing.T) {
+	s, _ := open(t, protected, "")
+	asked := func(want int) func() bool {
+		return func() bool { status, _ := s.ask(t, checkout); return status == want }
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var injected sync.WaitGroup
+	injected.Go(func() { (&fault{locked: true}).inject(ctx, s, 0) })
+	until(t, "no checkout is answered", asked(http.StatusInternalServerError))
+	for _, r := range []route{products, admin} {
+		if status, text := s.ask(t, r); status != http.StatusOK {
+			t.Errorf("%s: %d %s", r, status, text)
+		}
+	}
+	stop()
+	injected.Wait()
+	until(t, "checkout is answered", asked(http.StatusOK))
+}
+
+// A process whose limiter is closed serves on, and rejects each request.
+func TestTheLimiterIsClosed(t *testing.T) {
+	s, _ := open(t, protected, "")
+	(&fault{closed: true}).inject(t.Context(), s, 0)
+	for r := range routes {
+		if status, text := s.ask(t, r); status != http.StatusServiceUnavailable || !strings.Contains(text, `"closed"`) {
+			t.Errorf("%s: %d %s", r, status, text)
+		}
+	}
+}
+
+// Each request of a route becomes critical, and no other.
+func TestAllIsCritical(t *testing.T) {
+	s := &shop{}
+	for _, critical := range []bool{false, true} {
+		s.deploy(fault{critical: critical})
+		for r := range routes {
+			want := about[r].priority
+			if critical {
+				want = decision.Critical
+			}
+			req := httptest.NewRequest(about[r].method, about[r].path, http.NoBody)
+			if got := s.taskOf(req); got.Priority != want || got.Name != r.String() {
+				t.Errorf("%s: %+v, want %v", r, got, want)
+			}
+		}
+		if got := s.taskOf(httptest.NewRequest(http.MethodGet, "/toys", http.NoBody)); got.Priority != decision.Background {
+			t.Errorf("no route: %+v", got)
+		}
+	}
+}
+
+// The sessions stay for as long as the fault.
+func TestSessionsAreCached(t *testing.T) {
+	heap := func() (mib uint64) {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc >> 20
+	}
+	before := heap()
+	ctx, stop := context.WithCancel(t.Context())
+	var injected sync.WaitGroup
+	injected.Go(func() { (&fault{cached: true}).inject(ctx, &shop{}, 0) })
+	until(t, "100 MiB are kept", func() bool { return heap() >= before+100 })
+	stop()
+	injected.Wait()
+	if after := heap(); after >= before+100 {
+		t.Errorf("%d MiB before the fault and %d MiB after it", before, after)
 	}
 }
 

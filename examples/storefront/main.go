@@ -51,7 +51,9 @@ func run(ctx context.Context, args []string, database, processor scenario, stdin
 	flags.IntVar(&cfg.scenario.partner, "partner", 0,
 		"with -serve: `slots` that the reports of one partner, named by the header "+partnerHeader+", may take; 0: all")
 	flags.Var(&cfg.fault, "fault", "with -serve: comma-separated `faults`: ROUTE=TIME (query duration), ROUTE=TIME/N (of every Nth), "+
-		"ROUTE=hangs, ROUTE=streams or ROUTE=panics (its handlers), ROUTE=leaks (a connection at each query), control=hangs (the warden gets no samples), memory=leaks")
+		"ROUTE=hangs, ROUTE=streams or ROUTE=panics (its handlers), ROUTE=leaks (a connection at each query), "+
+		"control=hangs (the warden gets no samples), memory=leaks, memory=cached (128 MiB at once), "+
+		"database=locked (for writers), limiter=closed (while the process serves on), priority=critical (each route)")
 	flags.DurationVar(&cfg.after, "fault-after", 0, "with -serve: `time` from start to the faults")
 	untilEnd := flags.Bool("until-eof", false, "with -serve: also exit when standard input ends")
 	switch err := flags.Parse(args); {

@@ -56,6 +56,8 @@ func (cfg serving) check() error {
 		return &InvalidError{"-way", fmt.Sprintf("%q", cfg.way), divided + ", " + protected + ", " + told + " or " + defaults}
 	case cfg.fault.control && cfg.way != protected:
 		return &InvalidError{"-fault", "control=hangs", "only with -way " + protected}
+	case (cfg.fault.closed || cfg.fault.critical) && cfg.way == divided:
+		return &InvalidError{"-fault", "limiter=closed or priority=critical", "not with -way " + divided}
 	case err != nil:
 		return &InvalidError{"-ops", fmt.Sprintf("%q", cfg.ops), "host:port on loopback"}
 	case host != "localhost" && !net.ParseIP(host).IsLoopback():

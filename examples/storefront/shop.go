@@ -101,11 +101,8 @@ func (sc scenario) open(kind, address string, tasks limiter.Observer, calls bulk
 // connect fills the database and makes the pools. A compartment's pool has the compartment's Max connections, so that a call
 // with a slot never waits for a connection; the set limits the connections in use by all pools together.
 func (s *shop) connect(kind string, observer bulkhead.Observer) (err error) {
-	// In WAL mode readers and one writer run concurrently; a second writer waits. Nothing is synced: the file is temporary.
-	source := "file:" + filepath.Join(s.dir, "shop.db") +
-		"?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 	connections := func(limit, idle int) (*sql.DB, error) {
-		db, err := sql.Open("sqlite", source)
+		db, err := sql.Open("sqlite", s.source())
 		if err == nil {
 			db.SetMaxOpenConns(limit)
 			db.SetMaxIdleConns(idle)
@@ -140,6 +137,13 @@ func (s *shop) connect(kind string, observer bulkhead.Observer) (err error) {
 	return err
 }
 
+// source names the database for the driver. In WAL mode readers and one writer run concurrently; another writer waits for up to a
+// second. Nothing is synced: the file is temporary.
+func (s *shop) source() string {
+	return "file:" + filepath.Join(s.dir, "shop.db") +
+		"?_pragma=busy_timeout(1000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+}
+
 // reportsBreaker opens after ten consecutive failures of reports, then lets single probes through until one succeeds.
 func reportsBreaker(sc scenario) bulkhead.Breaker {
 	return gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
@@ -172,7 +176,7 @@ func (s *shop) protect(kind string, next http.Handler, observer limiter.Observer
 	if s.warden, err = warden.New(cfg); err != nil {
 		return nil, err
 	}
-	middleware, err := wardenhttp.New(s.warden, wardenhttp.Config{Task: taskOf, Timeout: timeout, Instance: instance()})
+	middleware, err := wardenhttp.New(s.warden, wardenhttp.Config{Task: s.taskOf, Timeout: timeout, Instance: instance()})
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +185,13 @@ func (s *shop) protect(kind string, next http.Handler, observer limiter.Observer
 }
 
 // taskOf gives a request its route's priority, and Background to unknown paths, which only get a 404.
-func taskOf(req *http.Request) warden.Task {
+func (s *shop) taskOf(req *http.Request) warden.Task {
 	for r := range routes {
-		if req.URL.Path == about[r].path {
+		switch {
+		case req.URL.Path != about[r].path:
+		case s.fault.Load().critical:
+			return warden.Task{Name: r.String(), Priority: decision.Critical}
+		default:
 			return warden.Task{Name: r.String(), Priority: about[r].priority}
 		}
 	}

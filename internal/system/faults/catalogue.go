@@ -36,16 +36,18 @@ func steady(l deploy.Load) func(time.Duration) deploy.Load {
 	return func(time.Duration) deploy.Load { return l }
 }
 
+// from is a load that changes with the injection.
+func from(before, after deploy.Load) func(time.Duration) deploy.Load {
+	return func(at time.Duration) deploy.Load {
+		if at < 0 {
+			return before
+		}
+		return after
+	}
+}
+
 // catalogue returns all faults. Together the games of a round have to fit on two processors: each load is as small as its rules allow.
 func catalogue() []fault {
-	from := func(before, after deploy.Load) func(time.Duration) deploy.Load {
-		return func(at time.Duration) deploy.Load {
-			if at < 0 {
-				return before
-			}
-			return after
-		}
-	}
 	one := []string{"GOMAXPROCS=1"}
 	return []fault{
 		{
@@ -145,6 +147,28 @@ func catalogue() []fault {
 		{
 			name: "unowned", about: "a member holds a partition, and nobody works on it", task: "partition=idle",
 			named: []string{"partition without owner"},
+		},
+		{
+			name: "panicking", about: "a release whose checkout writes to a nil map: each one ends in a panic", ill: "checkout=panics",
+			named: []string{"failing handlers", "panics"}, want: []string{"instance"},
+		},
+		{
+			name: "leaked-connections", about: "one route does not give its connection back, and all routes share the pool", ill: "admin=leaks",
+			args: []string{"-way", "pool"}, load: steady(deploy.Load{3, 5, 1, 2}),
+			named: []string{"connection leak"}, want: []string{"instance"},
+		},
+		{
+			name: "full-minute", about: "clients with a timer: 200 requests at once, at each full minute, for a route with 10 slots",
+			args: []string{"-fault", "admin=300ms"}, hook: fullMinute,
+			named: []string{"overload", "too few slots"}, want: []string{"compartment=admin"},
+		},
+		{
+			name: "engine-paused", about: "the host of the engine stands still: its connections stay open, and nothing answers",
+			hook: pauseEngine, named: []string{"engine down"},
+		},
+		{
+			name: "refused", about: "what the handlers of one worker call refuses at once: each of its records fails", task: "handlers=fail",
+			named: []string{"failing handlers", "failing dependency"}, want: []string{"instance"},
 		},
 		{
 			name: "streams", about: "health: 60 streams that do not end", args: []string{"-way", "defaults", "-fault", "admin=streams"},

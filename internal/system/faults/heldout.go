@@ -3,52 +3,33 @@
 // Faults that neither the rules nor the runbook were written for. They are played only if they are named.
 package main
 
-import (
-	"context"
-	"sync"
-	"time"
-
-	"github.com/stopbank/stopbank/internal/system/deploy"
-)
+import "github.com/stopbank/stopbank/internal/system/deploy"
 
 // heldout returns them. What is right was decided before their first game, from the list of the runbook's names alone.
 func heldout() []fault {
 	return []fault{
 		{
-			name: "panicking", about: "a release whose checkout writes to a nil map: each one ends in a panic", ill: "checkout=panics",
-			named: []string{"panics"}, want: []string{"instance"},
+			name: "locked", about: "a forgotten transaction has the write lock of the database: each checkout waits 1 s and fails",
+			ill: "database=locked", named: []string{"failing dependency", "slow dependency"}, want: []string{"instance"},
 		},
 		{
-			name: "leaked-connections", about: "one route does not give its connection back, and all routes share the pool", ill: "admin=leaks",
-			args: []string{"-way", "pool"}, load: steady(deploy.Load{3, 5, 1, 2}),
-			named: []string{"connection leak"}, want: []string{"instance"},
+			name: "half-shut", about: "a pod has closed its limiter, but serves on behind the load balancer: half of all requests get 503",
+			ill: "limiter=closed", named: []string{"traffic to a closed instance"}, want: []string{"instance"},
 		},
 		{
-			name: "full-minute", about: "clients with a timer: 200 requests at once, at each full minute, for a route with 10 slots",
-			args: []string{"-fault", "admin=300ms"}, hook: fullMinute,
-			named: []string{"overload", "too few slots"}, want: []string{"compartment=admin"},
+			name: "all-critical", about: "a release makes each request critical, and a sale begins: checkouts wait in vain behind pages",
+			pods: 1, env: []string{"GOMAXPROCS=1"}, args: []string{"-render", "40ms"}, alone: true, ill: "priority=critical",
+			load: from(deploy.Load{5, 5, 1, 0.5}, deploy.Load{5, 75, 1, 0.5}), named: []string{"all is critical"},
 		},
 		{
-			name: "engine-paused", about: "the host of the engine stands still: its connections stay open, and nothing answers",
-			hook: pauseEngine, named: []string{"engine down"},
+			name: "collected", about: "a cache of 128 MiB at once, with GOMEMLIMIT at 100 MiB: pages lose their processor to the collector",
+			pods: 1, env: []string{"GOMAXPROCS=1", "GOMEMLIMIT=100MiB"}, args: []string{"-render", "40ms"}, alone: true,
+			ill: "memory=cached", load: steady(deploy.Load{3, 15, 1, 0.5}),
+			named: []string{"memory limit too low", "memory full"}, want: []string{"instance"},
 		},
 		{
-			name: "refused", about: "what the handlers of one worker call refuses at once: each of its records fails", task: "handlers=fail",
-			named: []string{"failing handlers", "failing dependency"}, want: []string{"instance"},
+			name: "throttled", about: "a provider limits one worker's rate: its handlers ask for a call a minute later, again and again",
+			task: "handlers=postpone", named: []string{"postponed records"}, want: []string{"instance"},
 		},
 	}
-}
-
-// fullMinute asks 200 times at once, at each full minute.
-func fullMinute(ctx context.Context, g *game) error {
-	client := clientOf(3 * time.Second)
-	defer client.CloseIdleConnections()
-	for deploy.Sleep(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) == nil {
-		var sent sync.WaitGroup
-		for range 200 {
-			sent.Go(func() { g.ask(ctx, client, "/admin/counts") })
-		}
-		sent.Wait()
-	}
-	return nil
 }

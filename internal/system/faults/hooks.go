@@ -115,6 +115,20 @@ func openStreams(ctx context.Context, g *game) error {
 	return nil
 }
 
+// fullMinute asks 200 times at once, at each full minute.
+func fullMinute(ctx context.Context, g *game) error {
+	client := clientOf(3 * time.Second)
+	defer client.CloseIdleConnections()
+	for deploy.Sleep(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) == nil {
+		var sent sync.WaitGroup
+		for range 200 {
+			sent.Go(func() { g.ask(ctx, client, "/admin/counts") })
+		}
+		sent.Wait()
+	}
+	return nil
+}
+
 // neighbour keeps each processor busy three times.
 func neighbour(ctx context.Context, _ *game) error {
 	var loops sync.WaitGroup
