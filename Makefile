@@ -122,7 +122,7 @@ overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP
 container: ## (1 h; CONTAINER='-only memory/flat/20': minutes) real HTTP in too little memory, and beside processes that take the processor, also into docs/evidence/container.md
 	@cd internal/bench && GOWORK=off go run ./container -o ../.. $(CONTAINER)
 
-caddy: ## (1 h; CADDY='-rounds 1 -only gunicorn/4x': minutes) Caddy, nginx and HAProxy before Python and Node services with few workers, also into docs/evidence/caddy.md
+caddy: ## (1 h; CADDY='-rounds 1 -only gunicorn/4x': minutes) Caddy, nginx and HAProxy before Python, Node and PHP services with few workers, also into docs/evidence/caddy.md
 	@cd internal/bench && GOWORK=off go run ./caddy -o ../.. $(CADDY)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 500 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -72,13 +74,11 @@ func serve(t *testing.T, args ...string) string {
 	_, port, _ := net.SplitHostPort(at)
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "PORT="+port)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // php-fpm ends its workers then
 	if err := cmd.Start(); err != nil {
 		t.Skipf("%s is not there: %v", args[0], err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	t.Cleanup(func() { _ = cmd.Wait() })
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("tcp", at); err == nil {
 			_ = c.Close()
@@ -94,10 +94,29 @@ func TestOverload(t *testing.T) {
 	if _, err := os.Stat(python); err != nil {
 		python = "python3"
 	}
-	for name, service := range map[string][]string{"Python": {python, "app.py"}, "Node": {"node", "app.js"}} {
+	php := "php-fpm"
+	if found, _ := filepath.Glob("/usr/sbin/php-fpm*"); len(found) > 0 {
+		php = found[0] // its name has its version
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, service := range map[string][]string{
+		"Python": {python, "app.py"}, "Node": {"node", "app.js"},
+		"PHP": {php, "--nodaemonize", "--allow-to-run-as-root", "--fpm-config", "php-fpm.conf"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			upstream, at := serve(t, service...), addr(t)
-			site := strings.NewReplacer(":8080", "http://"+at, "127.0.0.1:8000", upstream).Replace(read(t, "Caddyfile"))
+			site := read(t, "Caddyfile")
+			if name == "PHP" { // as the guide says
+				before, _, found := strings.Cut(site, "reverse_proxy")
+				if !found {
+					t.Fatal(site)
+				}
+				site = before + "root * " + here + "\n\tphp_fastcgi 127.0.0.1:8000\n}\n"
+			}
+			site = strings.NewReplacer(":8080", "http://"+at, "127.0.0.1:8000", upstream).Replace(site)
 			load := func(more string) {
 				cfg, err := adapt(fmt.Sprintf("{\n\tadmin off\n\tpersist_config off\n\tauto_https off\n\tstorage file_system %q\n}\n%s",
 					t.TempDir(), strings.Replace(site, "\tbind", "\t"+more+"\n\tbind", 1)))

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -196,6 +198,67 @@ func TestBroken(t *testing.T) {
 		run := r.Runs[0]
 		if run.Broken != 1 || run.Hung != 0 || run.Shares[0].Broken != 1 || run.Timeline[0].Broken != run.Statuses["0"] {
 			t.Errorf("%s: %+v", name, run)
+		}
+	}
+}
+
+// The file of requests has a line for each, which says what the report counts.
+func TestRequests(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/no" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	file := filepath.Join(t.TempDir(), "requests.csv")
+	r, _ := flood(t, "-requests", file, "-capacity", "50", "-load", "1,2", "-before", "1s", "-for", "1s", "-after", "1s", "-route",
+		`path=/,share=0.5,priority=critical,name=a "yes"`, "-route", "path=/no", s.URL)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "load,phase,route,priority,due_ms,sent_ms,done_ms,status,attempts,ended"; strings.Join(lines[0], ",") != want {
+		t.Errorf("%q, want %s", lines[0], want)
+	}
+	count := map[string]int{}
+	for _, l := range lines[1:] {
+		count[l[0]+" "+l[1]]++
+		due, err1 := strconv.ParseFloat(l[4], 64)
+		sent, err2 := strconv.ParseFloat(l[5], 64)
+		done, err3 := strconv.ParseFloat(l[6], 64)
+		if err := errors.Join(err1, err2, err3); err != nil || sent < due || done < sent || l[8] != "1" {
+			t.Fatalf("%q, %v", l, err)
+		}
+		want := []string{"GET /no", "normal", "503", "refused"}
+		if l[3] == "critical" {
+			want = []string{`a "yes"`, "critical", "200", "served"}
+		}
+		if got := []string{l[2], l[3], l[7], l[9]}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for _, run := range r.Runs {
+		for _, second := range run.Timeline {
+			if key := fmt.Sprintf("%g %s", run.Load, second.Phase); count[key] != second.Due {
+				t.Errorf("%d lines of %s, want %d", count[key], key, second.Due)
+			}
+		}
+	}
+}
+
+// A request ends in one way.
+func TestEnded(t *testing.T) {
+	r := &route{patience: time.Second}
+	for want, o := range map[string]outcome{
+		"served": {status: 204, done: time.Second}, "late": {status: 200, done: time.Second + 1}, "refused": {status: 429},
+		"not sent": {hung: true, notSent: true}, "hung": {hung: true}, "broken": {broken: true},
+	} {
+		o.arrival = arrival{route: r}
+		if got := o.ended(); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

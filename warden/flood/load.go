@@ -18,6 +18,7 @@ import (
 // outcome is how a client's request ended. Times are from the start of the run.
 type outcome struct {
 	arrival
+	load     float64
 	sent     time.Duration // when it was really sent: later than due if the generator could not keep up
 	done     time.Duration
 	status   int  // of the last answer; 0: none
@@ -35,28 +36,45 @@ func (o *outcome) served() bool {
 // refused reports whether the client heard no.
 func (o *outcome) refused() bool { return o.status >= 400 }
 
-// execute measures the capacity and runs all loads.
-func (p *plan) execute(ctx context.Context, t *target, progress io.Writer) (*report, error) {
-	r := newReport(p)
+// ended says how in a word.
+func (o *outcome) ended() string {
+	switch {
+	case o.served():
+		return "served"
+	case o.refused():
+		return "refused"
+	case o.notSent:
+		return "not sent"
+	case o.hung:
+		return "hung"
+	case o.broken:
+		return "broken"
+	}
+	return "late" // an answer that came as the client left
+}
+
+// execute measures the capacity and runs all loads. It returns all requests too.
+func (p *plan) execute(ctx context.Context, t *target, progress io.Writer) (r *report, requests []outcome, err error) {
+	r = newReport(p)
 	if p.capacity == 0 {
-		var err error
 		if p.capacity, err = p.measure(ctx, t, progress); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r.Measured = true
 	}
 	r.Capacity = p.capacity
 	if err := p.checkRates(t.most); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, load := range p.loads {
 		all, err := p.open(ctx, t, load, progress)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r.Runs = append(r.Runs, p.tally(load, all))
+		requests = append(requests, all...)
 	}
-	return r, nil
+	return r, requests, nil
 }
 
 // measureStep is how long each number of clients is tried.
@@ -155,7 +173,7 @@ func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Wr
 			break
 		}
 		o := &all[i]
-		o.arrival, o.sent = a, time.Since(began)
+		o.arrival, o.load, o.sent = a, load, time.Since(began)
 		if flight.Load() >= mostInFlight {
 			o.notSent, o.hung = true, true
 			continue

@@ -54,9 +54,14 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	defer t.close()
-	report, err := p.execute(ctx, t, progress)
+	report, all, err := p.execute(ctx, t, progress)
 	if err != nil {
 		return err
+	}
+	if p.requests != "" {
+		if err := writeRequests(p.requests, all); err != nil {
+			return err
+		}
 	}
 	report.Command = "flood " + strings.Join(args, " ")
 	if file != "" {
@@ -109,6 +114,7 @@ func parse(args []string, out, progress io.Writer) (p *plan, file string, err er
 	f.BoolVar(&p.beyond, "beyond-loopback", false, "flood a target that is not on this machine, if it agrees: header Flood-Agreed")
 	f.Uint64Var(&p.seed, "seed", 1, "of the arrivals: equal seeds give equal arrivals")
 	f.StringVar(&file, "json", "", "write all results into this `file` too; -: on standard output, instead of the table")
+	f.StringVar(&p.requests, "requests", "", "write each request into this `file` too, as CSV")
 	showSchema := f.Bool("schema", false, "print the JSON's schema, and send nothing")
 	if err := f.Parse(args); err != nil {
 		return nil, "", err

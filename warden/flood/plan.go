@@ -47,6 +47,7 @@ type plan struct {
 	http2, noKeepAlive    bool
 	beyond                bool
 	seed                  uint64
+	requests              string // file; "": none
 }
 
 // route is a kind of requests.
@@ -191,6 +192,9 @@ const (
 	step
 	after
 )
+
+// String is the phase's name in the results.
+func (p phase) String() string { return [...]string{"before", "load", "after"}[p] }
 
 // arrivals draws those of one load: exponential gaps. Equal seeds give equal ones.
 func (p *plan) arrivals(load float64) (all []arrival) {

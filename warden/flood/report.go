@@ -5,8 +5,11 @@
 package main
 
 import (
+	"encoding/csv"
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,14 +216,14 @@ func timeline(p *plan, all []outcome) []second {
 	line := make([]second, int((p.before+p.length+p.after+time.Second-1)/time.Second))
 	for at := range line {
 		line[at].At = at
+		ph := step
 		switch begins := time.Duration(at) * time.Second; {
 		case begins < p.before:
-			line[at].Phase = "before"
-		case begins < p.before+p.length:
-			line[at].Phase = "load"
-		default:
-			line[at].Phase = "after"
+			ph = before
+		case begins >= p.before+p.length:
+			ph = after
 		}
+		line[at].Phase = ph.String()
 	}
 	for i := range all {
 		o := &all[i]
@@ -244,6 +247,24 @@ func timeline(p *plan, all []outcome) []second {
 		}
 	}
 	return line
+}
+
+// writeRequests writes a line for each request, in the order in which they were due.
+func writeRequests(file string, all []outcome) error {
+	f, err := os.Create(file) //nolint:gosec // the user named it
+	if err != nil {
+		return err
+	}
+	lines := [][]string{{"load", "phase", "route", "priority", "due_ms", "sent_ms", "done_ms", "status", "attempts", "ended"}}
+	for i := range all {
+		o := &all[i]
+		text := func(d time.Duration) string { return strconv.FormatFloat(ms(d), 'f', 3, 64) }
+		lines = append(lines, []string{
+			strconv.FormatFloat(o.load, 'g', -1, 64), o.phase.String(), o.route.name, o.route.priority,
+			text(o.due), text(o.sent), text(o.done), strconv.Itoa(o.status), strconv.Itoa(o.attempts), o.ended(),
+		})
+	}
+	return errors.Join(csv.NewWriter(f).WriteAll(lines), f.Close())
 }
 
 // markdown is the table.

@@ -37,7 +37,7 @@ func (l *lab) cost(ctx context.Context) (*cost, error) {
 	defer fast.Close()
 	var urls [2]string
 	for i, name := range []string{"bare", "ours"} {
-		p, err := l.mount(ctx, frontNamed(name), listener.Addr().String())
+		p, err := l.mount(ctx, frontNamed(name), upstream{addr: listener.Addr().String()})
 		if err != nil {
 			return nil, err
 		}

@@ -28,36 +28,70 @@ type service struct {
 	name, about string
 	args        func(l *lab, port string) []string
 	hang        bool // one of the workers hangs
+	fastcgi     bool // it speaks FastCGI, not HTTP
 	loads       []float64
 }
 
 var services = []service{
-	{"gunicorn", "gunicorn, 4 synchronous workers, 40 ms a request", gunicorn, false, loads},
-	{"hung", "the same, and one worker hangs", gunicorn, true, []float64{2}},
-	{"node", "Node, 4 connections, 40 ms a request", func(l *lab, _ string) []string {
-		return []string{"node", filepath.Join(l.root, "examples", "caddy", "app.js")}
-	}, false, []float64{4}},
+	{name: "gunicorn", about: "gunicorn, 4 synchronous workers, 40 ms a request", args: gunicorn, loads: loads},
+	{name: "hung", about: "the same, and one worker hangs", args: gunicorn, hang: true, loads: []float64{2}},
+	{name: "node", about: "Node, 4 connections, 40 ms a request", args: func(l *lab, _ string) []string {
+		return []string{"node", filepath.Join(l.app(), "app.js")}
+	}, loads: []float64{4}},
+	{name: "php", about: "php-fpm, 4 workers, 40 ms a request, by FastCGI", args: func(l *lab, _ string) []string {
+		return []string{phpFPM(), "--nodaemonize", "--allow-to-run-as-root", "--fpm-config", filepath.Join(l.app(), "php-fpm.conf")}
+	}, fastcgi: true, loads: []float64{4}},
+}
+
+// app is the folder of the services.
+func (l *lab) app() string { return filepath.Join(l.root, "examples", "caddy") }
+
+// phpFPM is the program, which has its version in its name on some systems; "" if there is none.
+func phpFPM() string {
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin") {
+		if found, _ := filepath.Glob(filepath.Join(dir, "php-fpm*")); len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	return ""
 }
 
 func gunicorn(l *lab, port string) []string {
 	return []string{"gunicorn", "--workers", "4", "--timeout", "300", "--log-level", "error", "--bind", "127.0.0.1:" + port, "--chdir",
-		filepath.Join(l.root, "examples", "caddy"), "app:application"}
+		l.app(), "app:application"}
 }
 
 // front is what stands before the service.
 type front struct {
 	name, about string
-	config      func(port, upstream string) string
+	config      func(port string, to upstream) string
 	args        func(l *lab, file string) []string
 }
 
 const ofOurs = "timeout %v\n\t\tpriority critical /checkout*"
 
-func ours(more string) func(port, upstream string) string {
-	return func(port, upstream string) string {
-		return caddyfile(port, fmt.Sprintf("stopbank {\n\t\t"+ofOurs+"%s\n\t}\n\treverse_proxy %s {\n\t\ttransport stopbank\n\t}",
-			patience, more, upstream))
+func ours(more string) func(port string, to upstream) string {
+	return func(port string, to upstream) string {
+		transport := "transport stopbank"
+		if to.php != "" {
+			transport = "" // that of php_fastcgi waits for the worker too
+		}
+		return caddyfile(port, fmt.Sprintf("stopbank {\n\t\t"+ofOurs+"%s\n\t}\n\t%s", patience, more, to.proxy(transport)))
 	}
+}
+
+// upstream is a service as a front sees it.
+type upstream struct {
+	addr string
+	php  string // the folder of index.php, if the service speaks FastCGI
+}
+
+// proxy is Caddy's directive.
+func (to upstream) proxy(option string) string {
+	if to.php == "" {
+		return fmt.Sprintf("reverse_proxy %s {\n\t\t%s\n\t}", to.addr, option)
+	}
+	return fmt.Sprintf("root * %s\n\tphp_fastcgi %s {\n\t\t%s\n\t}", to.php, to.addr, option)
 }
 
 func constant(n int) string { return fmt.Sprintf("\n\t\tmin %d\n\t\tmax %d\n\t\tinitial %d", n, n, n) }
@@ -82,24 +116,34 @@ func runCaddy(l *lab, file string) []string {
 }
 
 var fronts = []front{
-	{"bare", "Caddy's reverse_proxy", func(port, upstream string) string {
-		return caddyfile(port, "reverse_proxy "+upstream)
+	{"bare", "Caddy's reverse_proxy, or php_fastcgi", func(port string, to upstream) string {
+		return caddyfile(port, to.proxy(""))
 	}, runCaddy},
-	{"max_requests", "the same with a maximum of 4 requests at a time (unhealthy_request_count)", func(port, upstream string) string {
-		return caddyfile(port, "reverse_proxy "+upstream+" {\n\t\tunhealthy_request_count 4\n\t}")
+	{"max_requests", "the same with a maximum of 4 requests at a time (unhealthy_request_count)", func(port string, to upstream) string {
+		return caddyfile(port, to.proxy("unhealthy_request_count 4"))
 	}, runCaddy},
-	{"nginx", "nginx with max_conns=4", func(port, upstream string) string {
+	{"nginx", "nginx with max_conns=4", func(port string, to upstream) string {
+		pass := "proxy_pass http://service;"
+		if to.php != "" {
+			pass = fmt.Sprintf("fastcgi_param SCRIPT_FILENAME %s/index.php; fastcgi_param REQUEST_METHOD $request_method; "+
+				"fastcgi_param REQUEST_URI $request_uri; fastcgi_pass service;", to.php)
+		}
 		return fmt.Sprintf("daemon off;\nerror_log stderr crit;\npid DIR/nginx.pid;\nworker_processes 1;\nevents { worker_connections 8192; }\n"+
 			"http {\n\taccess_log off;\n\tclient_body_temp_path DIR/b;\n\tproxy_temp_path DIR/p;\n\tfastcgi_temp_path DIR/f;\n"+
 			"\tuwsgi_temp_path DIR/u;\n\tscgi_temp_path DIR/s;\n\tupstream service {\n\t\tzone service 64k;\n"+
-			"\t\tserver %s max_conns=4 max_fails=0;\n\t}\n\tserver {\n\t\tlisten 127.0.0.1:%s;\n\t\tlocation / { proxy_pass http://service; }\n\t}\n}\n",
-			upstream, port)
+			"\t\tserver %s max_conns=4 max_fails=0;\n\t}\n\tserver {\n\t\tlisten 127.0.0.1:%s;\n\t\tlocation / { %s }\n\t}\n}\n",
+			to.addr, port, pass)
 	}, func(_ *lab, file string) []string { return []string{"nginx", "-p", filepath.Dir(file), "-c", file} }},
 	{"haproxy", "HAProxy with maxconn 4, its queue for as long as clients wait, and a priority class for critical requests",
-		func(port, upstream string) string {
+		func(port string, to upstream) string {
+			app, use, proto := "", "", ""
+			if to.php != "" { // a connection that is kept would keep its worker
+				app = fmt.Sprintf("fcgi-app php\n\tdocroot %s\n\tno option keep-conn\n", to.php)
+				use, proto = "\tuse-fcgi-app php\n\thttp-request set-path /index.php\n", " proto fcgi"
+			}
 			return fmt.Sprintf("global\n\tmaxconn 8000\ndefaults\n\tmode http\n\ttimeout connect 2s\n\ttimeout client 60s\n\ttimeout server 60s\n"+
 				"\ttimeout queue %dms\nfrontend f\n\tbind 127.0.0.1:%s\n\thttp-request set-priority-class int(-100) if { path_beg /checkout }\n"+
-				"\tdefault_backend b\nbackend b\n\tserver s %s maxconn 4\n", patience.Milliseconds(), port, upstream)
+				"\tdefault_backend b\n%sbackend b\n%s\tserver s %s maxconn 4%s\n", patience.Milliseconds(), port, app, use, to.addr, proto)
 		}, func(_ *lab, file string) []string { return []string{"haproxy", "-db", "-f", file} }},
 	{"constant 4", "ours, fixed at 4 requests at a time", ours(constant(4)), runCaddy},
 	{"constant 6", "ours, fixed at 6", ours(constant(6)), runCaddy},
@@ -227,7 +271,7 @@ func get(ctx context.Context, url string) (*http.Response, error) {
 }
 
 // mount starts a front.
-func (l *lab) mount(ctx context.Context, f front, upstream string) (*process, error) {
+func (l *lab) mount(ctx context.Context, f front, to upstream) (*process, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -237,7 +281,7 @@ func (l *lab) mount(ctx context.Context, f front, upstream string) (*process, er
 		return nil, err
 	}
 	file := filepath.Join(dir, "config")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, upstream), "DIR", dir)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, to), "DIR", dir)), 0o600); err != nil {
 		return nil, err
 	}
 	return launch(ctx, "127.0.0.1:"+port, []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "HOME=" + dir}, f.args(l, file))
@@ -332,13 +376,27 @@ func (l *lab) runFlood(ctx context.Context, args ...string) (r floodReport, err 
 	return r, err
 }
 
-// capacity is what the service alone can do.
+// to is a running service as a front sees it.
+func (l *lab) to(s service, p *process) upstream {
+	if s.fastcgi {
+		return upstream{p.addr, l.app()}
+	}
+	return upstream{addr: p.addr}
+}
+
+// capacity is what the service can do: alone, or behind a bare Caddy if it does not speak HTTP.
 func (l *lab) capacity(ctx context.Context, s service) (float64, error) {
 	p, err := l.start(ctx, s)
 	if err != nil {
 		return 0, err
 	}
 	defer p.stop()
+	if s.fastcgi {
+		if p, err = l.mount(ctx, frontNamed("bare"), l.to(s, p)); err != nil {
+			return 0, err
+		}
+		defer p.stop()
+	}
 	r, err := l.runFlood(ctx, "-load", "0.1", "-before", "0s", "-for", "1s", "-after", "0s", "http://"+p.addr+"/")
 	fmt.Printf("%s: %.0f/s\n", s.name, r.Capacity)
 	return r.Capacity, err
@@ -354,7 +412,8 @@ func loadAverage() float64 {
 
 // versions are those of all programs.
 func (l *lab) versions(ctx context.Context) (all []string) {
-	for _, args := range [][]string{{l.caddy, "version"}, {"nginx", "-v"}, {"haproxy", "-v"}, {"gunicorn", "--version"}, {"node", "--version"}} {
+	for _, args := range [][]string{{l.caddy, "version"}, {"nginx", "-v"}, {"haproxy", "-v"}, {"gunicorn", "--version"}, {"node", "--version"},
+		{cmp.Or(phpFPM(), "php-fpm"), "-v"}} {
 		out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput() //nolint:gosec // of the line above
 		line, _, _ := strings.Cut(string(out), "\n")
 		name := strings.TrimSuffix(filepath.Base(args[0]), ".bin")

@@ -88,12 +88,18 @@ func (l *lab) run(ctx context.Context, only, out string, render bool) error {
 	began := time.Now()
 	r.Date, r.Go, r.Processors = began.UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU()
 	r.Versions = l.versions(ctx)
-	r.Command = "make caddy"
+	command := "make caddy"
 	if args := strings.Join(os.Args[1:], " "); args != "-o ../.." {
-		r.Command = fmt.Sprintf("make caddy CADDY='%s'", strings.TrimPrefix(args, "-o ../.. "))
+		command = fmt.Sprintf("make caddy CADDY='%s'", strings.TrimPrefix(args, "-o ../.. "))
+	}
+	before := r.Minutes
+	if only == "" || r.Command == "" {
+		r.Command, before = command, 0
+	} else if !strings.HasSuffix(r.Command, command) { // the other cells stay
+		r.Command += "` and `" + command
 	}
 	failed := l.measure(ctx, which, r) // what was measured before that is kept
-	r.Minutes = time.Since(began).Minutes()
+	r.Minutes = before + time.Since(began).Minutes()
 	return errors.Join(failed, r.write(out))
 }
 
@@ -112,12 +118,18 @@ func (l *lab) build(ctx context.Context) error {
 
 // measure runs all cells that are asked for.
 func (l *lab) measure(ctx context.Context, which *regexp.Regexp, r *report) (err error) {
+	if phpFPM() == "" {
+		fmt.Println("php-fpm is not installed: its cells are left out")
+	}
 	for round := range l.rounds {
 		order := slices.Clone(fronts)
 		if round%2 == 1 {
 			slices.Reverse(order)
 		}
 		for _, service := range services {
+			if service.fastcgi && phpFPM() == "" {
+				continue
+			}
 			capacity := 0.0
 			for _, load := range service.loads {
 				for _, f := range order {
@@ -171,12 +183,12 @@ func (l *lab) measure(ctx context.Context, which *regexp.Regexp, r *report) (err
 
 // flooded is one run: a fresh service behind a fresh front, flooded from its first second on.
 func (l *lab) flooded(ctx context.Context, s service, f front, c *cell, capacity float64, seed uint64, reload bool) (err error) {
-	upstream, err := l.start(ctx, s)
+	behind, err := l.start(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer upstream.stop()
-	p, err := l.mount(ctx, f, upstream.addr)
+	defer behind.stop()
+	p, err := l.mount(ctx, f, l.to(s, behind))
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func (r *report) markdown() string {
 		"it, and [flood](../guides/flood.md) sends it more than it can answer, from the first second on. [caddy.json](caddy.json) has all runs.\n\n"+
 		"- *Clients* come at random (an open loop), one in five for `/checkout`, which is critical, and leave after %v. They tell the front nothing "+
 		"about that, and the service finishes what they have left.\n"+
-		"- *Goodput* is what was served in time, of what could be: the offered, at most the capacity, which is measured without a front in each round. "+
+		"- *Goodput* is what was served in time, of what could be: the offered, at most the capacity, which is measured without a front (PHP: behind a bare Caddy) in each round. "+
 		"*Critical* is the share of critical requests served, of those due after the first five seconds.\n"+
 		"- *Rounds*: every front of a service and load runs in turn, with the same arrivals; each second round has the reverse order. An entry is the median, with "+
 		"the range where rounds differ.\n\n", patience)

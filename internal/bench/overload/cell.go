@@ -8,6 +8,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 // Cell is the result of one variant. Times are in milliseconds, fractions from 0 to 1. Of several runs Goodput and Critical are
 // the medians, and the rest is of the run with the median goodput.
 type Cell struct {
+	By       string  `json:"by,omitempty"` // flood; "": the generator that this lab had before
 	Workload string  `json:"workload"`
 	Load     float64 `json:"load"` // relative to the capacity
 	Knows    string  `json:"knows"`
@@ -28,7 +30,7 @@ type Cell struct {
 	Goodput  float64 `json:"goodput"`  // work answered in time / possible work: the offered, at most the capacity not stolen
 	Ceiling  float64 `json:"ceiling"`  // the goodput that remains after the cost of rejecting the excess
 	tally
-	Wasted  float64   `json:"wasted"`          // fraction of executions that ended after the client had left
+	Wasted  float64   `json:"wasted"`          // fraction of executions whose client had left
 	Queue   *tally    `json:"queue,omitempty"` // a priority queue with the same requests
 	Seconds []float64 `json:"seconds"`         // fraction answered in time, for each of the first ten seconds of the process
 
@@ -86,7 +88,7 @@ func (c *Cell) spread(of func(Round) float64) (least, middle, most float64) {
 // tally counts the outcomes of requests.
 type tally struct {
 	Count    int     `json:"count"`
-	Unsent   int     `json:"unsent,omitempty"` // no connection was free
+	Unsent   int     `json:"unsent,omitempty"` // too many were in flight, or the connection broke
 	Success  float64 `json:"success"`          // fraction of all that was answered in time
 	Critical float64 `json:"critical"`         // fraction of the critical that was answered in time
 	P50      float64 `json:"p50"`              // of answers in time, from the intended start
@@ -115,12 +117,15 @@ type lab struct {
 	plan
 	cores  []int
 	rounds float64
+	root   string // of the checkout, which has flood
+	dir    string // temporary
+	flood  string // in dir
 }
 
 // able is the rate of responses of a server, in requests per second.
 type able struct {
 	capacity float64 // with work, saturated but without overload
-	refusing float64 // rejecting all of them
+	refusing float64 // rejecting all of them, if its processors do nothing else
 }
 
 // measure measures the capacity of a server for clients of a kind.
@@ -131,48 +136,55 @@ func (l *lab) measure(w workload, knows string) (a able, err error) {
 	if w.unbound() {
 		return able{capacity: atOnce / w.wait.Seconds()}, nil
 	}
-	if a.capacity, err = l.answers("none", w, knows, w.right, l.probe); err != nil {
+	if a.capacity, _, err = l.answers("none", w, knows, w.right, l.probe); err != nil {
 		return a, err
 	}
-	a.refusing, err = l.answers(refuseAll, w, knows, 32, l.probe/3)
+	_, each, err := l.answers(refuseAll, w, knows, 32, l.probe/3)
+	if err == nil {
+		a.refusing = float64(w.processors) / each.Seconds()
+	}
 	return a, err
 }
 
-// running starts a server and a generator for it.
-func (l *lab) running(binary, variant string, w workload, knows string) (at placement, c *child, g *generator, err error) {
+// running starts a server, and describes its clients.
+func (l *lab) running(binary, variant string, w workload, knows string) (at placement, s *child, c *clients, err error) {
 	if at, err = place(l.cores, w.processors); err != nil {
 		return at, nil, nil, err
 	}
-	if c, err = start(binary, serveArgs{variant, w.name, knows, l.rounds}, at); err != nil {
+	if s, err = start(binary, serveArgs{variant, w.name, knows, l.rounds}, at); err != nil {
 		return at, nil, nil, err
 	}
-	if g, err = newGenerator(c.addr, knows, w.patience, at.shared); err != nil {
-		_, _, _ = c.stop()
-	}
-	return at, c, g, err
+	return at, s, &clients{l.flood, s.addr, knows, w.patience}, nil
 }
 
-// answers returns the rate of responses with n requests in flight, corrected for stolen processor time.
-func (l *lab) answers(variant string, w workload, knows string, n int, length time.Duration) (float64, error) {
-	at, c, g, err := l.running("", variant, w, knows)
+// answers returns the rate of responses with n requests in flight, corrected for stolen processor time, and the server's processor
+// time for each.
+func (l *lab) answers(variant string, w workload, knows string, n int, length time.Duration) (perSecond float64, each time.Duration, err error) {
+	at, s, c, err := l.running("", variant, w, knows)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	defer func() { _, _, _ = c.stop() }()
-	defer g.close()
+	defer func() { _, _ = s.stop() }()
+	if err := settle(at.generator); err != nil {
+		return 0, 0, err
+	}
 	var before lost
-	perSecond, err := g.closed(n, 300*time.Millisecond, length, func() (err error) {
-		before, err = lostOf(at.server, c.cmd.Process.Pid)
+	answered, err := c.closed(n, 300*time.Millisecond, length, func() (err error) {
+		before, err = lostOf(at.server, s.cmd.Process.Pid)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	after, err := lostOf(at.server, c.cmd.Process.Pid)
-	if w.computes() || variant == refuseAll {
+	after, err := lostOf(at.server, s.cmd.Process.Pid)
+	if err != nil || answered == 0 {
+		return 0, 0, errors.Join(err, fmt.Errorf("the server answered %d requests", answered))
+	}
+	perSecond = float64(answered) / length.Seconds()
+	if w.computes() {
 		perSecond /= 1 - min(after.stolen(before, len(at.server)), 0.5) // with less left, a guess of the whole would offer anything
 	}
-	return perSecond, err
+	return perSecond, (after.ran - before.ran) / time.Duration(answered), nil
 }
 
 // ceiling is the goodput that remains when all excess requests are rejected, each at its cost.
@@ -186,7 +198,7 @@ func (a able) ceiling(w workload, load float64) float64 {
 
 // run measures one cell. Equal rounds have the same requests.
 func (l *lab) run(s side, w workload, load float64, knows string, a able, round int) (Cell, error) {
-	cell := Cell{Workload: w.name, Load: load, Knows: knows, Variant: s.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
+	cell := Cell{By: "flood", Workload: w.name, Load: load, Knows: knows, Variant: s.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
 	warm, length, tail := l.warm, l.length, min(w.patience, longestTail)
 	switch {
 	case w.unbound(): // no bottleneck to share
@@ -200,38 +212,30 @@ func (l *lab) run(s side, w workload, load float64, knows string, a able, round 
 	h := fnv.New64()
 	_, _ = fmt.Fprint(h, w.name, load)
 	runtime.GC() // not during a measurement
-	all := schedule(load*a.capacity, warm, length, tail, l.seed+uint64(round)^h.Sum64())
 
-	at, c, g, err := l.running(s.binary, s.name, w, knows)
+	at, server, c, err := l.running(s.binary, s.name, w, knows)
 	if err != nil {
 		return cell, err
 	}
-	defer g.close()
 	var before, after lost
-	counted := false
-	err = g.open(all, func(now time.Duration) {
-		if !counted && now >= warm {
-			counted = true
-			if before, err = lostOf(at.server, c.cmd.Process.Pid); err != nil {
-				g.failed = err
-			}
-		}
+	all, err := c.open(load*a.capacity, warm, length, tail, l.seed+uint64(round)^h.Sum64(), func() (err error) {
+		before, err = lostOf(at.server, server.cmd.Process.Pid)
+		return err
 	})
 	if err == nil {
-		after, err = lostOf(at.server, c.cmd.Process.Pid)
+		after, err = lostOf(at.server, server.cmd.Process.Pid)
 	}
-	executed, wasted, stopped := c.stop()
+	executed, stopped := server.stop()
 	if err != nil || stopped != nil {
 		return cell, fmt.Errorf("%w; the server: %w", err, stopped)
 	}
 	cell.Stolen = after.stolen(before, len(at.server))
-	cell.Wasted = share(wasted, executed)
-	cell.judge(all, w, length)
+	cell.judge(all, executed, w, length)
 	return cell, nil
 }
 
-// judge computes the results of a cell from its requests.
-func (c *Cell) judge(all []request, w workload, length time.Duration) {
+// judge computes the results of a cell from its requests, and the executions in the server.
+func (c *Cell) judge(all []request, executed int, w workload, length time.Duration) {
 	possible := c.Capacity
 	if w.computes() {
 		possible *= 1 - c.Stolen
@@ -241,6 +245,13 @@ func (c *Cell) judge(all []request, w workload, length time.Duration) {
 	c.Goodput = c.work / min(possible*length.Seconds(), c.offered)
 	c.Late = c.late
 	c.Seconds = seconds(all, w.patience)
+	good := 0
+	for i := range all {
+		if all[i].good(w.patience) {
+			good++
+		}
+	}
+	c.Wasted = share(max(0, executed-good), executed)
 	if !w.unbound() {
 		queue := count(replay(all, w, possible*c.Ceiling), w)
 		c.Queue = &queue
@@ -323,7 +334,7 @@ func seconds(all []request, patience time.Duration) (shares []float64) {
 	return shares
 }
 
-func share[N int | uint64](part, whole N) float64 {
+func share(part, whole int) float64 {
 	if whole == 0 {
 		return 0
 	}

@@ -41,13 +41,16 @@ func TestJudge(t *testing.T) {
 		{due: at(2100 * msec), sent: at(2100 * msec), done: at(2110 * msec), status: 200}, // in the tail
 	}
 	c := Cell{Capacity: 10, Ceiling: 1, Stolen: 0.05}
-	c.judge(all, w, 2*time.Second)
+	c.judge(all, 8, w, 2*time.Second)
 	if c.Refused != 1.0/6 || c.Left != 1.0/6 || c.Reject99 != 3 {
 		t.Errorf("refused %v, left %v, noes %v", c.Refused, c.Left, c.Reject99)
 	}
 	if c.Count != 6 || c.Unsent != 1 || c.Success != 0.5 || c.Critical != 1.0/3 || c.Offered != 3 || c.Reject != 3 || c.P99 != 200 ||
 		c.P99Crit != 10 {
 		t.Errorf("%+v", c)
+	}
+	if c.Wasted != 3.0/8 { // of the others, five were answered in time
+		t.Errorf("wasted %v", c.Wasted)
 	}
 	mean := 0.9*1 + 0.1*30
 	if want := (30 + 1 + 1) / mean / min(2*10*0.95, (30+5)/mean); math.Abs(c.Goodput-want) > 1e-9 {
@@ -80,7 +83,7 @@ func TestDoubt(t *testing.T) {
 		{"short of what it does not need", punctual, "downstream", 0.9, 0.2, false},
 	} {
 		cell := Cell{Capacity: c.capacity, Ceiling: 1, Stolen: c.stolen}
-		if cell.judge(c.all, mustWork(t, c.workload), time.Second); (cell.Doubt != "") != c.doubted {
+		if cell.judge(c.all, 1, mustWork(t, c.workload), time.Second); (cell.Doubt != "") != c.doubted {
 			t.Errorf("%s: %q", c.name, cell.Doubt)
 		}
 	}

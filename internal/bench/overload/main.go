@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -47,7 +48,7 @@ func main() {
 	if *server != "" {
 		exit(serve(*server))
 	}
-	l := &lab{plan: plan{
+	l := &lab{root: "../..", plan: plan{
 		warm: time.Duration(*warm * float64(time.Second)), slowWarm: 25 * time.Second,
 		length: time.Duration(*length * float64(time.Second)), usual: 5 * time.Second, probe: 2 * time.Second, seed: *seed,
 	}}
@@ -224,8 +225,15 @@ func loadNamed(text string) (float64, error) {
 	return x, nil
 }
 
-// prepare takes the calling goroutine's thread for the generator.
+// prepare builds flood, and takes the calling goroutine's thread for starting it. close undoes it.
 func (l *lab) prepare() (err error) {
+	if l.dir, err = os.MkdirTemp("", "overload"); err != nil {
+		return err
+	}
+	l.flood = filepath.Join(l.dir, "flood")
+	if err := buildFlood(l.root, l.flood); err != nil {
+		return err
+	}
 	if l.cores, err = cores(); err != nil {
 		return err
 	}
@@ -236,9 +244,12 @@ func (l *lab) prepare() (err error) {
 	return nil
 }
 
+func (l *lab) close() { _ = os.RemoveAll(l.dir) }
+
 // measure runs the cells, and saves the report after each run. A round measures the capacity, and then each variant at each load;
 // the rounds of one workload follow each other.
 func measure(l *lab, groups []group, rounds, retries int, r *report, out string) error {
+	defer l.close()
 	if err := l.prepare(); err != nil {
 		return err
 	}

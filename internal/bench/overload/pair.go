@@ -102,6 +102,7 @@ func difference(pairs [][2]Cell, of func(*Cell) float64) (mean, half float64) {
 
 // compare measures the pairs of each cell that both sides are asked for, and writes their differences.
 func compare(l *lab, groups []group, sides [2]side, n int, out io.Writer) error {
+	defer l.close()
 	if err := l.prepare(); err != nil {
 		return err
 	}

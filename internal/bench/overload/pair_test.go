@@ -156,7 +156,7 @@ func TestCompareForReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{plan: plan{warm: 100 * time.Millisecond, length: 300 * time.Millisecond, probe: 200 * time.Millisecond, seed: 1}}
+	l := &lab{root: "../../..", plan: plan{warm: 100 * time.Millisecond, length: 700 * time.Millisecond, probe: 200 * time.Millisecond, seed: 1}}
 	var out strings.Builder
 	// No connection to a pool in the first: not compared.
 	if err := compare(l, groupsOf(t, selection{workloads: "cpu4,downstream", loads: "2", knows: untold}), sides, 2,

@@ -125,7 +125,7 @@ func versions() []string {
 const preamble = `# Overload over HTTP
 
 ` + "`make overload`" + ` (internal/bench/overload) measures this page. One process serves real HTTP over loopback on one core, with one way of protection
-in front of one kind of work; a generator on another core sends an open loop of requests at random times (Poisson, the same for every variant of a round), which does not slow down
+in front of one kind of work; [flood](../guides/flood.md) on another core sends it an open loop of requests at random times (Poisson, the same for every variant of a round), which does not slow down
 when answers are late. [overload.json](overload.json) has all cells with all that was measured of each.
 
 - *Rounds*: a cell has one, or several as README's do (` + "`make overload OVERLOAD=-headline`" + `: five). A round measures the capacity, and then runs every variant for some seconds, in a process of its own and after
@@ -138,7 +138,7 @@ when answers are late. [overload.json](overload.json) has all cells with all tha
 - *Told nothing*: nobody says so to the server, which sees a connection closed. *Told*: the request's context has a deadline. *POST*: nobody says so, and the request has a body that
   the handler has yet to read; until then net/http does not see its client leave. *HTTP/2*: nobody says so, and streams are reset.
 - *Goodput* is the work answered in time, of the capacity that was measured at the beginning of the round, less what other processes and the host took of the core; below the capacity, of what was offered.
-- *Ceiling* is the goodput that is left when all that is too much is refused at the cost of a refusal in net/http.
+- *Ceiling* is the goodput that is left when all that is too much is refused at the processor time of a refusal in net/http.
 - *Queue* is a priority queue without preemption in virtual time, given the same requests, their costs and how long each client stays.
 - A question mark marks a cell of which a round was disturbed, and its repetition too: the generator was late by more than 5 ms, or others took more than a tenth of the server's cores and what was left was not enough.
 
@@ -147,7 +147,11 @@ when answers are late. [overload.json](overload.json) has all cells with all tha
 func (r *report) document() string {
 	var b strings.Builder
 	b.WriteString(preamble)
-	fmt.Fprintf(&b, "%s, %s.\n\n## Told nothing\n\n", r.Go, strings.Join(r.Peers, ", "))
+	fmt.Fprintf(&b, "%s, %s.", r.Go, strings.Join(r.Peers, ", "))
+	if n := r.before(); n > 0 {
+		fmt.Fprintf(&b, " %d of the %d cells were measured by the generator that this lab had before flood: an epoll loop with arrivals of the same kind.", n, len(r.Cells))
+	}
+	b.WriteString("\n\n## Told nothing\n\n")
 	b.WriteString("Each entry is the goodput and the share of critical requests answered in time; below the capacity the first is the share of all. *Best peer*: the most goodput in the cell, and of\n")
 	b.WriteString("those within 0.01 of it the most critical; it is told nothing either.\n\n")
 	b.WriteString(r.headline())
@@ -161,6 +165,16 @@ func (r *report) document() string {
 		}
 	}
 	return b.String()
+}
+
+// before counts the cells that flood has not measured.
+func (r *report) before() (n int) {
+	for _, c := range r.Cells {
+		if c.By == "" {
+			n++
+		}
+	}
+	return n
 }
 
 // loads returns the loads of a workload at which ours was measured with such clients, in order.
@@ -203,7 +217,7 @@ func (r *report) noes() string {
 				c := r.find(w.name, load, knows, "warden")
 				fmt.Fprintf(&b, "| %s | %s | %s | %.1f %% | %.1f %% | %.0f ms | %.0f ms | %.0f ms | %s |\n", w.about,
 					strings.ReplaceAll(w.loadName(load), "x", "×"),
-					map[string]string{stay: "2 s", long: "30 s", jobs: "10 min, patient"}[knows], 100*c.Left, 100*c.Refused, c.Reject,
+					map[string]string{stay: "2 s", long: "30 s", jobs: "1 min, patient"}[knows], 100*c.Left, 100*c.Refused, c.Reject,
 					c.Reject99, c.P99, c.entry(3))
 			}
 		}
@@ -217,8 +231,8 @@ func (r *report) noes() string {
 const noesPreamble = `
 ## Told no
 
-Who cannot be served is to be told so, and soon (` + "`make overload OVERLOAD=-noes`" + `). A server of its own has ten seconds of load for each row; the requests of the sixth to the eighth second count, and a request
-without an answer 20 s after the last one counts as left. Clients who stay for 2 s or for 30 s say nothing. Jobs stay for 10 minutes, and the server marks their tasks as patient
+Who cannot be served is to be told so, and soon (` + "`make overload OVERLOAD=-noes`" + `). A server of its own has ten seconds of load for each row; the requests of the sixth to the eighth second count, and clients
+who stay for 2 s or for 30 s say nothing. Jobs stay for a minute, and the server marks their tasks as patient
 ([Q16](../guarantees/limiter.md)): they wait for their turn, and a no comes only from a full queue.
 
 | work | load | clients stay | left without an answer | told no | median no | p99 of noes | p99 of answers | goodput / critical |

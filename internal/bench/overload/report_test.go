@@ -65,7 +65,7 @@ func TestReport(t *testing.T) {
 		r.put(c)
 	}
 	if text := r.noes(); !strings.Contains(text, "| 4 ms of computing in one piece | 2× | 2 s | 2.0 % | 50.0 % | 140 ms | 1200 ms | 40 ms | 0.900 / 1.000 |\n") ||
-		!strings.Contains(text, "| 2× | 10 min, patient | 0.0 % |") {
+		!strings.Contains(text, "| 2× | 1 min, patient | 0.0 % |") {
 		t.Errorf("noes:\n%s", text)
 	}
 	targets = r.targets()
@@ -171,6 +171,23 @@ func TestPagesAreOfThisReport(t *testing.T) {
 	}
 	if page := pages["README.md"]; !strings.Contains(page, sectionBegins) {
 		t.Error("the README has no section of it")
+	}
+}
+
+// The page says how many cells flood has not measured, if any.
+func TestGeneratorBefore(t *testing.T) {
+	r := &report{}
+	r.put(cellWith("cpu4", 2, untold, "warden", 0.9))
+	c := cellWith("cpu4", 4, untold, "warden", 0.9)
+	c.By = "flood"
+	r.put(c)
+	if page := r.document(); !strings.Contains(page, " 1 of the 2 cells were measured by the generator that this lab had before flood") {
+		t.Errorf("%s", page)
+	}
+	c.Load = 2
+	r.put(c)
+	if page := r.document(); strings.Contains(page, "before flood") {
+		t.Errorf("%s", page)
 	}
 }
 

@@ -25,10 +25,6 @@ import (
 	"time"
 )
 
-// overdueHeader is the time at which the client leaves, in nanoseconds of the wall clock. It is for counting only: no variant
-// reads it. 0: the request is not counted.
-const overdueHeader = "Overdue"
-
 // What a server knows about its clients' patience.
 const (
 	untold = "untold" // it sees them leave
@@ -38,7 +34,7 @@ const (
 	// With -noes: untold, and in no hurry.
 	stay = "stay" // 2 s
 	long = "long" // 30 s
-	jobs = "jobs" // 10 minutes, and the tasks are marked patient
+	jobs = "jobs" // a minute, and the tasks are marked patient
 )
 
 func usualKnows() []string { return []string{untold, told, post, h2} }
@@ -53,7 +49,7 @@ func before(knows string, w workload) workload {
 	case long:
 		w.patience = 30 * time.Second
 	case jobs:
-		w.patience = 10 * time.Minute
+		w.patience = time.Minute
 	}
 	return w
 }
@@ -64,10 +60,7 @@ type serveArgs struct {
 	Rounds                   float64 // of spin per millisecond
 }
 
-// executions counts executions for counted requests, and those that ended after the client had left.
-type executions struct{ all, wasted atomic.Uint64 }
-
-// serve is the life of a child process. It ends with its standard input and prints its counts.
+// serve is the life of a child process. It ends with its standard input and prints how many executions there were.
 func serve(args string) error {
 	var a serveArgs
 	if err := json.Unmarshal([]byte(args), &a); err != nil {
@@ -86,7 +79,7 @@ func serve(args string) error {
 		return err
 	}
 	defer k.close()
-	var count executions
+	var count atomic.Int64
 	handler, err := newHandler(v, k, a, &count)
 	if err != nil {
 		return err
@@ -102,12 +95,12 @@ func serve(args string) error {
 	s.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = s.Serve(l) }()
 	_, _ = os.Stdin.Read(make([]byte, 1))
-	fmt.Println(count.all.Load(), count.wasted.Load())
+	fmt.Println(count.Load())
 	return nil
 }
 
-// newHandler returns the work behind a variant.
-func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Handler, error) {
+// newHandler returns the work behind a variant. count counts executions.
+func newHandler(v variant, k *worker, a serveArgs, count *atomic.Int64) (http.Handler, error) {
 	work := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		answer, err := k.do(r.Context(), isHeavy(r))
@@ -115,12 +108,7 @@ func newHandler(v variant, k *worker, a serveArgs, count *executions) (http.Hand
 			http.Error(rw, "gave up", http.StatusGatewayTimeout)
 			return
 		}
-		if overdue, _ := strconv.ParseInt(r.Header.Get(overdueHeader), 10, 64); overdue > 0 {
-			count.all.Add(1)
-			if time.Now().UnixNano() > overdue {
-				count.wasted.Add(1)
-			}
-		}
+		count.Add(1)
 		rw.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = rw.Write(answer)
 	})
@@ -178,20 +166,20 @@ func start(binary string, a serveArgs, at placement) (*child, error) {
 		c.addr, err = net.ResolveTCPAddr("tcp4", strings.TrimSpace(line))
 	}
 	if err != nil {
-		_, _, _ = c.stop()
+		_, _ = c.stop()
 		return nil, fmt.Errorf("the server did not start: %w", err)
 	}
 	return c, nil
 }
 
-// stop ends the server and returns its counts.
-func (c *child) stop() (executed, wasted uint64, err error) {
+// stop ends the server and returns its executions.
+func (c *child) stop() (executed int, err error) {
 	_ = c.stdin.Close()
 	end := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })
 	defer end.Stop()
 	line, err := c.out.ReadString('\n')
 	if err == nil {
-		_, err = fmt.Sscan(line, &executed, &wasted)
+		_, err = fmt.Sscan(line, &executed)
 	}
-	return executed, wasted, errors.Join(err, c.cmd.Wait())
+	return executed, errors.Join(err, c.cmd.Wait())
 }

@@ -194,17 +194,13 @@ func failsafePriority(work http.Handler, _ *worker) (http.Handler, error) {
 }
 
 // ofMachine converts a CPU threshold, in thousandths, to what a limiter measures here: go-zero and aegis measure all processors
-// of the machine, of which the server has n, and the generator spins on another one if it has one.
+// of the machine, of which the server has n. flood's use of another one counts too, so they engage a little sooner.
 func ofMachine(use int64, n int) (int64, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, err
 	}
-	cores, busy := int64(bytes.Count(stat, []byte("\ncpu"))), use*int64(n)
-	if cores > int64(n) {
-		busy += 1000
-	}
-	return busy / cores, nil
+	return use * int64(n) / int64(bytes.Count(stat, []byte("\ncpu"))), nil
 }
 
 // goZero is go-zero's rest server with its default CpuThreshold, without its log line for each rejection.
