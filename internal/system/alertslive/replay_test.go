@@ -49,7 +49,7 @@ func fires() map[string][]string {
 		},
 		"tasks-fail": {"StopbankTasksFail page priority=critical", "StopbankErrorBudgetBurnsFast page"},
 		"connections-leak": {
-			"StopbankConnectionsLeak ticket pool=shop-db",
+			"StopbankConnectionsLeak ticket pool=shop-db", "StopbankPoolFull ticket pool=shop-db",
 			"StopbankTasksFail page priority=critical", "StopbankTasksFail ticket priority=high", "StopbankTasksFail ticket priority=normal",
 			"StopbankErrorBudgetBurnsFast page",
 		},
