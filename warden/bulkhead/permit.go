@@ -4,7 +4,12 @@
 
 package bulkhead
 
-import "context"
+import (
+	"context"
+	"errors"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
 
 // Permit is one slot held by an adapter, for instance while the body of an HTTP response is read. It is free to copy and to
 // release from any goroutine: all copies together release once. The zero Permit releases nothing.
@@ -54,22 +59,28 @@ func (p Permit) Release(err error) bool {
 }
 
 // Discard is Release for work whose execution time says nothing about the compartment: a hijacked connection, or a stream. A
-// monitor only counts it.
+// monitor only counts it. If err is [context.Canceled], the work counts as canceled, whatever its context says.
 func (p Permit) Discard(err error) bool {
 	k := p.k
 	if k == nil || !k.become(ended) {
 		return false
 	}
 	k.span.Discard()
+	if errors.Is(err, context.Canceled) {
+		return p.finish(decision.OutcomeCanceled, err)
+	}
 	return p.end(err)
 }
 
 func (p Permit) end(err error) bool {
-	k := p.k
-	out, err := k.classify(p.ctx, err)
+	out, err := p.k.classify(p.ctx, err)
+	return p.finish(out, err)
+}
+
+func (p Permit) finish(out decision.Outcome, err error) bool {
 	if p.cancel != nil {
 		p.cancel()
 	}
-	k.end(err, out, err)
+	p.k.end(err, out, err)
 	return true
 }

@@ -171,8 +171,8 @@ func (p *plan) check(text string) error {
 
 // checkRates returns an error if a load is more than most requests per second; none while the capacity is unknown.
 func (p *plan) checkRates(most float64) error {
-	if rate := p.capacity * max(p.base, slices.Max(p.loads)); rate > most {
-		return &LimitError{"-load: requests per second", math.Round(rate), fmt.Sprintf("up to %g", most)}
+	if rate := p.capacity * max(p.base, slices.Max(p.loads)) * float64(1+p.retries); rate > most {
+		return &LimitError{"-load: requests per second, with -retries", math.Round(rate), fmt.Sprintf("up to %g", most)}
 	}
 	return nil
 }

@@ -5,8 +5,10 @@
 package wardencaddy
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -145,6 +147,7 @@ const (
 func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	delete(r.Header, priorityHeader)
+	keepHop(r.Header)
 	if p := warden.PriorityFrom(ctx); p != decision.Normal {
 		r.Header.Set(priorityHeader, strconv.Itoa(int(p)))
 	}
@@ -152,6 +155,28 @@ func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set(timeoutHeader, strconv.FormatInt(max(1, time.Until(due).Milliseconds()), 10))
 	}
 	c.err = c.next.ServeHTTP(w, r)
+	if later, ok := w.(interface{ AnswerLater(status int) }); ok && c.err != nil { // Caddy answers when the middleware is done
+		status := http.StatusInternalServerError
+		var of caddyhttp.HandlerError
+		if errors.As(c.err, &of) && of.StatusCode > 0 {
+			status = of.StatusCode
+		}
+		later.AnswerLater(status)
+	}
+}
+
+// keepHop removes our headers from those that end with this connection, which a client names: it is not to keep from the upstream
+// what counted here.
+func keepHop(h http.Header) {
+	for i, line := range h["Connection"] {
+		var kept []string
+		for name := range strings.SplitSeq(line, ",") {
+			if name = strings.TrimSpace(name); !strings.EqualFold(name, priorityHeader) && !strings.EqualFold(name, timeoutHeader) {
+				kept = append(kept, name)
+			}
+		}
+		h["Connection"][i] = strings.Join(kept, ", ")
+	}
 }
 
 // Interfaces that Caddy looks for.

@@ -252,3 +252,23 @@ func TestInvalidJSON(t *testing.T) {
 		p.want("/", http.StatusOK) // the configuration before it goes on
 	}
 }
+
+// An upstream that is not there has failed, although Caddy answers when the middleware is done. No client takes what counted here from
+// the upstream by naming it in Connection.
+func TestDeadUpstream(t *testing.T) {
+	p := newProxy(t, "stopbank {\n\tpriority background\n}\nreverse_proxy 127.0.0.1:1")
+	p.want("/", http.StatusBadGateway)
+	if got := p.metric("stopbank_limiter_failed_total"); got != 1 {
+		t.Errorf("%v failed, want 1", got)
+	}
+}
+
+func TestConnectionTakesNothing(t *testing.T) {
+	u := newUpstream(t)
+	p := newProxy(t, "stopbank {\n\ttimeout 5s\n\tpriority background\n}\n"+u.proxied())
+	p.want("/", http.StatusOK, "Connection", "close, warden-priority, X-Own , Warden-Timeout", "X-Own", "1")
+	got := await(t, "a request", u.begun).Header
+	if got.Get("Warden-Priority") != "-64" || got.Get("Warden-Timeout") == "" || got.Get("X-Own") != "" {
+		t.Errorf("the upstream gets %v", got)
+	}
+}

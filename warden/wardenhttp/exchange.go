@@ -38,7 +38,7 @@ type exchange struct {
 	hijacked            bool        // guarded by writes.mu
 	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
 	answered            bool        // the middleware answers, not next
-	kept                int         // the status that a buffered answer keeps until its handler is done; 0: none
+	kept                int         // the status of an answer that is sent when the handler is done; 0: none, or not known
 }
 
 // upload is the request's body as the handler reads it.
@@ -150,6 +150,9 @@ func exchangeOf(w http.ResponseWriter) *exchange {
 // exchangeOf returns e, also for types that embed it.
 func (e *exchange) exchangeOf() *exchange { return e }
 
+// AnswerLater says with which status whoever called [Middleware.Serve] answers when the handler is done. Package wardencaddy calls it.
+func (e *exchange) AnswerLater(status int) { e.kept = status }
+
 // answer answers with p. It stops reading first, because net/http would otherwise wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
 	e.answered = true
@@ -185,6 +188,7 @@ func (e *exchange) release() {
 	switch err := b.outcome.Err; {
 	case ending == slot.Abandoned || tooLate && !b.outcome.Upgraded:
 		answer = slot.Unserved
+	case e.reads.clientFault() || e.writes.clientFault():
 	case max(status, e.kept) >= http.StatusInternalServerError,
 		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 		answer = slot.Failed

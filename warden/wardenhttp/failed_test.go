@@ -7,14 +7,21 @@ package wardenhttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -91,5 +98,54 @@ func TestSentRequestsFail(t *testing.T) {
 		if s := w.Limiter().Stats(); s.Failed != c.failed || s.Executed != 1 {
 			t.Errorf("H31: %s: %d failed, want %d: %+v", name, s.Failed, c.failed, s.Tally)
 		}
+	}
+}
+
+// What a client does wrong is no failure of the service: a body that is none, or one that stops.
+func TestBrokenBodiesAreNoFailures(t *testing.T) {
+	g := newGuard(t, 4, 0)
+	m := newMiddleware(t, g, wardenhttp.Config{Grace: 50 * time.Millisecond})
+	s := startServer(t, m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			w.WriteHeader(http.StatusBadGateway) // as a proxy does
+			return
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	})), false)
+	for name, c := range map[string]struct {
+		body   string
+		failed uint64
+	}{
+		"no chunk":        {"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", 0},
+		"stops":           {"Content-Length: 100\r\n\r\nabc", 0},
+		"whole, an error": {"Content-Length: 3\r\n\r\nabc", 1},
+	} {
+		before := g.Limiter().Stats().Failed
+		conn := must((&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String()))(t)
+		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+c.body)
+		status(t, conn)
+		conn.Close()
+		g.wantEmpty(t)
+		if got := g.Limiter().Stats().Failed - before; got != c.failed {
+			t.Errorf("H31: %s: %d failed, want %d", name, got, c.failed)
+		}
+	}
+}
+
+// Whoever sends on a body that breaks learns nothing about whom it was sent to: no breaker opens.
+func TestASentBodyThatBreaks(t *testing.T) {
+	upstream := startServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), false)
+	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}}}))(t)
+	rt := must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{
+		Base: upstream.Client().Transport, Compartment: func(*http.Request) *bulkhead.Compartment { return set.Compartment("a") },
+	}))(t)
+	for _, body := range []io.Reader{iotest.ErrReader(errors.New("broken")), strings.NewReader("whole")} {
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, upstream.URL, body))(t)
+		if resp, err := rt.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+	}
+	if c := set.Compartment("a").Snapshot(); c.Outcomes["failed"] != 0 || c.Outcomes["succeeded"] != 1 || c.InFlight != 0 {
+		t.Errorf("H31: %v, want one that succeeded and none that failed", c.Outcomes)
 	}
 }

@@ -7,7 +7,9 @@ package wardenhttp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -43,7 +45,25 @@ func (c capacity) claim(r *http.Request) slot.Claim {
 }
 
 // held is the slot of a request that is followed to its end.
-type held struct{ slot.Slot }
+type held struct {
+	slot.Slot
+	sends *sentBody // nil: the request has no body
+}
+
+// sentBody is the body of a request that is sent.
+type sentBody struct {
+	io.ReadCloser
+	broken atomic.Bool // it could not be read: whose body it is broke off, which says nothing about who is asked
+}
+
+// Read notes an error.
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.broken.Store(true)
+	}
+	return n, err
+}
 
 // errStatus is reported to a compartment's breaker for a response with status 500 or more and no other error.
 var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
@@ -51,6 +71,10 @@ var errStatus = errors.New("wardenhttp: the response has a status of 500 or more
 // End releases the slot.
 func (h held) End(outcome inflight.Outcome) {
 	err := outcome.Err
+	if h.sends != nil && h.sends.broken.Load() {
+		h.Slot.End(context.Canceled, slot.Discarded, slot.Served)
+		return
+	}
 	if err == nil && outcome.Status >= http.StatusInternalServerError {
 		err = errStatus
 	}

@@ -56,6 +56,7 @@ type direction struct {
 	status          int   // of the answer
 	tooLate         bool  // the answer began when its client had left
 	eof             bool  // the body was read to its end
+	broken          bool  // the client sent what is no body, or stopped in the middle of it
 	err             error // the error of every later wait
 	closed          bool  // the handler is done, and w must not be touched
 }
@@ -88,6 +89,7 @@ func (s *direction) endWait(began time.Time, n int64, err error) error {
 	s.waiting = false
 	s.timer.Stop()
 	s.eof = s.eof || errors.Is(err, io.EOF)
+	s.broken = s.broken || err != nil && !s.eof && s.err == nil && !errors.Is(err, http.ErrBodyReadAfterClose)
 	s.budget = min(s.pace.grace, s.budget-time.Since(began)+s.pace.earned(n))
 	if err != nil && !s.eof && s.err != nil {
 		return s.err
@@ -178,6 +180,13 @@ func (s *direction) answer() (status int, tooLate bool) {
 		status = cmp.Or(s.status, http.StatusOK)
 	}
 	return status, s.tooLate
+}
+
+// clientFault reports whether the client broke off, or was cut off because it was too slow.
+func (s *direction) clientFault() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken || errors.Is(s.err, ErrSlowPeer)
 }
 
 func (s *direction) state() (used bool, err error) {

@@ -95,7 +95,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := inflight.RoundTrip(held{p}, t.base, out)
+	h := held{Slot: p}
+	if out.Body != nil && out.Body != http.NoBody {
+		h.sends = &sentBody{ReadCloser: out.Body}
+		out.Body = h.sends
+	}
+	resp, err := inflight.RoundTrip(h, t.base, out)
 	if err != nil || resp == nil {
 		return resp, timeoutOf(p.Ctx, err)
 	}
