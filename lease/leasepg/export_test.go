@@ -11,7 +11,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/journal"
 )
 
 // Listed is the statement of List.
@@ -56,4 +58,13 @@ func Unpacked(b []byte) ([]dispatch.Header, error) { return unpacked(b) }
 // PartitionOf is the partition of a key among so many.
 func PartitionOf(key string, partitions int) int32 {
 	return (&Outbox{cfg: OutboxConfig{Partitions: partitions}}).partition(key)
+}
+
+// OpenJournal claims a ledger that is written per window.
+func OpenJournal(ctx context.Context, pool *pgxpool.Pool, name string, fresh time.Duration, cfg lease.Config) (*journal.Ledger, error) {
+	id, err := check(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return openJournal(ctx, &journalStore{pool: pool, ledger: name, identity: id}, fresh, cfg)
 }

@@ -124,6 +124,18 @@ func (m *Engine) Restore(domain string, s step.State) {
 	st.schedule(slot)
 }
 
+// AppendLive appends a domain's lease and backlog to b, as State.AppendLive does.
+func (m *Engine) AppendLive(b []byte, domain string) []byte {
+	st, hash := m.stripe(domain)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	var s step.State
+	if slot, ok := st.find(hash, domain); ok {
+		s = st.record(slot).state
+	}
+	return s.AppendLive(b)
+}
+
 // DoneOffsets calls add with the offsets that are processed and those that are failed, a domain at a time, under the lock of a
 // stripe. Some of those below the floor are among them.
 func (m *Engine) DoneOffsets(add func(processed, failed []int64)) {
