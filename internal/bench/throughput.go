@@ -66,8 +66,10 @@ func throughputRows() []row {
 	}
 	if havePostgres() {
 		add("PostgreSQL",
-			contender{variant{name: fmt.Sprintf("dispatch over leasepg, %d workers a member, in order per key", pgWorkers)}, loadPostgres},
-			contender{variant{name: fmt.Sprintf("River, %d workers a member, in no order", pgWorkers), most: 1}, loadRiver})
+			contender{variant{name: fmt.Sprintf("dispatch over leasepg, ledgers per window, %d workers a member, in order per key",
+				pgWorkers)}, func() func(context.Context, *team) { return loadPostgres(true) }},
+			contender{variant{name: "as above, ledgers per record"}, func() func(context.Context, *team) { return loadPostgres(false) }},
+			contender{variant{name: fmt.Sprintf("River, %d workers a member, in no order", pgWorkers), most: 0.7}, loadRiver})
 	}
 	add("JetStream",
 		contender{variant{name: fmt.Sprintf("dispatch over leasenats, %d workers a member, in order per key", natsWorkers)},
@@ -95,7 +97,7 @@ func teamRow(engine string, members int, waits bool, contenders []contender) row
 		for k := range contenders {
 			i := (k + round) % len(contenders)
 			ns[i] = process(contenders[i], members, waits)
-			fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f records/s\n", contenders[i].name, 1e9/ns[i])
+			fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f records/s%s\n", contenders[i].name, 1e9/ns[i], perRecord())
 		}
 		round++
 		return ns
@@ -112,8 +114,48 @@ type team struct {
 	begun   sync.Once
 	began   time.Time // of the first handler
 	done    atomic.Int64
+	written bool          // a record is done for good when a statement has ended that began after it
 	end     chan struct{} // closed when the last record is done for good
+	ended   sync.Once
 }
+
+// statements counts those of the members of one run, and their batches as one.
+var statements atomic.Int64
+
+// perRecord returns the statements of the last run.
+func perRecord() string {
+	if n := statements.Swap(0); n > 0 {
+		return fmt.Sprintf(", %.3f statements a record", float64(n)/records)
+	}
+	return ""
+}
+
+type allDone struct{}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (t *team) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	statements.Add(1)
+	return context.WithValue(ctx, allDone{}, strings.Contains(data.SQL, "lease_entries") && t.done.Load() == records)
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (t *team) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if all, _ := ctx.Value(allDone{}).(bool); all && t.written {
+		t.ended.Do(func() { close(t.end) })
+	}
+}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (t *team) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	statements.Add(1)
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (t *team) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (t *team) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // process returns nanoseconds per record, from the first handler to the last record that is done for good.
 func process(c contender, members int, waits bool) float64 {
@@ -159,8 +201,8 @@ func (t *team) handle(record int64) {
 }
 
 func (t *team) finished() {
-	if t.done.Add(1) == records {
-		close(t.end)
+	if t.done.Add(1) == records && !t.written {
+		t.ended.Do(func() { close(t.end) })
 	}
 }
 
@@ -203,9 +245,9 @@ func (g *gated) Hold(ctx context.Context, work func(context.Context, dispatch.Pa
 }
 
 // loadPostgres enqueues the records in an outbox of its own, which deletes them as they are done, and resets the ledgers.
-func loadPostgres() func(context.Context, *team) {
+func loadPostgres(perWindow bool) func(context.Context, *team) {
 	ctx, name := context.Background(), "bench "+runName()
-	must(postgres().Exec(ctx, "TRUNCATE stopbank.outbox_records, stopbank.lease_domains"))
+	must(postgres().Exec(ctx, "TRUNCATE stopbank.outbox_records, stopbank.lease_domains, stopbank.lease_journals, stopbank.lease_entries"))
 	open := func(pool *pgxpool.Pool) *leasepg.Outbox {
 		return must(leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: teamParts}))
 	}
@@ -219,10 +261,11 @@ func loadPostgres() func(context.Context, *team) {
 	}
 	settlePostgres()
 	return func(ctx context.Context, t *team) {
-		pool := connect(ctx)
+		t.written = perWindow
+		pool := connect(ctx, t)
 		defer pool.Close()
 		t.consume(ctx, must(leasepg.OpenGroup(ctx, leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: name, Outbox: open(pool),
-			Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})), pgWorkers)
+			Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow})), pgWorkers)
 	}
 }
 
@@ -264,7 +307,7 @@ func loadRiver() func(context.Context, *team) {
 	}
 	settlePostgres()
 	return func(ctx context.Context, t *team) {
-		pool := connect(ctx)
+		pool := connect(ctx, t)
 		defer pool.Close()
 		workers := river.NewWorkers()
 		river.AddWorker(workers, river.WorkFunc(func(_ context.Context, job *river.Job[riverArgs]) error {
