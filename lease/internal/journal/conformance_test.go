@@ -21,4 +21,3 @@ func TestConformance(t *testing.T) {
 		return l
 	})
 }
-

@@ -102,7 +102,9 @@ var errEntry = errors.New("not what a ledger writes")
 
 // read adds what an entry says to f. Errors: durable.ErrCorrupt and durable.ErrNewer.
 func (f *facts) read(name string, entry []byte) error {
-	corrupt := func(defect error) error { return fmt.Errorf("%w: ledger %q: an entry: %w", durable.ErrCorrupt, name, defect) }
+	corrupt := func(defect error) error {
+		return fmt.Errorf("%w: ledger %q: an entry: %w", durable.ErrCorrupt, name, defect)
+	}
 	switch n := len(entry) - crc32.Size; {
 	case n < 1:
 		return corrupt(errEntry)

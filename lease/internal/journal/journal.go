@@ -52,6 +52,7 @@ type Config struct {
 	Store  Store
 	Name   string        // of the partition; part of every entry's checksum
 	Fresh  time.Duration // how long after an accepted write leases are granted without another one
+	Growth int           // in bytes, after which the journal is written anew, if it is four times what it was; 0: 64 KiB
 	Ledger lease.Config
 }
 
@@ -69,9 +70,6 @@ const (
 	// A window is so many offsets that so many records, more or less, are leased in it.
 	leastWindow, mostWindow   = 256, 1 << 20
 	leastRecords, mostRecords = 512, 2048
-
-	// The journal is written anew when it has grown by this, and by four times what had to be written then.
-	leastGrowth = 64 << 10
 )
 
 // engine is the step.Engine of a Ledger.
@@ -124,6 +122,9 @@ func newBatch() *batch { return &batch{over: make(chan struct{})} }
 // Open claims the ledger and reads its journal. It blocks for as long as that takes. Errors: the store's, durable.ErrCorrupt,
 // durable.ErrNewer.
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
+	if cfg.Growth == 0 {
+		cfg.Growth = 64 << 10
+	}
 	sent := time.Now()
 	number, err := cfg.Store.Claim(ctx)
 	if err != nil {

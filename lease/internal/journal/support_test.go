@@ -26,6 +26,7 @@ type server struct {
 	entries map[uint64][]byte
 	appends int
 	limit   int
+	growth  int // of the ledgers' Config
 	// fault is asked before an Append: 0: none; lost: it is not carried out, and is not answered; deaf: it is carried out and not
 	// answered.
 	fault func() fault
@@ -120,7 +121,8 @@ func (s *server) set(change func()) {
 
 func open(t fataler, s *server, cfg lease.Config) *journal.Ledger {
 	t.Helper()
-	l, err := journal.Open(ctx, journal.Config{Store: &store{server: s}, Name: "orders/0", Fresh: time.Minute, Ledger: cfg})
+	l, err := journal.Open(ctx, journal.Config{Store: &store{server: s}, Name: "orders/0", Fresh: time.Minute, Growth: s.growth,
+		Ledger: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (e *engine) awaitLocked(ctx context.Context, b *batch) error {
 func (e *engine) write() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	const first, most = 20 * time.Millisecond, time.Second
+	const first, most = 5 * time.Millisecond, time.Second
 	pause := first
 	for {
 		if e.lost != nil {
@@ -69,7 +69,7 @@ func (e *engine) write() {
 		}
 		b := e.next
 		e.next, e.asked = newBatch(), false
-		anew := e.size > e.base+max(leastGrowth, 4*e.base)
+		anew := e.size > max(e.cfg.Growth, 4*e.base)
 		f, successes, giveUps := e.gatherLocked(anew)
 		sent := time.Now()
 		e.mu.Unlock()
