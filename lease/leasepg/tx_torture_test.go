@@ -250,8 +250,8 @@ func (b *bank) judge(t *testing.T) (records int) {
 	return records
 }
 
-// finished counts the records of a key above the floor that a ledger written per window knows to be done. Whatever it has leased
-// or finds free is released.
+// finished counts the records of a key above the floor that a ledger written per window knows to be done. Below the position of
+// the outbox it is not asked. Whatever it has leased or finds free is released.
 func (b *bank) finished(t *testing.T, key string, v lease.View) (n int) {
 	t.Helper()
 	release := func(token lease.Token) { noError(t, b.part.Ledger.Release(t.Context(), key, token)) }
@@ -262,8 +262,10 @@ func (b *bank) finished(t *testing.T, key string, v lease.View) (n int) {
 			t.Fatalf("%s: %v", key, err)
 		}
 	}
-	rows, _ := b.pool.Query(t.Context(), `SELECT id FROM stopbank.outbox_records WHERE outbox = 'bank' AND domain = $1 AND id >= $2
-		ORDER BY id`, []byte(key), v.Floor)
+	noError(t, b.pool.QueryRow(t.Context(), `SELECT count(*) FROM bank_effects e, stopbank.outbox_positions p
+		WHERE e.key = $1 AND e.record >= $2 AND e.record < p.floor AND p.outbox = 'bank'`, key, v.Floor).Scan(&n))
+	rows, _ := b.pool.Query(t.Context(), `SELECT id FROM stopbank.outbox_records WHERE outbox = 'bank' AND domain = $1 ORDER BY id`,
+		[]byte(key))
 	for _, id := range must(pgx.CollectRows(rows, pgx.RowTo[int64]))(t) {
 		a := must(b.part.Ledger.TryAcquire(t.Context(), key, id))(t)
 		if a.Status == lease.Acquired {
