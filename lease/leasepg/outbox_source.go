@@ -152,7 +152,9 @@ func (o *Outbox) opener(cfg lease.Config, fresh time.Duration) (func(ctx context
 
 // closeLedger closes a ledger that can be closed.
 func closeLedger(ledger lease.Ledger, within time.Duration) {
-	if l, ok := ledger.(interface{ Close(ctx context.Context) error }); ok {
+	if l, ok := ledger.(interface {
+		Close(ctx context.Context) error
+	}); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		_ = l.Close(ctx) // without it the next owner takes more care than it need
