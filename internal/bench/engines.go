@@ -151,6 +151,9 @@ var (
 		return must(nats.Connect(strings.TrimSpace(must(bufio.NewReader(out).ReadString('\n')))))
 	})
 	pgURL = sync.OnceValue(func() string {
+		if o := told(); o != nil {
+			return o.URL
+		}
 		s := must(pgtest.Open(context.Background(), true))
 		atEnd(func() { _ = s.Close() })
 		fmt.Fprintf(os.Stderr, "\r\033[Kleasepg: %s\n", s.About())

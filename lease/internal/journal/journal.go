@@ -64,6 +64,7 @@ type Ledger struct {
 
 const (
 	claimShift = 29
+	mostClaims = 1 << (63 - claimShift) // five hundred years of seconds
 	flushAfter = 50 * time.Millisecond // from the first success that is not written
 	sendLimit  = 5 * time.Second       // of one write
 
@@ -120,7 +121,7 @@ type batch struct {
 func newBatch() *batch { return &batch{over: make(chan struct{})} }
 
 // Open claims the ledger and reads its journal. It blocks for as long as that takes. Errors: the store's, durable.ErrCorrupt,
-// durable.ErrNewer.
+// durable.ErrNewer, durable.ErrExhausted.
 func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	if cfg.Growth == 0 {
 		cfg.Growth = 64 << 10
@@ -129,6 +130,9 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	number, err := cfg.Store.Claim(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if number >= mostClaims {
+		return nil, fmt.Errorf("%w: ledger %q has no more claims", durable.ErrExhausted, cfg.Name)
 	}
 	f, size := noFacts(), 0
 	if err := cfg.Store.Read(ctx, func(entry []byte) error {
