@@ -68,3 +68,12 @@ func OpenJournal(ctx context.Context, pool *pgxpool.Pool, name string, fresh tim
 	}
 	return openJournal(ctx, &journalStore{pool: pool, ledger: name, identity: id}, fresh, cfg)
 }
+
+// JournalStore is the store of a ledger that is written per window.
+func JournalStore(ctx context.Context, pool *pgxpool.Pool, name string) (journal.Store, error) {
+	id, err := check(ctx, pool)
+	return &journalStore{pool: pool, ledger: name, identity: id}, err
+}
+
+// AppendEntry is the statement of its Append.
+const AppendEntry = appendEntry

@@ -148,7 +148,7 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 		return nil, err
 	}
 	e := &engine{
-		cfg: cfg, mem: memory.New(number << claimShift), first: number << claimShift, last: (number + 1) << claimShift,
+		cfg: cfg, mem: memory.New(number<<claimShift, 1), first: number << claimShift, last: (number + 1) << claimShift,
 		floor: f.floor, restored: slices.Compact(f.done), restoredGiven: slices.Compact(f.given),
 		zone: f.begun, begun: f.begun, begin: f.begun, window: leastWindow,
 		live: map[string]bool{}, inTx: map[string]uint64{}, dirty: map[string]*batch{}, next: newBatch(), accepted: sent, size: size,
@@ -158,6 +158,10 @@ func Open(ctx context.Context, cfg Config) (*Ledger, error) {
 	_ = e.mem.Compact(ctx, f.floor) // of an empty engine
 	e.trimLocked()
 	for domain, s := range states {
+		if l, _ := s.Leased(); l.Token >= e.first {
+			return nil, fmt.Errorf("%w: ledger %q: domain %q has token %d, of a later claim than %d: the claims were put back",
+				durable.ErrCorrupt, cfg.Name, domain, l.Token, number)
+		}
 		e.mem.Restore(domain, s)
 		if s.Index() != step.Neither {
 			e.live[domain] = true
@@ -235,7 +239,7 @@ func (e *engine) Do(ctx context.Context, op step.Op) (r step.Result, err error) 
 		return r, nil
 	}
 	r, _ = e.mem.Do(ctx, op) // it has no errors
-	if r.Token >= e.last {
+	if r.Changed && r.Token >= e.last {
 		e.lost = e.lostFor(errExhausted)
 		return r, e.lost
 	}

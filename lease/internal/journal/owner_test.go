@@ -250,6 +250,24 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// A claim that has used up its tokens is lost, and the next one has more.
+func TestTokensOfAClaim(t *testing.T) {
+	s := newServer()
+	l := open(t, s, lease.Config{})
+	l.LeaveTokens(2)
+	acquire(t, l, "A", 1)
+	last := acquire(t, l, "B", 2)
+	if a, err := l.TryAcquire(ctx, "C", 3); !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, durable.ErrExhausted) {
+		t.Fatalf("L9: %+v, %v", a, err)
+	}
+	_ = l.Close(ctx)
+	next := open(t, s, lease.Config{})
+	if a := acquire(t, next, "C", 3); a.Token <= last.Token {
+		t.Errorf("L9: token %d after %d", a.Token, last.Token)
+	}
+	noError(t, next.Close(ctx))
+}
+
 // process is a dispatcher's view of a ledger and a source, until it dies.
 type process struct {
 	lease.Ledger

@@ -9,7 +9,6 @@ import (
 	"hash/maphash"
 	"iter"
 	"math"
-	"runtime"
 	"sync"
 
 	"github.com/stopbank/stopbank/lease/internal/step"
@@ -18,8 +17,6 @@ import (
 // Engine keeps the states of a ledger in this process.
 type Engine struct {
 	seed maphash.Seed
-	// stripes are a power of two, sixteen or more for each core that New found: of calls on different domains one in
-	// sixteen meets another's lock when every core does nothing else. More of them cost cache, which costs every call.
 	stripes []stripe
 
 	// compacting serialises Compact and guards floor. It is taken before a stripe's lock, never after one.
@@ -29,12 +26,9 @@ type Engine struct {
 
 var _ step.Engine = (*Engine)(nil)
 
-// New returns an engine without domains, whose tokens are all above token.
-func New(token uint64) *Engine {
-	stripes := 1
-	for stripes < 16*runtime.GOMAXPROCS(0) {
-		stripes *= 2
-	}
+// New returns an engine without domains, whose tokens are all above token: each stripe draws every stripes-th of them. stripes is a
+// power of two.
+func New(token uint64, stripes int) *Engine {
 	m := &Engine{seed: maphash.MakeSeed(), stripes: make([]stripe, stripes), floor: math.MinInt64}
 	for i := range m.stripes {
 		st := &m.stripes[i]
