@@ -193,7 +193,9 @@ func TestSucceedTxPerWindow(t *testing.T) {
 	pool := migrated(t, 4)
 	name := ledgerName(t)
 	first := openJournal(t, pool, name)
-	finish := func(tx pgx.Tx, l lease.Ledger, held lease.Lease) error { return leasepg.SucceedTx(t.Context(), tx, l, held) }
+	finish := func(tx pgx.Tx, l lease.Ledger, held lease.Lease) error {
+		return leasepg.SucceedTx(t.Context(), tx, l, held)
+	}
 	finished := func(l lease.Ledger, held lease.Lease) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return finish(tx, l, held) })
 	}
@@ -259,4 +261,3 @@ func TestSucceedTxPerWindow(t *testing.T) {
 		t.Errorf("without a transaction: %v", err)
 	}
 }
-

@@ -65,8 +65,8 @@ type Ledger struct {
 const (
 	claimShift = 29
 	mostClaims = 1 << (63 - claimShift) // five hundred years of seconds
-	flushAfter = 50 * time.Millisecond // from the first success that is not written
-	sendLimit  = 5 * time.Second       // of one write
+	flushAfter = 50 * time.Millisecond  // from the first success that is not written
+	sendLimit  = 5 * time.Second        // of one write
 
 	// A window is so many offsets that so many records, more or less, are leased in it.
 	leastWindow, mostWindow   = 256, 1 << 20

@@ -297,7 +297,7 @@ func TestKillerDiesAlone(t *testing.T) {
 				}
 				var mu sync.Mutex
 				runs, letters, deaths := map[int64]int{}, map[int64]error{}, 0
-				for over := false; !over; {
+				for over := false; !over && deaths < 20; {
 					ctx, cancel := context.WithCancelCause(ctx)
 					l := open(t, s, lease.Config{MaxRetries: c.retries})
 					p := &process{Ledger: l, Source: log, dead: make(chan struct{})}

@@ -16,7 +16,7 @@ import (
 
 // Engine keeps the states of a ledger in this process.
 type Engine struct {
-	seed maphash.Seed
+	seed    maphash.Seed
 	stripes []stripe
 
 	// compacting serialises Compact and guards floor. It is taken before a stripe's lock, never after one.
