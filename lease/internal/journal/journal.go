@@ -2,7 +2,7 @@
 
 // Package journal is a ledger of one partition that writes per window in place of per record. Its states are in memory, where
 // calls step them, and a journal in a store says what the next owner has to know of them. It is for one owner at a time, who has
-// claimed the partition; the claim fences every write.
+// claimed the partition; the claim fences every write. An offset belongs to one domain, as in a source.
 //
 // # What is written, and when
 //

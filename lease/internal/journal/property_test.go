@@ -22,7 +22,7 @@ import (
 
 var domains = []string{"A", "B", "C"}
 
-func TestOwnersThatDieAtAnyPoint(t *testing.T) {
+func TestPropertyOwnersDie(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := lease.Config{MaxRetries: rapid.IntRange(0, 2).Draw(rt, "MaxRetries"), MaxBacklog: rapid.IntRange(0, 4).Draw(rt, "MaxBacklog")}
 		h := &history{cfg: cfg, server: newServer(), models: map[string]*model.Domain{}, soft: map[string]bool{}, maybe: map[int64]*journal.Ledger{}}
