@@ -42,10 +42,9 @@ func noFacts() facts {
 }
 
 // entries encodes f, in as many entries as it needs if none may exceed limit. What is done comes before the leases that it
-// ended.
+// ended, and what has begun comes last: Close lowers it.
 func (f *facts) entries(name string, limit int) [][]byte {
 	p := packer{name: name, limit: limit}
-	p.add(binary.AppendVarint([]byte{begun}, f.begun))
 	p.add(binary.AppendVarint([]byte{floor}, f.floor))
 	for kind, offsets := range map[byte][]int64{done: f.done, given: f.given} {
 		offsets = slices.Clone(offsets)
@@ -64,6 +63,7 @@ func (f *facts) entries(name string, limit int) [][]byte {
 		b = binary.AppendUvarint(append(b, domain...), uint64(len(state)))
 		p.add(append(b, state...))
 	}
+	p.add(binary.AppendVarint([]byte{begun}, f.begun))
 	return p.end()
 }
 

@@ -192,6 +192,40 @@ func TestCareAfterACrash(t *testing.T) {
 	})
 }
 
+// A Close that was written by half leaves the next owner as careful as a crash.
+func TestCloseByHalf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.limit = 200
+		first := open(t, s, lease.Config{})
+		for i := range int64(200) {
+			succeed(t, first, acquire(t, first, fmt.Sprint("k", i), i))
+		}
+		s.set(func() {
+			entries := 0
+			s.fault = func() fault {
+				if entries++; entries > 1 {
+					return lost
+				}
+				return 0
+			}
+		})
+		closing, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := first.Close(closing); err == nil {
+			t.Fatal("closed")
+		}
+		s.set(func() { s.fault = func() fault { return 0 } })
+		second := open(t, s, lease.Config{})
+		acquire(t, second, "k199", 199)
+		before := s.appends // the next one is in the same window
+		if a, err := second.TryAcquire(ctx, "k198", 198); err != nil || a.Status != lease.Acquired || s.appends == before {
+			t.Errorf("L17: %+v, %v, with %d writes", a, err, s.appends-before)
+		}
+		noError(t, second.Close(ctx))
+	})
+}
+
 // What is wrong is named.
 func TestBadInput(t *testing.T) {
 	entry := func(s *server) []byte { return s.entries[s.number] }
