@@ -276,7 +276,7 @@ func (e *engine) admitLocked(ctx context.Context, op *step.Op) error {
 		case len(op.Domain)+overhead > limit:
 			return &lease.InvalidError{Field: "domain", Value: fmt.Sprintf("%d bytes", len(op.Domain)),
 				Allowed: fmt.Sprintf("at most %d, of which the store can write a lease", limit-overhead)}
-		case e.live[op.Domain] && len(op.Domain)+overhead+len(e.mem.AppendLive(nil, op.Domain)) > limit:
+		case e.queuesLocked(op) && len(op.Domain)+overhead+len(e.mem.AppendLive(nil, op.Domain)) > limit:
 			return fmt.Errorf("%w: domain %q: no room for offset %d in an entry of %d bytes", lease.ErrBacklogFull, op.Domain,
 				op.Offset, limit)
 		}
@@ -288,6 +288,15 @@ func (e *engine) admitLocked(ctx context.Context, op *step.Op) error {
 			return err
 		}
 	}
+}
+
+// queuesLocked reports whether op would add its offset to a backlog.
+func (e *engine) queuesLocked(op *step.Op) bool {
+	if !e.live[op.Domain] {
+		return false
+	}
+	s, _ := e.mem.Inspect(e.ctx, op.Domain) // it has no errors
+	return (op.Kind == step.Offer || s.Token != 0) && s.Offset != op.Offset && !slices.Contains(s.Backlog, op.Offset)
 }
 
 // freshLocked reports whether leases may be granted.

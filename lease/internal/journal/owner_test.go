@@ -278,6 +278,12 @@ func TestBadInput(t *testing.T) {
 	if !errors.Is(err, lease.ErrBacklogFull) || waiting < 50 {
 		t.Errorf("after %d that wait: %v, want a full backlog", waiting, err)
 	}
+	for item := range l.Held(ctx) {
+		succeed(t, l, item)
+	}
+	for head := range l.Ready(ctx) { // what waits is worked off
+		succeed(t, l, acquire(t, l, head.Domain, head.Offset))
+	}
 	noError(t, l.Close(ctx))
 	if _, err := l.TryAcquire(ctx, "B", 2); !errors.Is(err, dispatch.ErrLost) {
 		t.Errorf("after Close: %v", err)
@@ -380,13 +386,18 @@ func TestKillerDiesAlone(t *testing.T) {
 				if len(letters) != 1 || !errors.Is(letters[killer], dispatch.ErrDied) {
 					t.Errorf("D6: letters: %v", letters)
 				}
+				all := 0
 				for offset, n := range runs {
+					all += n
 					if n > deaths+1 {
 						t.Errorf("D6: %d ran %d times in %d lives", offset, n, deaths+1)
 					}
 				}
 				if len(runs) != 200 {
 					t.Errorf("%d of 200 records ran", len(runs))
+				}
+				if most := 200 + deaths*2*c.inFlight; all > most { // in 50 ms no more than MaxInFlight records end
+					t.Errorf("L17: %d runs in %d lives, want %d at most", all, deaths+1, most)
 				}
 			})
 		})
