@@ -159,12 +159,12 @@ mutants: ## (30 min; MUTANTS='-only A3 Q9': minutes) each numbered invariant bro
 
 # A test that fails says by which seed to repeat it. The fuzzers have a target of their own.
 torture: ## (5 min; TIME=15m: half an hour) properties with more tries, histories, and faults for TIME on each engine, all at once; also into docs/evidence/torture.md
-	@RAPID_CHECKS=1000 go test -count=1 -timeout 3h -run Property ./admission/... ./lease ./lease/d... ./warden/...
+	@RAPID_CHECKS=1000 go test -count=1 -timeout 3h -run Property ./admission/... ./lease ./lease/d... ./lease/internal/journal ./warden/...
 	@$(MAKE) --no-print-directory torture-engines
 
 torture-engines: ## torture without the properties: (TIME twice) ENGINES='leasepg', SEED=N: that seed
 	@mkdir -p bin && failed=0; for e in $(ENGINES); do \
-	  { go test -count=1 -timeout 6h -v -run 'TestMemory$$|TestDurable|TestTorture(Owners(InMemory)?)?$$|TestLeaderLoss' ./lease/$$e \
+	  { go test -count=1 -timeout 6h -v -run 'TestMemory$$|TestDurable|TestTorture(Owners(InMemory|OfJournals)?)?$$|TestLeaderLoss' ./lease/$$e \
 	    $$([ $$e = leasetest ] || echo -torture.time=$(TIME) $(if $(SEED),-torture.seed=$(SEED))) >bin/torture-$$e.log 2>&1; echo $$? >bin/torture-$$e.code; } & \
 	done; wait; for e in $(ENGINES); do \
 	  [ "$$(cat bin/torture-$$e.code)" = 0 ] || { failed=1; cat bin/torture-$$e.log; }; \

@@ -17,7 +17,7 @@ import (
 // maxDomain is the longest name of a domain, in bytes.
 const maxDomain = math.MaxUint16
 
-// FromEngine is how this project's engines become Ledgers: NewMemory's, durable.New's and leasekafka's. Programs cannot
+// FromEngine is how this project's engines become Ledgers: those of NewMemory, durable.New, leasekafka and groups' journals. Programs cannot
 // implement a step.Engine. To keep a ledger elsewhere, write a durable.Store.
 func FromEngine(engine step.Engine, cfg Config) Ledger { return &ledger{engine, cfg} }
 

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A ledger in memory opened to its tests: an audit of everything that must agree inside it.
+// A ledger in memory opened to its tests: its engine has an audit of everything that must agree inside it.
 
 package lease
 
 import (
-	"fmt"
-	"slices"
-
+	"github.com/stopbank/stopbank/lease/internal/memory"
 	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // Memory is a ledger in memory with its insides.
 type Memory struct {
 	Ledger
-	m *memory
+	insides
+}
+
+type insides interface {
+	Audit() error
+	Done(domain string) (processed, failed []int64)
+	Domains() int
+	WastedNames() int
+	LockStripe(domain string) (release func())
+	SameStripe(a, b string) bool
 }
 
 // OpenMemory is NewMemory.
@@ -23,143 +30,7 @@ func OpenMemory(cfg Config) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{l, l.(*ledger).engine.(*memory)}, nil
-}
-
-// Audit checks that index, slab, names, lists and compaction queue tell the same story, and every domain's state against L2.
-func (m *Memory) Audit() error {
-	for i := range m.m.stripes {
-		st := &m.m.stripes[i]
-		st.mu.Lock()
-		err := st.audit()
-		st.mu.Unlock()
-		if err != nil {
-			return fmt.Errorf("stripe %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-func (st *stripe) audit() error {
-	var entries, free, named, scheduled int
-	stamps := map[uint32]uint16{}
-	floors := map[uint32]int64{}
-	for i := range st.due.n {
-		e := st.due.ring[st.due.wrap(st.due.first+i)]
-		if st.record(e.slot).stamp == e.stamp {
-			stamps[e.slot], floors[e.slot] = e.stamp, e.floor
-		}
-	}
-	for _, e := range st.due.heap {
-		if st.record(e.slot).stamp == e.stamp {
-			stamps[e.slot], floors[e.slot] = e.stamp, e.floor
-		}
-	}
-	var lists [3]int
-	for _, entry := range st.index {
-		if entry == 0 {
-			continue
-		}
-		entries++
-		slot := slotIn(entry)
-		r := st.record(slot)
-		if found, ok := st.find(hashIn(entry), string(st.name(slot))); !ok || found != slot {
-			return fmt.Errorf("slot %d is not found by its name %q", slot, st.name(slot))
-		}
-		if err := r.state.Audit(); err != nil {
-			return fmt.Errorf("%q: %w", st.name(slot), err)
-		}
-		if r.state.Vacant() {
-			return fmt.Errorf("%q is vacant but has a record", st.name(slot))
-		}
-		if index := r.state.Index(); index != step.Neither {
-			lists[index]++
-		}
-		if r.stamp != 0 {
-			scheduled++
-		}
-		if _, ok := r.state.Due(); ok && r.stamp == 0 {
-			return fmt.Errorf("%q has done offsets but no entry in the compaction queue", st.name(slot))
-		}
-		if done := slices.Concat(r.state.Done()); len(done) > 0 && r.state.Index() != step.Held &&
-			floors[slot] > max(slices.Max(done), st.floor-1) {
-			return fmt.Errorf("%q is to be compacted at %d, above all that it has done", st.name(slot), floors[slot])
-		}
-	}
-	for next := st.firstFree; next != 0; next = st.record(next - 1).next {
-		if free++; free > st.slots {
-			return fmt.Errorf("the free slots form a ring")
-		}
-	}
-	for slot := range uint32(st.slots) {
-		named += int(st.record(slot).nameLen)
-	}
-	for list, head := range st.heads {
-		index := step.Index(list)
-		prev := uint32(0)
-		for next := head; next != 0; next = st.record(next - 1).next {
-			r := st.record(next - 1)
-			if lists[list]--; r.state.Index() != index || r.prev != prev || lists[list] < 0 {
-				return fmt.Errorf("%q does not belong where list %d has it", st.name(next-1), list)
-			}
-			prev = next
-		}
-	}
-	switch {
-	case entries != st.live || entries+free != st.slots:
-		return fmt.Errorf("%d entries, %d live, %d free, %d slots", entries, st.live, free, st.slots)
-	case lists != [3]int{}:
-		return fmt.Errorf("%v domains are missing in the lists", lists)
-	case named+st.wasted != len(st.names):
-		return fmt.Errorf("%d bytes named, %d wasted, %d in all", named, st.wasted, len(st.names))
-	case len(stamps) != scheduled:
-		return fmt.Errorf("%d valid entries for %d domains", len(stamps), scheduled)
-	}
-	return nil
-}
-
-// Done returns the offsets of domain that are processed and those that are failed, each in any order. Some of those that
-// lie below the floor are among them.
-func (m *Memory) Done(domain string) (processed, failed []int64) {
-	st, hash := m.m.stripe(domain)
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	slot, ok := st.find(hash, domain)
-	if !ok {
-		return nil, nil
-	}
-	return st.record(slot).state.Done()
-}
-
-// Domains counts the records.
-func (m *Memory) Domains() int { return m.sum(func(st *stripe) int { return st.live }) }
-
-// WastedNames counts the bytes of names that nothing refers to.
-func (m *Memory) WastedNames() int { return m.sum(func(st *stripe) int { return st.wasted }) }
-
-// sum adds up what part says of each stripe, under its lock.
-func (m *Memory) sum(part func(*stripe) int) int {
-	n := 0
-	for i := range m.m.stripes {
-		m.m.stripes[i].mu.Lock()
-		n += part(&m.m.stripes[i])
-		m.m.stripes[i].mu.Unlock()
-	}
-	return n
-}
-
-// LockStripe holds the lock that guards domain until release is called.
-func (m *Memory) LockStripe(domain string) (release func()) {
-	st, _ := m.m.stripe(domain)
-	st.mu.Lock()
-	return st.mu.Unlock
-}
-
-// SameStripe reports whether one lock guards both.
-func (m *Memory) SameStripe(a, b string) bool {
-	x, _ := m.m.stripe(a)
-	y, _ := m.m.stripe(b)
-	return x == y
+	return &Memory{l, l.(*ledger).engine.(*memory.Engine)}, nil
 }
 
 // CodeOf is an Event's Result.

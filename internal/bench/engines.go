@@ -151,23 +151,29 @@ var (
 		return must(nats.Connect(strings.TrimSpace(must(bufio.NewReader(out).ReadString('\n')))))
 	})
 	pgURL = sync.OnceValue(func() string {
+		if o := told(); o != nil {
+			return o.URL
+		}
 		s := must(pgtest.Open(context.Background(), true))
 		atEnd(func() { _ = s.Close() })
 		fmt.Fprintf(os.Stderr, "\r\033[Kleasepg: %s\n", s.About())
 		return s.URL()
 	})
 	postgres = sync.OnceValue(func() *pgxpool.Pool {
-		pool := connect(context.Background())
+		pool := connect(context.Background(), nil)
 		must(0, leasepg.Migrate(context.Background(), pool))
 		return pool
 	})
 	havePostgres = sync.OnceValue(func() bool { return pgtest.Available(context.Background()) == nil })
 )
 
-// connect returns a pool for one member of a team, or for the rows of a ledger.
-func connect(ctx context.Context) *pgxpool.Pool {
+// connect returns a pool for one member of a team, whose statements it counts, or for the rows of a ledger.
+func connect(ctx context.Context, t *team) *pgxpool.Pool {
 	cfg := must(pgxpool.ParseConfig(pgURL()))
 	cfg.MaxConns = 16
+	if t != nil {
+		cfg.ConnConfig.Tracer = t
+	}
 	return must(pgxpool.NewWithConfig(ctx, cfg))
 }
 

@@ -23,6 +23,10 @@ func main() {
 		serveNATS()
 		return
 	}
+	if o := told(); o != nil {
+		work(*o)
+		return
+	}
 	rounds := flag.Int("rounds", 41, "rounds per row, at least 1; rows of throughput have at most 3")
 	slice := flag.Duration("slice", 10*time.Millisecond, "how long a variant runs in a round, from 1ms to 1s")
 	only := flag.String("rows", "", "measure only the rows whose title matches this regular expression")

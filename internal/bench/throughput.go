@@ -5,11 +5,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,54 +51,78 @@ func pause(record int64) time.Duration {
 	return time.Millisecond + time.Duration(record*7919%4000)*time.Microsecond
 }
 
-// A contender is one way to process the records. Load creates them and returns what a member does with its own connection.
+// A contender is one way to process the records. Load creates them under the name of a run; a member, which is a process of its
+// own, works through its own connection.
 type contender struct {
 	variant
-	load func() (member func(context.Context, *team))
+	written bool // the time lasts until the members have given their partitions back, and all is written
+	load    func() (run string)
+	member  func(ctx context.Context, t *team)
+}
+
+// contenders are all of them, by the engine that they are compared on, ours first.
+func contenders() map[string][]contender {
+	return map[string][]contender{
+		"PostgreSQL": {
+			{variant{name: fmt.Sprintf("dispatch over leasepg, ledgers per window, %d workers a member, in order per key", pgWorkers)}, true,
+				loadPostgres, func(ctx context.Context, t *team) { workPostgres(ctx, t, true) }},
+			{variant{name: "as above, ledgers per record"}, false,
+				loadPostgres, func(ctx context.Context, t *team) { workPostgres(ctx, t, false) }},
+			{variant{name: fmt.Sprintf("River, %d workers a member, in no order", pgWorkers), most: 0.7}, false, loadRiver, workRiver},
+		},
+		"JetStream": {
+			{variant{name: fmt.Sprintf("dispatch over leasenats, ledgers per window, %d workers a member, in order per key", natsWorkers)}, true,
+				loadStream, func(ctx context.Context, t *team) { workJetstream(ctx, t, true) }},
+			{variant{name: "as above, ledgers per record"}, false,
+				loadStream, func(ctx context.Context, t *team) { workJetstream(ctx, t, false) }},
+			{variant{name: fmt.Sprintf("a pull consumer, acks awaited, %d workers a member, in no order", natsWorkers), most: 2.5}, false,
+				loadPull, workPull},
+		},
+	}
 }
 
 func throughputRows() []row {
 	var rows []row
-	add := func(engine string, contenders ...contender) {
+	for _, engine := range []string{"PostgreSQL", "JetStream"} {
+		if engine == "PostgreSQL" && !havePostgres() {
+			continue
+		}
 		for _, how := range []struct {
 			members int
 			waits   bool
 		}{{1, false}, {2, false}, {4, false}, {1, true}, {4, true}} {
-			rows = append(rows, teamRow(engine, how.members, how.waits, contenders))
+			rows = append(rows, teamRow(engine, how.members, how.waits))
 		}
 	}
-	if havePostgres() {
-		add("PostgreSQL",
-			contender{variant{name: fmt.Sprintf("dispatch over leasepg, %d workers a member, in order per key", pgWorkers)}, loadPostgres},
-			contender{variant{name: fmt.Sprintf("River, %d workers a member, in no order", pgWorkers), most: 1}, loadRiver})
-	}
-	add("JetStream",
-		contender{variant{name: fmt.Sprintf("dispatch over leasenats, %d workers a member, in order per key", natsWorkers)},
-			loadJetstream},
-		contender{variant{name: fmt.Sprintf("a pull consumer, acks awaited, %d workers a member, in no order", natsWorkers)}, loadPull})
 	return append(rows, kafkaRow(16), kafkaRow(64))
 }
 
-func teamRow(engine string, members int, waits bool, contenders []contender) row {
-	handler, plural := "no-op handler", ""
+func teamRow(engine string, members int, waits bool) row {
+	handler, processes := "no-op handler", "1 process"
 	if waits {
 		handler = "handler of 1 to 5 ms"
 	}
 	if members > 1 {
-		plural = "s"
+		processes = fmt.Sprintf("%d processes", members)
 	}
-	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s: %d records of %d keys, %s, workers of %d member%s", engine,
-		records, teamKeys, handler, members, plural)}
-	for _, c := range contenders {
+	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s: %d records of %d keys, %s, workers in %s", engine,
+		records, teamKeys, handler, processes)}
+	all := contenders()[engine]
+	for _, c := range all {
 		r.variants = append(r.variants, c.variant)
 	}
 	round := 0
 	r.whole = func() []float64 {
-		ns := make([]float64, len(contenders))
-		for k := range contenders {
-			i := (k + round) % len(contenders)
-			ns[i] = process(contenders[i], members, waits)
-			fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f records/s\n", contenders[i].name, 1e9/ns[i])
+		ns := make([]float64, len(all))
+		for k := range all {
+			i := (k + round) % len(all)
+			var statements int64
+			ns[i], statements = process(all[i], order{Engine: engine, Contender: i, Members: members, Waits: waits})
+			fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f records/s", all[i].name, 1e9/ns[i])
+			if engine == "PostgreSQL" {
+				fmt.Fprintf(os.Stderr, ", %.4f statements a record", float64(statements)/records)
+			}
+			fmt.Fprintln(os.Stderr)
 		}
 		round++
 		return ns
@@ -103,43 +130,150 @@ func teamRow(engine string, members int, waits bool, contenders []contender) row
 	return r
 }
 
-// team is one run: what its members share.
-type team struct {
-	members int
-	waits   bool          // handlers pause
-	ready   atomic.Int64  // members
-	begin   chan struct{} // closed when all members are ready
-	begun   sync.Once
-	began   time.Time // of the first handler
-	done    atomic.Int64
-	end     chan struct{} // closed when the last record is done for good
+// order is what a member is told: which contender it is, and of which run.
+type order struct {
+	Engine    string
+	Contender int
+	Run, URL  string
+	Members   int
+	Waits     bool // handlers pause
 }
 
-// process returns nanoseconds per record, from the first handler to the last record that is done for good.
-func process(c contender, members int, waits bool) float64 {
-	ctx, cancel := context.WithCancel(context.Background())
-	t := &team{members: members, waits: waits, begin: make(chan struct{}), end: make(chan struct{})}
-	member := c.load()
+// memberVariable makes this program a member, which carries out the order in it.
+const memberVariable = "STOPBANK_BENCH_MEMBER"
+
+// told is the order of this process, nil in the one that measures.
+var told = sync.OnceValue(func() *order {
+	text := os.Getenv(memberVariable)
+	if text == "" {
+		return nil
+	}
+	o := new(order)
+	must(0, json.Unmarshal([]byte(text), o))
+	return o
+})
+
+// report is a line that a member prints. Times are of the machine's clock, in nanoseconds.
+type report struct {
+	Ready      bool  // it waits for the word to begin
+	Began      int64 // the first handler
+	Done, Last int64 // so many more records are done, and when the last was
+	Over       int64 // it has returned
+	Statements int64 // until then
+}
+
+// process returns nanoseconds per record, from the first handler to the last record that is done for good, and the statements of
+// the members. It starts them one after the other, and says begin to all when all are ready.
+func process(c contender, o order) (ns float64, statements int64) {
+	o.Run = c.load()
+	if o.URL = pgURL(); o.Engine == "JetStream" {
+		o.URL = jetStream().ConnectedUrl()
+	}
+	reports := make(chan report)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var members []io.WriteCloser
 	var group sync.WaitGroup
-	for range members {
-		group.Go(func() { member(ctx, t) })
+	for range o.Members {
+		cmd := exec.CommandContext(ctx, os.Args[0])
+		cmd.Env, cmd.Stderr = append(os.Environ(), memberVariable+"="+string(must(json.Marshal(o)))), os.Stderr
+		members = append(members, must(cmd.StdinPipe()))
+		out := must(cmd.StdoutPipe())
+		must(0, cmd.Start())
+		group.Go(func() {
+			for lines := json.NewDecoder(out); ; {
+				var r report
+				if lines.Decode(&r) != nil {
+					break
+				}
+				reports <- r
+			}
+			if err := cmd.Wait(); err != nil {
+				exit("a member of %s: %v", c.name, err)
+			}
+		})
 	}
-	select {
-	case <-t.end:
-	case <-time.After(2 * time.Minute):
-		exit("%s: %d of %d records done in two minutes", c.name, t.done.Load(), records)
+	go func() {
+		group.Wait()
+		close(reports)
+	}()
+	var ready int
+	var began, end, done int64
+	for r := range reports {
+		if r.Ready {
+			if ready++; ready == o.Members {
+				for _, m := range members {
+					must(io.WriteString(m, "begin\n"))
+				}
+			}
+		}
+		if r.Began > 0 && (began == 0 || r.Began < began) {
+			began = r.Began
+		}
+		statements += r.Statements
+		if r.Last > 0 || c.written && r.Over > 0 {
+			end = max(end, r.Last, r.Over)
+		}
+		if done += r.Done; r.Done > 0 && done == records {
+			for _, m := range members {
+				must(0, m.Close()) // asks it to end
+			}
+		}
 	}
-	took := time.Since(t.began)
-	cancel()
-	group.Wait()
-	return float64(took) / records
+	if done != records {
+		exit("%s: %d of %d records done in two minutes", c.name, done, records)
+	}
+	return float64(end-began) / records, statements
 }
 
-// begins says that a member is ready and waits for the others.
-func (t *team) begins(ctx context.Context) {
-	if t.ready.Add(1) == int64(t.members) {
-		close(t.begin)
+// team is a member's part of a run.
+type team struct {
+	order
+	begin      chan struct{} // closed when all members are ready
+	begun      sync.Once
+	statements atomic.Int64
+
+	mu   sync.Mutex // guards all below, and the standard output
+	done report     // not printed
+}
+
+// work is what a member does: it carries out the order, and reports.
+func work(o order) {
+	ctx, end := context.WithCancel(context.Background())
+	t := &team{order: o, begin: make(chan struct{})}
+	go func() {
+		lines := bufio.NewReader(os.Stdin)
+		if _, err := lines.ReadString('\n'); err == nil {
+			close(t.begin)
+		}
+		_, _ = lines.ReadString('\n')
+		end()
+	}()
+	go func() {
+		for range time.Tick(5 * time.Millisecond) {
+			t.print(report{})
+		}
+	}()
+	contenders()[o.Engine][o.Contender].member(ctx, t)
+	t.print(report{Over: time.Now().UnixNano(), Statements: t.statements.Load()})
+}
+
+// print reports r, after what is done.
+func (t *team) print(r report) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := json.NewEncoder(os.Stdout)
+	for _, r := range []report{t.done, r} {
+		if r != (report{}) {
+			must(0, out.Encode(r))
+		}
 	}
+	t.done = report{}
+}
+
+// begins says that the member is ready and waits for the others.
+func (t *team) begins(ctx context.Context) {
+	t.print(report{Ready: true})
 	t.wait(ctx)
 }
 
@@ -152,17 +286,39 @@ func (t *team) wait(ctx context.Context) {
 
 // handle is every member's handler.
 func (t *team) handle(record int64) {
-	t.begun.Do(func() { t.began = time.Now() })
-	if t.waits {
+	t.begun.Do(func() { t.print(report{Began: time.Now().UnixNano()}) })
+	if t.Waits {
 		time.Sleep(pause(record))
 	}
 }
 
 func (t *team) finished() {
-	if t.done.Add(1) == records {
-		close(t.end)
-	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done.Done++
+	t.done.Last = time.Now().UnixNano()
 }
+
+// TraceQueryStart implements pgx.QueryTracer: it counts a statement.
+func (t *team) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	t.statements.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (t *team) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TraceBatchStart implements pgx.BatchTracer. Statements that are sent together count as one.
+func (t *team) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	t.statements.Add(1)
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (t *team) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (t *team) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // consume processes what an Ownership assigns to a member, once all members have their share of the partitions.
 func (t *team) consume(ctx context.Context, group dispatch.Ownership, workers int) {
@@ -194,7 +350,7 @@ type gated struct {
 
 func (g *gated) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	return g.Ownership.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
-		if g.held.Add(1) == int64(teamParts/g.team.members) {
+		if g.held.Add(1) == int64(teamParts/g.team.Members) {
 			g.team.begins(ctx)
 		}
 		g.team.wait(ctx)
@@ -203,13 +359,10 @@ func (g *gated) Hold(ctx context.Context, work func(context.Context, dispatch.Pa
 }
 
 // loadPostgres enqueues the records in an outbox of its own, which deletes them as they are done, and resets the ledgers.
-func loadPostgres() func(context.Context, *team) {
-	ctx, name := context.Background(), "bench "+runName()
-	must(postgres().Exec(ctx, "TRUNCATE stopbank.outbox_records, stopbank.lease_domains"))
-	open := func(pool *pgxpool.Pool) *leasepg.Outbox {
-		return must(leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: pool, Name: name, Partitions: teamParts}))
-	}
-	outbox := open(postgres())
+func loadPostgres() (run string) {
+	ctx, run := context.Background(), "bench "+runName()
+	must(postgres().Exec(ctx, "TRUNCATE stopbank.outbox_records, stopbank.lease_domains, stopbank.lease_journals, stopbank.lease_entries"))
+	outbox := openOutbox(postgres(), run)
 	var all []dispatch.Record
 	for i := range records {
 		all = append(all, dispatch.Record{Domain: teamKey(i), Payload: []byte(strconv.Itoa(i))})
@@ -218,12 +371,18 @@ func loadPostgres() func(context.Context, *team) {
 		must(0, pgx.BeginFunc(ctx, postgres(), func(tx pgx.Tx) error { return outbox.Enqueue(ctx, tx, some...) }))
 	}
 	settlePostgres()
-	return func(ctx context.Context, t *team) {
-		pool := connect(ctx)
-		defer pool.Close()
-		t.consume(ctx, must(leasepg.OpenGroup(ctx, leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: name, Outbox: open(pool),
-			Ledger: lease.Config{MaxRetries: lease.DefaultRetries}})), pgWorkers)
-	}
+	return run
+}
+
+func openOutbox(pool *pgxpool.Pool, run string) *leasepg.Outbox {
+	return must(leasepg.OpenOutbox(context.Background(), leasepg.OutboxConfig{Pool: pool, Name: run, Partitions: teamParts}))
+}
+
+func workPostgres(ctx context.Context, t *team, perWindow bool) {
+	pool := connect(ctx, t)
+	defer pool.Close()
+	t.consume(ctx, must(leasepg.OpenGroup(ctx, leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: t.Run,
+		Outbox: openOutbox(pool, t.Run), Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow})), pgWorkers)
 }
 
 // settlePostgres completes deferred work of earlier runs.
@@ -248,9 +407,8 @@ var (
 	})
 )
 
-// loadRiver inserts the jobs before any member starts. A member is configured like River's own benchmark, with the shortest
-// intervals; a job is done when its completion is written.
-func loadRiver() func(context.Context, *team) {
+// loadRiver inserts the jobs before any member starts.
+func loadRiver() string {
 	ctx := context.Background()
 	riverSchema()
 	must(postgres().Exec(ctx, `TRUNCATE river_job`))
@@ -263,92 +421,49 @@ func loadRiver() func(context.Context, *team) {
 		must(client.InsertManyFast(ctx, some))
 	}
 	settlePostgres()
-	return func(ctx context.Context, t *team) {
-		pool := connect(ctx)
-		defer pool.Close()
-		workers := river.NewWorkers()
-		river.AddWorker(workers, river.WorkFunc(func(_ context.Context, job *river.Job[riverArgs]) error {
-			t.handle(job.Args.ID)
-			return nil
-		}))
-		client := must(river.NewClient(riverpgxv5.New(pool), &river.Config{
-			Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: pgWorkers}}, Workers: workers, Logger: quiet,
-			FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, JobTimeout: -1,
-		}))
-		completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{Kinds: []river.EventKind{river.EventKindJobCompleted},
-			ChanSize: 2 * records})
-		defer unsubscribe()
-		must(0, pool.Ping(ctx))
-		t.begins(ctx)
-		must(0, client.Start(context.WithoutCancel(ctx)))
-		for ctx.Err() == nil {
-			select {
-			case <-completed:
-				t.finished()
-			case <-ctx.Done():
-			}
+	return ""
+}
+
+// workRiver is configured like River's own benchmark, with the shortest intervals; a job is done when its completion is written.
+func workRiver(ctx context.Context, t *team) {
+	pool := connect(ctx, t)
+	defer pool.Close()
+	workers := river.NewWorkers()
+	river.AddWorker(workers, river.WorkFunc(func(_ context.Context, job *river.Job[riverArgs]) error {
+		t.handle(job.Args.ID)
+		return nil
+	}))
+	client := must(river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: pgWorkers}}, Workers: workers, Logger: quiet,
+		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond, JobTimeout: -1,
+	}))
+	completed, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{Kinds: []river.EventKind{river.EventKindJobCompleted},
+		ChanSize: 2 * records})
+	defer unsubscribe()
+	must(0, pool.Ping(ctx))
+	t.begins(ctx)
+	must(0, client.Start(context.WithoutCancel(ctx)))
+	for ctx.Err() == nil {
+		select {
+		case <-completed:
+			t.finished()
+		case <-ctx.Done():
 		}
-		must(0, client.Stop(context.WithoutCancel(ctx)))
 	}
+	must(0, client.Stop(context.WithoutCancel(ctx)))
 }
 
-// loadJetstream creates a stream with the records, partitioned by key.
-func loadJetstream() func(context.Context, *team) {
-	run, _ := loadStream()
-	return func(ctx context.Context, t *team) {
-		conn := must(nats.Connect(jetStream().ConnectedUrl()))
-		defer conn.Close()
-		t.consume(ctx, must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
-			Conn: conn, Stream: "TEAM" + run, Subject: "team.*.>", Partitions: teamParts, Bucket: "team" + run, Session: 2 * time.Second,
-			Ledger: lease.Config{MaxRetries: lease.DefaultRetries},
-			Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
-		})), natsWorkers)
-	}
-}
-
-// loadPull creates the same stream. Members handle messages in any order, one per worker at a time; a record is done when the
-// server confirms its ack.
-func loadPull() func(context.Context, *team) {
-	run, stream := loadStream()
-	must(stream.CreateConsumer(context.Background(), jetstream.ConsumerConfig{Durable: "bare",
-		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1 << 16}))
-	return func(ctx context.Context, t *team) {
-		conn := must(nats.Connect(jetStream().ConnectedUrl()))
-		defer conn.Close()
-		consumer := must(must(jetstream.New(conn)).Consumer(ctx, "TEAM"+run, "bare"))
-		t.begins(ctx)
-		messages := must(consumer.Messages(jetstream.PullMaxMessages(2 * natsWorkers)))
-		var group sync.WaitGroup
-		for range natsWorkers {
-			group.Go(func() {
-				for m, err := messages.Next(); err == nil; m, err = messages.Next() {
-					t.handle(int64(must(m.Metadata()).Sequence.Stream))
-					if err := m.DoubleAck(ctx); err != nil {
-						if ctx.Err() == nil {
-							exit("%v", err)
-						}
-						return
-					}
-					t.finished()
-				}
-			})
-		}
-		<-ctx.Done()
-		messages.Stop()
-		group.Wait()
-	}
-}
-
-func loadStream() (run string, stream jetstream.Stream) {
+// loadStream creates a stream with the records, partitioned by key.
+func loadStream() (run string) {
 	ctx := context.Background()
 	js := must(jetstream.New(jetStream(), jetstream.WithPublishAsyncMaxPending(1000)))
 	for name := range js.StreamNames(ctx).Name() { // of earlier runs
-		if strings.HasPrefix(name, "TEAM") || strings.HasPrefix(name, "KV_team") {
+		if strings.HasPrefix(name, "TEAM") || strings.HasPrefix(name, "KV_team") || strings.HasPrefix(name, "JOURNAL_team") {
 			must(0, js.DeleteStream(ctx, name))
 		}
 	}
 	run = runName()
-	stream = must(js.CreateStream(ctx, jetstream.StreamConfig{
+	stream := must(js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: "TEAM" + run, Subjects: []string{"team.*"},
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "team.*",
 			Destination: fmt.Sprintf("team.{{partition(%d,1)}}.{{wildcard(1)}}", teamParts)},
@@ -360,7 +475,52 @@ func loadStream() (run string, stream jetstream.Stream) {
 	if info := must(stream.Info(ctx)); info.State.Msgs != records {
 		exit("%d of %d records in the stream", info.State.Msgs, records)
 	}
-	return run, stream
+	return run
+}
+
+func workJetstream(ctx context.Context, t *team, perWindow bool) {
+	conn := must(nats.Connect(t.URL))
+	defer conn.Close()
+	t.consume(ctx, must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
+		Conn: conn, Stream: "TEAM" + t.Run, Subject: "team.*.>", Partitions: teamParts, Bucket: "team" + t.Run, Session: 2 * time.Second,
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow,
+		Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+	})), natsWorkers)
+}
+
+// loadPull creates the same stream, and a consumer.
+func loadPull() (run string) {
+	ctx, run := context.Background(), loadStream()
+	must(must(jetstream.New(jetStream())).CreateConsumer(ctx, "TEAM"+run, jetstream.ConsumerConfig{Durable: "bare",
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 1 << 16}))
+	return run
+}
+
+// workPull handles messages in any order, one per worker at a time; a record is done when the server confirms its ack.
+func workPull(ctx context.Context, t *team) {
+	conn := must(nats.Connect(t.URL))
+	defer conn.Close()
+	consumer := must(must(jetstream.New(conn)).Consumer(ctx, "TEAM"+t.Run, "bare"))
+	t.begins(ctx)
+	messages := must(consumer.Messages(jetstream.PullMaxMessages(2 * natsWorkers)))
+	var group sync.WaitGroup
+	for range natsWorkers {
+		group.Go(func() {
+			for m, err := messages.Next(); err == nil; m, err = messages.Next() {
+				t.handle(int64(must(m.Metadata()).Sequence.Stream))
+				if err := m.DoubleAck(ctx); err != nil {
+					if ctx.Err() == nil {
+						exit("%v", err)
+					}
+					return
+				}
+				t.finished()
+			}
+		})
+	}
+	<-ctx.Done()
+	messages.Stop()
+	group.Wait()
 }
 
 func runName() string { return strings.ReplaceAll(time.Now().Format("150405.000000"), ".", "_") }

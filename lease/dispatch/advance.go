@@ -498,6 +498,7 @@ func (d *Dispatcher) confirmOwnership(dom *domain) (wait time.Duration) {
 
 // backOff reports a failed call of the ledger and returns the pause after it.
 func (d *Dispatcher) backOff(dom *domain, err error) (wait time.Duration) {
+	_ = d.endIfLost(err) // the pause is cut short
 	dom.errorsInRow++
 	wait = d.cfg.errorPause(dom.errorsInRow)
 	d.observe(Event{Kind: LedgerError, Domain: dom.name, Offset: dom.lease.Offset, Token: dom.lease.Token, Err: err, Wait: wait})

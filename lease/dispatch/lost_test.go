@@ -55,6 +55,33 @@ func TestSourceSaysLost(t *testing.T) {
 	}
 }
 
+// A ledger that is written under a claim says it: before a lease, or when it is asked who has one.
+func TestLedgerSaysLost(t *testing.T) {
+	for _, call := range []string{"TryAcquire", "Held"} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lost := dispatch.Lost("p", errLost)
+				p := &process{Ledger: memory(t, 3), Source: fill("a", "b")}
+				p.fault = func(name, _ string) (before, after error) {
+					if name == call {
+						return lost, nil
+					}
+					return nil, nil
+				}
+				began := time.Now()
+				r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{Handler: func(context.Context, dispatch.Job) error {
+					t.Error("D8: a handler runs")
+					return nil
+				}})
+				if err := <-r.result; !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, errLost) {
+					t.Errorf("D8: Run: %v", err)
+				}
+				equal(t, "D8: after", time.Since(began), 0)
+			})
+		})
+	}
+}
+
 // The cause of the context says it: running handlers may finish, nothing starts, and no floor is committed.
 func TestCauseSaysLost(t *testing.T) {
 	for _, hangs := range []bool{false, true} {

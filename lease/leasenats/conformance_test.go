@@ -5,6 +5,7 @@ package leasenats_test
 // The contract's suite runs on a server of its own.
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"sync/atomic"
@@ -28,6 +29,21 @@ func TestConformance(t *testing.T) {
 		store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "suite",
 			Name: fmt.Sprintf("n%d", ledgers.Add(1))}, time.Minute))
 		return open(t, leasenats.ListAgain(store, 2), cfg)
+	})
+}
+
+// The ledgers that are written per window, through one claim.
+func TestConformanceOfJournals(t *testing.T) {
+	if !thorough() {
+		set(t, "rapid.checks", "25")
+	}
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	var ledgers atomic.Int64
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
+		l := must(leasenats.OpenJournal(t.Context(), leasenats.StoreConfig{Conn: nc, Bucket: "suite"},
+			fmt.Sprintf("n%d", ledgers.Add(1)), time.Minute, cfg))(t)
+		t.Cleanup(func() { noError(t, l.Close(context.Background())) })
+		return l
 	})
 }
 

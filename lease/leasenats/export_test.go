@@ -10,7 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/journal"
 )
 
 // ListAgain sets after how many changes a List of s saves its listing.
@@ -46,4 +48,18 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 	}
 	cfg.Timeout = 5 * time.Second
 	return newSource(cfg, js, kv), nil
+}
+
+// OpenJournal claims a ledger that is written per window.
+func OpenJournal(ctx context.Context, cfg StoreConfig, name string, fresh time.Duration, of lease.Config) (*journal.Ledger, error) {
+	cfg.Name = "journals"
+	s, err := open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := openJournals(ctx, s, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return journal.Open(ctx, journal.Config{Store: s.journal(stream, name), Name: name, Fresh: fresh, Ledger: of})
 }

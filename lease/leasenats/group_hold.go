@@ -61,8 +61,8 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 		Server: &member{Group: g, name: rand.Text(), others: map[string]heartbeat{}},
 		Name:   g.partitionName, OnError: g.cfg.OnError, Trouble: new(episode.Episode),
 		Work: func(ctx context.Context, number int) {
-			source, partition := g.partition(number)
-			defer source.Close()
+			partition, end := g.partition(number)
+			defer end()
 			work(ctx, partition)
 		},
 	}

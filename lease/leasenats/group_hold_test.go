@@ -519,7 +519,8 @@ func TestGroupStoresAreApart(t *testing.T) {
 				t.Errorf("%s: %s is %q", name, field.Name, of.Field(i))
 			}
 		}
-		source, partition := g.partition(number)
+		partition, _ := g.partition(number)
+		source := partition.Source.(*source)
 		if want := fmt.Sprint("s.", number); partition.Name != name || source.cfg.Subjects[0] != want ||
 			!strings.Contains(source.key, name) {
 			t.Errorf("%s: subject %s, position %s", partition.Name, source.cfg.Subjects[0], source.key)

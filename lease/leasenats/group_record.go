@@ -47,20 +47,33 @@ func (s memberState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(s))
 }
 
-const groupFormat = 1
+// groupFormat is that of a group whose members write ledgers per record, and inJournals of one with GroupConfig.Journal, which
+// a version without that does not read.
+const (
+	groupFormat = 1
+	inJournals  = 2
+)
+
+// format is that of cfg's group.
+func (cfg *GroupConfig) format() int {
+	if cfg.Journal {
+		return inJournals
+	}
+	return groupFormat
+}
 
 // decodeGroup decodes a record; wrong says why it cannot. For a nil value it returns an empty record with cfg's partitions.
 func decodeGroup(cfg *GroupConfig, value []byte) (r groupRecord, wrong string) {
 	if value == nil {
-		return groupRecord{Format: groupFormat, Stream: cfg.Stream, Subject: cfg.Subject, Partitions: cfg.Partitions,
+		return groupRecord{Format: cfg.format(), Stream: cfg.Stream, Subject: cfg.Subject, Partitions: cfg.Partitions,
 			Members: map[string]memberState{}}, ""
 	}
 	var format struct{ Format int }
 	if err := json.Unmarshal(value, &format); err != nil {
 		return r, "not a group: " + err.Error()
 	}
-	if format.Format != groupFormat {
-		return r, fmt.Sprintf("a group of format %d; this version reads format %d", format.Format, groupFormat)
+	if format.Format != groupFormat && format.Format != inJournals {
+		return r, fmt.Sprintf("a group of format %d; this version reads formats %d and %d", format.Format, groupFormat, inJournals)
 	}
 	if err := json.Unmarshal(value, &r); err != nil {
 		return r, "not a group: " + err.Error()
@@ -97,7 +110,8 @@ func (r groupRecord) agrees(cfg *GroupConfig) error {
 	for _, c := range []struct {
 		field     string
 		want, got any
-	}{{"Stream", cfg.Stream, r.Stream}, {"Subject", cfg.Subject, r.Subject}, {"Partitions", cfg.Partitions, r.Partitions}} {
+	}{{"Stream", cfg.Stream, r.Stream}, {"Subject", cfg.Subject, r.Subject}, {"Partitions", cfg.Partitions, r.Partitions},
+		{"Journal", cfg.Journal, r.Format == inJournals}} {
 		if c.want != c.got {
 			return invalidField("GroupConfig."+c.field, c.want, fmt.Sprint(c.got, ", as the other members of the group have it"))
 		}

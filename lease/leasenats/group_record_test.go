@@ -133,7 +133,7 @@ func TestGroupRecordRefuses(t *testing.T) {
 	}
 	for spoilt, want := range map[string]string{
 		"rubbish": "not a group",
-		strings.Replace(good, `"format":1`, `"format":2`, 1):                              "format 2",
+		strings.Replace(good, `"format":1`, `"format":3`, 1):                              "format 3",
 		strings.Replace(good, `"format":1`, `"format":0`, 1):                              "format 0",
 		strings.Replace(good, `"holds":[1]`, `"holds":[2]`, 1):                            "cannot hold partition 2",
 		strings.Replace(good, `"holds":[1]`, `"holds":[4]`, 1):                            "cannot hold partition 4",

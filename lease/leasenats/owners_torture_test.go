@@ -27,6 +27,7 @@ import (
 type joining struct {
 	URL, Stream string
 	Partitions  int
+	Journal     bool
 	line        *ownertest.Line // nil: an ordinary connection
 }
 
@@ -51,9 +52,9 @@ func (j joining) join() (*leasenats.Group, *nats.Conn, error) {
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // nothing tells when the server is up
 		g, err := leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 			Conn: nc, Stream: j.Stream, Subject: j.Stream + ".*.>", Partitions: j.Partitions, Bucket: j.Stream, Group: "g",
-			Session: joiningSession,
-			Domain:  func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
-			Ledger:  lease.Config{MaxRetries: 100},
+			Session: joiningSession, Journal: j.Journal,
+			Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+			Ledger: lease.Config{MaxRetries: 100},
 		})
 		if err == nil || time.Now().After(until) {
 			return g, nc, err
@@ -71,7 +72,12 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 	return g, err
 }
 
-func TestTortureOwners(t *testing.T) {
+func TestTortureOwners(t *testing.T) { tortureOwners(t, false) }
+
+// The ledgers are written per window.
+func TestTortureOwnersOfJournals(t *testing.T) { tortureOwners(t, true) }
+
+func tortureOwners(t *testing.T, inJournals bool) {
 	dir := t.TempDir()
 	server := single(t, dir, 0)
 	at := port(t, server)
@@ -85,7 +91,7 @@ func TestTortureOwners(t *testing.T) {
 	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
 		number := <-groups
 		groups <- number + 1
-		j := joining{URL: fmt.Sprintf("nats://127.0.0.1:%d", at), Stream: fmt.Sprint("owners", number), Partitions: partitions}
+		j := joining{URL: fmt.Sprintf("nats://127.0.0.1:%d", at), Stream: fmt.Sprint("owners", number), Partitions: partitions, Journal: inJournals}
 		process := must(json.Marshal(j))(t)
 		nc := must(nats.Connect(j.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 			nats.RetryOnFailedConnect(true)))(t)

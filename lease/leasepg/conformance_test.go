@@ -5,10 +5,14 @@ package leasepg_test
 // This file runs the contract's own suite on PostgreSQL.
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
@@ -17,5 +21,15 @@ func TestConformance(t *testing.T) {
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
 		return must(durable.New(durable.Config{Store: open(t, pool), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog,
 			Observer: cfg.Observer}))(t)
+	})
+}
+
+// The ledgers that are written per window, through one claim.
+func TestConformanceOfJournals(t *testing.T) {
+	pool := migrated(t, 8)
+	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
+		l := must(leasepg.OpenJournal(t.Context(), pool, fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1)), time.Minute, cfg))(t)
+		t.Cleanup(func() { noError(t, l.Close(context.Background())) })
+		return l
 	})
 }

@@ -49,7 +49,8 @@
 //
 // To look inside:
 //
-//	SELECT convert_from(domain, 'UTF8'), held, ready, version FROM stopbank.lease_domains WHERE ledger = 'orders/3' AND held
+//	SELECT convert_from(domain, 'UTF8'), version FROM stopbank.lease_domains WHERE ledger = 'orders/3' AND listed AND filed = 2 -- held
+//	SELECT ledger, claim, entries FROM stopbank.lease_journals -- of those written per window
 //
 // # Long snapshots
 //
@@ -76,7 +77,8 @@
 //
 // [Migrate] needs the right to create a schema. At run time a role needs USAGE on the schema stopbank, SELECT on its tables, and INSERT and
 // UPDATE on lease_domains and, for dead letters, dead_letters. To enqueue into an outbox it needs SELECT and USAGE on the sequence
-// outbox_ids, and INSERT on outboxes and outbox_records; to read one, INSERT and UPDATE on outbox_positions and DELETE on outbox_records.
+// outbox_ids, and INSERT on outboxes and outbox_records; to read one, INSERT and UPDATE on outbox_positions and DELETE on outbox_records;
+// with GroupConfig.Journal also INSERT and UPDATE on lease_journals and lease_finished, and INSERT and DELETE on lease_entries.
 //
 // # The table
 //
@@ -98,6 +100,10 @@
 // A version is greater than the one before it by a random step. If a failover loses acknowledged versions, they are then not
 // given out a second time, and a process that still holds one of them meets a conflict; with steps of one its next swap could
 // overwrite another process's state.
+//
+// A Group with Journal has ledgers of another kind, in tables of their own: a journal of entries for each, numbered, and added only
+// under the claim of its owner and after the entry that it knows of. A statement that is carried out late finds the next number
+// taken, or the claim gone, and adds nothing.
 //
 // # Connections
 //

@@ -11,7 +11,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/journal"
 )
 
 // Listed is the statement of List.
@@ -57,3 +59,21 @@ func Unpacked(b []byte) ([]dispatch.Header, error) { return unpacked(b) }
 func PartitionOf(key string, partitions int) int32 {
 	return (&Outbox{cfg: OutboxConfig{Partitions: partitions}}).partition(key)
 }
+
+// OpenJournal claims a ledger that is written per window.
+func OpenJournal(ctx context.Context, pool *pgxpool.Pool, name string, fresh time.Duration, cfg lease.Config) (*journal.Ledger, error) {
+	id, err := check(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return openJournal(ctx, &journalStore{pool: pool, ledger: name, identity: id}, fresh, cfg)
+}
+
+// JournalStore is the store of a ledger that is written per window.
+func JournalStore(ctx context.Context, pool *pgxpool.Pool, name string) (journal.Store, error) {
+	id, err := check(ctx, pool)
+	return &journalStore{pool: pool, ledger: name, identity: id}, err
+}
+
+// AppendEntry is the statement of its Append.
+const AppendEntry = appendEntry

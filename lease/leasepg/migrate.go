@@ -32,7 +32,8 @@ const migrating = 0x73746f7062616e6b
 // It needs the right to create a schema. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
 // its tables, and INSERT and UPDATE on lease_domains and, for dead letters, on dead_letters. A role that opens an outbox also
 // needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and outbox_records; a role that reads it,
-// INSERT and UPDATE on outbox_positions and DELETE on outbox_records.
+// INSERT and UPDATE on outbox_positions and DELETE on outbox_records; one with ledgers per window (GroupConfig.Journal), INSERT and
+// UPDATE on lease_journals and lease_finished and INSERT and DELETE on lease_entries.
 //
 // It blocks until the database has answered. Error: *lease.InvalidError for a schema newer than this package,
 // *lease.InvalidError for a nil argument, or the database's.

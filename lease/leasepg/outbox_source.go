@@ -111,8 +111,10 @@ func (o *Outbox) Open(ctx context.Context, name string, ledger lease.Ledger) (di
 	return dispatch.Partition{Name: name, Source: s, Ledger: ledger}, nil
 }
 
-// opener is GroupConfig.Open for the partitions of the outbox, each with a ledger beside it.
-func (o *Outbox) opener(cfg lease.Config) (func(ctx context.Context, name string) (dispatch.Partition, error), error) {
+// opener is GroupConfig.Open for the partitions of the outbox, each with a ledger beside it: one that is written per window if
+// fresh is not 0, which is how long after a write it grants leases.
+func (o *Outbox) opener(cfg lease.Config, fresh time.Duration) (func(ctx context.Context, name string) (dispatch.Partition, error),
+	error) {
 	ledger := func(name string) (lease.Ledger, error) {
 		if err := checkLedgerName(name); err != nil {
 			return nil, err
@@ -125,13 +127,38 @@ func (o *Outbox) opener(cfg lease.Config) (func(ctx context.Context, name string
 			return nil, err
 		}
 	}
-	return func(ctx context.Context, name string) (dispatch.Partition, error) {
-		l, err := ledger(name)
-		if err != nil {
-			return dispatch.Partition{}, err
+	return func(ctx context.Context, name string) (p dispatch.Partition, err error) {
+		if fresh == 0 {
+			err := checkLayout(ctx, o.cfg.Pool, name, false)
+			if err != nil {
+				return p, err
+			}
+			l, err := ledger(name)
+			if err != nil {
+				return p, err
+			}
+			return o.Open(ctx, name, l)
 		}
-		return o.Open(ctx, name, l)
+		l, err := openJournal(ctx, &journalStore{pool: o.cfg.Pool, ledger: name, identity: o.identity}, fresh, cfg)
+		if err != nil {
+			return p, err
+		}
+		if p, err = o.Open(ctx, name, l); err != nil {
+			closeLedger(l, fresh)
+		}
+		return p, err
 	}, nil
+}
+
+// closeLedger closes a ledger that can be closed.
+func closeLedger(ledger lease.Ledger, within time.Duration) {
+	if l, ok := ledger.(interface {
+		Close(ctx context.Context) error
+	}); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		_ = l.Close(ctx) // without it the next owner takes more care than it need
+	}
 }
 
 func (s *partition) failed(err error) error {

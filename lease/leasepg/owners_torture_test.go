@@ -28,6 +28,7 @@ import (
 type joining struct {
 	URL, Outbox string
 	Partitions  []string
+	Journal     bool
 	dial        pgconn.DialFunc // nil: the usual one
 	told        func(error)     // nil: the default
 }
@@ -61,7 +62,7 @@ func (j joining) join(ctx context.Context) (*leasepg.Group, *pgxpool.Pool, error
 	}
 	o, err := leasepg.OpenGroup(ctx, leasepg.GroupConfig{
 		Conn: cfg.ConnConfig.Copy(), Group: j.Outbox, Outbox: outbox, Ledger: lease.Config{MaxRetries: 100},
-		Session: joiningLease, OnError: j.told,
+		Session: joiningLease, OnError: j.told, Journal: j.Journal,
 	})
 	return o, pool, err
 }
@@ -89,7 +90,12 @@ func (p placed) key(partition, domain string, partitions int) string {
 	return p[partition+domain]
 }
 
-func TestTortureOwners(t *testing.T) {
+func TestTortureOwners(t *testing.T) { tortureOwners(t, false) }
+
+// The ledgers are written per window.
+func TestTortureOwnersOfJournals(t *testing.T) { tortureOwners(t, true) }
+
+func tortureOwners(t *testing.T, inJournals bool) {
 	admin := migrated(t, 4)
 	// insist repeats what fails: all connections may be those to the server before a restart.
 	insist := func(t testing.TB, do func(ctx context.Context) error) {
@@ -108,7 +114,7 @@ func TestTortureOwners(t *testing.T) {
 			outbox, err = leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: admin, Name: name, Partitions: partitions})
 			return err
 		})
-		j := joining{URL: server.URL(), Outbox: name, Partitions: outbox.Partitions()}
+		j := joining{URL: server.URL(), Outbox: name, Partitions: outbox.Partitions(), Journal: inJournals}
 		process := must(json.Marshal(j))(t)
 		var mu sync.Mutex // guards told
 		var told []string // the last errors of members

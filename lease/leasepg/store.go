@@ -44,9 +44,10 @@ type store struct {
 
 var _ durable.Store = (*store)(nil)
 
-// OpenStore returns the store of a ledger, after two queries that check the database's schema and settings and identify it.
-// It starts no goroutine, and there is nothing to close. Errors: *lease.InvalidError naming the field, the schema (run
-// Migrate, or upgrade the program) or the server's setting; or the pool's.
+// OpenStore returns the store of a ledger, after three queries that check the database's schema and settings, identify it, and
+// look whether the ledger is written in another way (GroupConfig.Journal). It starts no goroutine, and there is nothing to close.
+// Errors: *lease.InvalidError naming the field, the schema (run Migrate, or upgrade the program) or the server's setting; or the
+// pool's.
 //
 // One ledger may have several stores, in one process or in many. A call takes one round trip; a write waits for an earlier
 // writer of the same record. Concurrent calls on one store share statements. A list takes a round trip for each 256 names
@@ -64,6 +65,9 @@ func OpenStore(ctx context.Context, cfg StoreConfig) (durable.Store, error) {
 	}
 	id, err := check(ctx, cfg.Pool)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkLayout(ctx, cfg.Pool, cfg.Name, false); err != nil {
 		return nil, err
 	}
 	return newStore(cfg, id), nil

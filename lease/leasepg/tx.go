@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/journal"
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
@@ -23,7 +24,8 @@ import (
 // or of a Group, in tx's database. It rejects a lease on another offset than its own with *lease.TokenMismatchError.
 //
 // Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
-// the next record, wait as long. It blocks for two round trips on tx's connection, and for an earlier writer of that
+// the next record, wait as long. With GroupConfig.Journal it locks a row of the domain's own, for which a call waits that takes
+// this lease from its holder. It blocks for two round trips at most on tx's connection, and for an earlier writer of that
 // row; it uses no other connection.
 //
 // Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError if the lease is lost; *lease.InvalidError naming the
@@ -31,21 +33,26 @@ import (
 // as a serialization failure, or a transaction that is over, aborted or read-only. After an error roll tx back: its writes
 // must not be kept.
 func SucceedTx(ctx context.Context, tx pgx.Tx, ledger lease.Ledger, l lease.Lease) error {
-	kept, ok := ledger.(interface { // of durable.New
-		Store() durable.Store
-		SucceedIn(ctx context.Context, view durable.Store, l lease.Lease) (lease.Completion, error)
-	})
-	if !ok {
-		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger), Allowed: "a ledger made by durable.New"}
-	}
-	store, _ := kept.Store().(*store)
 	missing := nilcheck.Required(tx)
 	switch {
 	case ctx == nil:
 		return noContext()
 	case missing != "":
 		return &lease.InvalidError{Field: "tx", Value: missing, Allowed: "a transaction"}
-	case store == nil || store.pool == nil:
+	}
+	if inJournal, ok := ledger.(*journal.Ledger); ok {
+		return finishIn(ctx, tx, inJournal, l)
+	}
+	kept, ok := ledger.(interface { // of durable.New
+		Store() durable.Store
+		SucceedIn(ctx context.Context, view durable.Store, l lease.Lease) (lease.Completion, error)
+	})
+	if !ok {
+		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("a %T", ledger),
+			Allowed: "a ledger made by durable.New, or of a Group"}
+	}
+	store, _ := kept.Store().(*store)
+	if store == nil || store.pool == nil {
 		return &lease.InvalidError{Field: "ledger", Value: fmt.Sprintf("in a %T", kept.Store()),
 			Allowed: "a ledger in a store of leasepg.OpenStore"}
 	}

@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,9 +26,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/child"
+	"github.com/stopbank/stopbank/lease/internal/journal"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
@@ -46,12 +49,19 @@ const (
 // bank is one process's view of the work: an outbox of one partition, its ledger, and the rows that the handlers change.
 type bank struct {
 	pool   *pgxpool.Pool
+	layout string
 	part   dispatch.Partition
 	outbox *leasepg.Outbox
 }
 
+// The two ways in which a ledger is written.
+const (
+	perRecord = "per record"
+	perWindow = "per window"
+)
+
 // openBank connects through dial, if that is not nil, under a name by which the killer finds it.
-func openBank(ctx context.Context, url string, dial func(context.Context, string, string) (net.Conn, error)) (*bank, error) {
+func openBank(ctx context.Context, url, layout string, dial func(context.Context, string, string) (net.Conn, error)) (*bank, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -65,7 +75,7 @@ func openBank(ctx context.Context, url string, dial func(context.Context, string
 	if err != nil {
 		return nil, err
 	}
-	b := &bank{pool: pool}
+	b := &bank{pool: pool, layout: layout}
 	for range 100 { // the killer is at work already
 		if err = b.open(ctx); err == nil {
 			return b, nil
@@ -79,6 +89,14 @@ func (b *bank) open(ctx context.Context) (err error) {
 	b.outbox, err = leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: b.pool, Name: "bank", Partitions: 1,
 		Poll: 5 * time.Millisecond})
 	if err != nil {
+		return err
+	}
+	if b.layout == perWindow {
+		ledger, err := leasepg.OpenJournal(ctx, b.pool, "bank/0", time.Minute, lease.Config{MaxRetries: 1 << 20})
+		if err != nil {
+			return err
+		}
+		b.part, err = b.outbox.Open(ctx, "bank/0", ledger)
 		return err
 	}
 	store, err := leasepg.OpenStore(ctx, leasepg.StoreConfig{Pool: b.pool, Name: "bank/0"})
@@ -106,10 +124,19 @@ func (b *bank) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Run(ctx); !errors.Is(err, dispatch.ErrDrain) {
+	err = d.Run(ctx)
+	b.close()
+	if !errors.Is(err, dispatch.ErrDrain) {
 		return err
 	}
 	return nil // the killer does not stop for a drain
+}
+
+// close gives the ledger back, if the killer lets it.
+func (b *bank) close() {
+	if l, ok := b.part.Ledger.(*journal.Ledger); ok {
+		_ = l.Close(context.Background())
+	}
 }
 
 // handle counts the record's key up from the number before it, once.
@@ -152,12 +179,12 @@ func (b *bank) wrong(ctx context.Context, err error) error {
 
 // bankChild makes this process one that works until it is killed, if the test started it as one.
 func bankChild() {
-	at := os.Getenv(bankVariable)
-	if at == "" {
+	layout, at, found := strings.Cut(os.Getenv(bankVariable), " at ")
+	if !found {
 		return
 	}
 	go child.Leash(func([]byte) {})
-	b, err := openBank(context.Background(), at, nil)
+	b, err := openBank(context.Background(), at, layout, nil)
 	if err == nil {
 		fmt.Println("works")
 		err = b.run(context.Background())
@@ -199,11 +226,15 @@ func (b *bank) judge(t *testing.T) (records int) {
 	if wrong := ask(t, b.pool, "SELECT coalesce(string_agg(what, '; '), '') FROM bank_wrong"); wrong != "" {
 		t.Fatal(wrong)
 	}
-	store := must(leasepg.OpenStore(t.Context(), leasepg.StoreConfig{Pool: b.pool, Name: "bank/0"}))(t)
-	ledger := ledgerIn(t, store)
+	noError(t, b.open(t.Context()))
+	defer b.close()
+	ledger := b.part.Ledger
 	for k := range bankKeys {
 		key := fmt.Sprint("key ", k)
 		v := must(ledger.Inspect(t.Context(), key))(t)
+		if b.layout == perWindow {
+			v.Processed = b.finished(t, key, v)
+		}
 		var above, all, done, enqueued int
 		if err := b.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM bank_effects WHERE key = $1 AND record >= $2),
 				(SELECT count(*) FROM bank_effects WHERE key = $1), done, enqueued FROM bank_keys WHERE key = $1`, key, v.Floor).Scan(&above, &all, &done, &enqueued); err != nil {
@@ -217,6 +248,35 @@ func (b *bank) judge(t *testing.T) (records int) {
 		records += all
 	}
 	return records
+}
+
+// finished counts the records of a key above the floor that a ledger written per window knows to be done. Below the position of
+// the outbox it is not asked. Whatever it has leased or finds free is released.
+func (b *bank) finished(t *testing.T, key string, v lease.View) (n int) {
+	t.Helper()
+	release := func(token lease.Token) { noError(t, b.part.Ledger.Release(t.Context(), key, token)) }
+	if v.Lease != nil {
+		if l, err := b.part.Ledger.Reclaim(t.Context(), key, v.Lease.Token); err == nil {
+			release(l.Token)
+		} else if done := (*lease.LeaseNotFoundError)(nil); !errors.As(err, &done) || done.Status != lease.AlreadyProcessed {
+			t.Fatalf("%s: %v", key, err)
+		}
+	}
+	noError(t, b.pool.QueryRow(t.Context(), `SELECT count(*) FROM bank_effects e, stopbank.outbox_positions p
+		WHERE e.key = $1 AND e.record >= $2 AND e.record < p.floor AND p.outbox = 'bank'`, key, v.Floor).Scan(&n))
+	rows, _ := b.pool.Query(t.Context(), `SELECT id FROM stopbank.outbox_records WHERE outbox = 'bank' AND domain = $1 ORDER BY id`,
+		[]byte(key))
+	for _, id := range must(pgx.CollectRows(rows, pgx.RowTo[int64]))(t) {
+		a := must(b.part.Ledger.TryAcquire(t.Context(), key, id))(t)
+		if a.Status == lease.Acquired {
+			release(a.Lease.Token)
+		}
+		if a.Status != lease.AlreadyProcessed {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // left counts the records of a key that are in the outbox and have no effect.
@@ -248,13 +308,20 @@ func (b *bank) enqueue(t *testing.T, each int) {
 
 // L14 under fire: whatever is killed when, a record is done in the ledger exactly if the rows of its handler are there.
 func TestPropertyKills(t *testing.T) {
+	for _, layout := range []string{perRecord, perWindow} {
+		t.Run(layout, func(t *testing.T) { propertyKills(t, layout) })
+	}
+}
+
+func propertyKills(t *testing.T, layout string) {
 	at := must(need(t).Database(t.Context()))(t)
 	pool := connect(t, at, 6)
 	noError(t, leasepg.Migrate(t.Context(), pool))
 	execute(t, pool, bankTables, pgx.QueryExecModeSimpleProtocol)
 	execute(t, pool, "INSERT INTO bank_keys SELECT 'key ' || k, 0, 0 FROM generate_series(0, $1 - 1) k", bankKeys)
-	judge := &bank{pool: pool}
+	judge := &bank{pool: pool, layout: layout}
 	noError(t, judge.open(t.Context()))
+	judge.close()
 	var ended, cuts atomic.Int64
 	processes, stops := 0, 0
 	total := func() int { return int(ended.Load()+cuts.Load()) + processes }
@@ -262,12 +329,12 @@ func TestPropertyKills(t *testing.T) {
 		judge.enqueue(t, 10)
 		killBackends(t, judge, at, &ended, &cuts)
 		judge.judge(t)
-		killProcess(t, at)
+		killProcess(t, layout+" at "+at)
 		processes++
 		judge.judge(t)
 		stops += 2
 	}
-	b := must(openBank(t.Context(), at, nil))(t)
+	b := must(openBank(t.Context(), at, layout, nil))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- b.run(ctx) }()
@@ -288,7 +355,7 @@ func TestPropertyKills(t *testing.T) {
 func killBackends(t *testing.T, judge *bank, at string, ended, cuts *atomic.Int64) {
 	t.Helper()
 	dialer := &net.Dialer{}
-	b := must(openBank(t.Context(), at, func(ctx context.Context, network, address string) (net.Conn, error) {
+	b := must(openBank(t.Context(), at, judge.layout, func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err

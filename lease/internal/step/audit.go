@@ -59,7 +59,7 @@ func (s *State) Audit() error {
 	return nil
 }
 
-// Done returns for tests the offsets that are processed and those that are failed. Some of those below the floor are among them.
+// Done returns the offsets that are processed and those that are failed, each in any order. Some of those below the floor are among them.
 func (s *State) Done() (done, given []int64) {
 	if s.done != nil {
 		done = append(done, s.done.processed...)

@@ -94,6 +94,16 @@ func (s *State) Append(b []byte) []byte {
 	return appendOffsets(appendOffsets(b, done), given)
 }
 
+// AppendLive appends s without what is done: its lease and its backlog, as Append does for a domain that has only these.
+func (s *State) AppendLive(b []byte) []byte {
+	live := *s
+	live.done = nil
+	if live.phase != leased {
+		live.phase, live.offset, live.token = blank, 0, 0
+	}
+	return live.Append(b)
+}
+
 func appendOffsets(b []byte, set offsets) []byte {
 	if len(set) == 0 {
 		return b

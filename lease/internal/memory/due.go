@@ -2,7 +2,7 @@
 
 // A stripe's domains by the floor at which compacting them pays, so that Compact visits those and no others.
 
-package lease
+package memory
 
 import "slices"
 

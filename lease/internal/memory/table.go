@@ -3,7 +3,7 @@
 // How a domain's record is found by name: a slab of records, the names packed beside it, and an open-addressed
 // index over both. The stripe's lock guards all of it.
 
-package lease
+package memory
 
 import (
 	"slices"
@@ -16,7 +16,7 @@ import (
 type record struct {
 	state   step.State
 	nameAt  uint32 // into table.names, which stay below 4 GiB: the stripes together would hold a hundred of that
-	nameLen uint16 // at most maxDomain
+	nameLen uint16 // at most 65,535
 	stamp   uint16 // stamp of its entry in the compaction queue; 0: none
 	// Neighbours, each plus one, in the list that the state belongs to; next also links the free slots.
 	prev, next uint32

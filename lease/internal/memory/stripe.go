@@ -2,7 +2,7 @@
 
 // One stripe of a ledger in memory: the domains that hash to it, and the one lock that guards them.
 
-package lease
+package memory
 
 import (
 	"hash/maphash"
