@@ -117,6 +117,19 @@
 // full from 0.9 on. A tenth of the memory is always the tasks', whatever a cache or a leak holds. While there is room, a limit grows
 // e-fold a minute, so that it forgets what tasks once held.
 //
+// # Blind spots
+//
+//   - Time that a hypervisor takes looks like work that computes for longer.
+//   - Work outside the limiter raises delays, and the tasks inside pay, down to one per processor.
+//   - If other users of a dependency fill its queue, running less here changes nothing.
+//   - A slow dependency that less than half of the tasks of a limiter use stays hidden: give it a limiter or a compartment of its own.
+//   - A tiny or mixed dependency, cold: one to four slots fill up before anything is measured, and short executions end first. Set Max.
+//   - A few computations of seconds produce too few delay samples to prove anything (C8).
+//
+// Without processor signals nothing is raised (no_information). Without executions the limit does not grow beyond Initial
+// (service_not_fed). If no sample comes for ValidFor, the Stale decision applies: 0.7 of the limit, but not below one task per processor
+// (control_silent).
+//
 // # Sources
 //
 // Comparing with the delay of an empty queue is TCP Vegas (Brakmo and Peterson, 1994) and Netflix's Gradient2; draining the queue to
