@@ -67,7 +67,8 @@ type Config struct {
 	RateOf func(domain string) Rate
 	// Owner, when not nil, returns the owner of a domain, for example a customer, and always the same one for a domain.
 	// A free slot goes to the waiting owner with the fewest slots; of several, to the one whose records have taken the
-	// least time: so a customer with many keys does not crowd out others. It must be safe for concurrent use and must not block. Nil: all domains have one owner.
+	// least time: so a customer with many keys does not crowd out others. It must be safe for concurrent use and must not
+	// block. Nil: all domains have one owner.
 	Owner func(domain string) string
 	// MaxBuffered bounds the records that are fetched and not done, including those in work. 0: 1024, or MaxInFlight if
 	// that is more. At least 1. Of n busy partitions each gets about MaxBuffered / (n + 1); raise it where many keys get stuck.
