@@ -138,6 +138,6 @@
 // Comparing with the delay of an empty queue is TCP Vegas (Brakmo and Peterson, 1994) and Netflix's Gradient2; draining the
 // queue to measure it is BBR (Cardwell and others, 2016).
 //
-// docs/control.md says what each part is good for and what it cannot see, docs/guarantees/control.md has the invariants, from C1;
+// docs/control.md says what each part is good for, docs/guarantees/control.md has the invariants, from C1;
 // docs/evidence has the behavior (simulation.md) and rejected alternatives (control-experiments.md).
 package control
