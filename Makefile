@@ -142,7 +142,7 @@ heavy: ## 200 random worlds whose tasks hold memory
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
 	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
 
-metrics: ## the tables of docs/observability.md, from the metrics and the alert rules
+metrics: ## the tables of docs/metrics.md, from the metrics and the alert rules
 	@go test -count=1 -run '^TestMetricsPage$$' ./warden/wardenprom -update
 
 api: ## write down in docs/api what each module exports, in docs/reference.md every setting, in docs/packages.md every package

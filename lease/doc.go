@@ -28,6 +28,22 @@
 // nothing off: they hint at the next offset, and the caller acquires it. So the ledger needs no timer and no goroutine. All
 // engines share one state machine, and so give the same answers.
 //
+// The calls and their answers:
+//
+//	TryAcquire(domain, offset)      ACQUIRED, ENQUEUED, ALREADY_ACQUIRED, ALREADY_PROCESSED, ALREADY_FAILED
+//	Offer(domain, offset)           ENQUEUED or one of ALREADY_…; it never grants a lease
+//	AcquireNext(domain)             ACQUIRED, NOTHING_TO_DO, BUSY
+//	Succeed(domain, token)          NO_BACKLOG, NEXT_HINT
+//	Fail(domain, token)             RETRY_SCHEDULED, GIVE_UP_NO_BACKLOG, GIVE_UP_NEXT_HINT
+//	GiveUp(domain, token)           GIVE_UP_NO_BACKLOG, GIVE_UP_NEXT_HINT
+//	Release(domain, token)          the lease stays, without an owner
+//	Reclaim(domain, held)           the lease under a new token
+//	Compact(floor)                  offsets below floor are done
+//	Ready(), Held(), Inspect(domain)  idle domains with a backlog; leases; one domain
+//
+// An Observer gets an event for each decision, with operation and result in snake_case (try_acquire, already_acquired), which fit the
+// labels of a metric.
+//
 // # Order
 //
 // The backlog is first in, first out by arrival, not by number. The ledger cannot know which offsets are still to come, so

@@ -19,7 +19,8 @@ const DefaultRetries = 10
 // Config configures a ledger in memory. The zero value is a ledger without retries and with an unbounded backlog.
 type Config struct {
 	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up, so an offset gets
-	// MaxRetries+1 attempts. 0 to 2147483647; 0: no retries, the first failure is final.
+	// MaxRetries+1 attempts. 0 to 2147483647; 0: no retries, the first failure is final. DefaultRetries last about 80 s with
+	// the backoff of a dispatcher.
 	MaxRetries int
 	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative.
 	MaxBacklog int

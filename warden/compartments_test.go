@@ -273,7 +273,7 @@ func TestAPoolOfOneCompartment(t *testing.T) {
 					named := errors.As(d.why, &why) &&
 						strings.Contains(fmt.Sprint(why.Decision.Reasons), "reports-db: 6 of 6 in use")
 					switch limit := s.set.Compartment("analytics").Snapshot().Effective.Max; {
-					case part == "" && s.total < 100: // docs/control.md says so
+					case part == "" && s.total < 100: // the comment of package control says so
 					case part == "" || s.total < 100 || limit < 7 || limit > 8 || !named:
 						t.Errorf("B14: %d slots for 6 connections, the last was told %v: %v", limit, d.why, s)
 					}

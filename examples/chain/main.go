@@ -28,7 +28,7 @@ type scenario struct {
 	hold        time.Duration // time that an execution uses a connection
 	load        float64       // relative to the capacity of payments
 	patience    time.Duration // timeout of the users, sent with each request
-	warm        time.Duration // warm-up of the wardens; its requests are not counted (docs/production.md)
+	warm        time.Duration // warm-up of the wardens; its requests are not counted (docs/evidence/first-seconds.md)
 	lasts       time.Duration // length of a phase, warm-up included
 	seed        uint64
 }

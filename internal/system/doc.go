@@ -14,6 +14,10 @@
 //
 //   - pages_test.go: links, make targets, snippets and first sentences are true, and what a stranger may copy is bounded.
 //
+//   - reference_test.go: docs/reference.md and docs/packages.md are what the comments in the code say.
+//
+//   - words_test.go: the pages stay short.
+//
 //   - production_test.go, workspace_command_test.go: the numbers of docs/production.md, and README's command for a workspace.
 //
 // Next to it mutants breaks each invariant on purpose and shows which tests notice, growth checks what is promised about costs,

@@ -2,7 +2,7 @@
 
 package system
 
-// The numbers of docs/production.md and docs/bulkhead.md are those of the examples that compute them.
+// The numbers of docs/production.md are those of the example that computes them.
 
 import (
 	"fmt"
@@ -10,21 +10,6 @@ import (
 	"strings"
 	"testing"
 )
-
-// The page on compartments has the rows that the example of decisions prints.
-func TestBulkheadPageHasTheseNumbers(t *testing.T) {
-	page, rows := read(t, "docs/bulkhead.md"), 0
-	for line := range strings.Lines(read(t, "warden/bulkhead/example_test.go")) {
-		if row, found := strings.CutPrefix(strings.TrimSpace(line), "// |"); found {
-			if rows++; !strings.Contains(page, "\n|"+row+"\n") {
-				t.Errorf("docs/bulkhead.md has no row |%s", row)
-			}
-		}
-	}
-	if rows != 6 {
-		t.Errorf("%d rows", rows)
-	}
-}
 
 // The page on production has the rows that the example of sizing prints, and the arithmetic of its other tables.
 func TestProductionPageHasTheseNumbers(t *testing.T) {

@@ -50,7 +50,8 @@ type Config struct {
 	// Handler processes the records. It must be set.
 	Handler Handler
 
-	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16.
+	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16; hundreds are
+	// fine where handlers wait for a network.
 	MaxInFlight int
 	// Concurrency, when not nil, admits every attempt, in addition to MaxInFlight: an admission gate or a limiter. It calls
 	// run once, in this goroutine, and returns any error; or it returns without calling run, at once or after a wait, which
@@ -66,10 +67,11 @@ type Config struct {
 	RateOf func(domain string) Rate
 	// Owner, when not nil, returns the owner of a domain, for example a customer, and always the same one for a domain.
 	// A free slot goes to the waiting owner with the fewest slots; of several, to the one whose records have taken the
-	// least time. It must be safe for concurrent use and must not block. Nil: all domains have one owner.
+	// least time: so a customer with many keys does not crowd out others. It must be safe for concurrent use and must not
+	// block. Nil: all domains have one owner.
 	Owner func(domain string) string
 	// MaxBuffered bounds the records that are fetched and not done, including those in work. 0: 1024, or MaxInFlight if
-	// that is more. At least 1.
+	// that is more. At least 1. Of n busy partitions each gets about MaxBuffered / (n + 1); raise it where many keys get stuck.
 	MaxBuffered int
 	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later. 0: a 32nd of
 	// MaxBuffered, at least 1. At most MaxBuffered.
@@ -93,7 +95,8 @@ type Config struct {
 	// DrainTimeout is how long handlers, and a commit that was sent, may go on after Run's context is done. Then their
 	// context ends, and handlers get a tenth of this time to return. The drain's own commit has as long again. 0: 10 s.
 	DrainTimeout time.Duration
-	// CommitEvery is how often the floor is committed. 0: 500 ms.
+	// CommitEvery is how often the floor is committed. 0: 500 ms. With ledgers in memory a shorter one, such as 50 ms, repeats
+	// less after a crash.
 	CommitEvery time.Duration
 
 	// DeadLetter is called for every record that was given up, at least once, in one of the MaxInFlight slots. Required:

@@ -17,8 +17,8 @@
 //
 // Its words:
 //
-//   - A partition is one log: a [Record] after the other, with rising offsets, read through a [Source]. A group of processes shares the
-//     partitions out; each has one owner at a time, and an [Ownership] says which ones are this process's.
+//   - A partition is one log: a [Record] after the other, with rising offsets, read through a [Source]. A group of processes
+//     shares the partitions out; each has one owner at a time, and an [Ownership] says which ones are this process's.
 //   - A key is called domain. It is the unit of order: an entity whose records depend on each other, such as an account.
 //   - A slot is one running call: a process has MaxInFlight of them, for all of its partitions. A key takes a slot for one
 //     record, and waits for no other key's records.

@@ -11,16 +11,16 @@
 // # Errors
 //
 //   - [ErrStore]: the ledger is unchanged. Repeat the call.
-//   - lease.ErrBacklogFull: unchanged; too many wait, or the record would exceed half of the store's limit. Work off the backlog, or raise
-//     the floor.
+//   - lease.ErrBacklogFull: unchanged; too many wait, or the record would exceed half of the store's limit. Work off the
+//     backlog, or raise the floor.
 //   - [ErrAmbiguous]: changed once, or not at all. Repeat the call: the answer shows what was applied.
 //   - [ErrCorrupt], [ErrNewer]: unchanged. Repair the record; upgrade the program.
 //   - [ErrExhausted]: unchanged. Begin a new ledger.
 //
-// Never delete or restore a single record. A ledger that finds signs of it stops in that domain, in Ready and in Held, and overwrites
-// nothing; ErrCorrupt names the domain. Load of "" in the text of an ErrStore means that the ledger's own record is missing or too old. Stop
-// all workers and restore it from a backup, if no ledger was opened since. Otherwise begin a new ledger under another name, and Compact it to
-// what was committed upstream before a worker starts.
+// Never delete or restore a single record. A ledger that finds signs of it stops in that domain, in Ready and in Held, and
+// overwrites nothing; ErrCorrupt names the domain. Load of "" in the text of an ErrStore means that the ledger's own record is
+// missing or too old. Stop all workers and restore it from a backup, if no ledger was opened since. Otherwise begin a new
+// ledger under another name, and Compact it to what was committed upstream before a worker starts.
 //
 // # One record for a domain
 //

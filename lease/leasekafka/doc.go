@@ -18,29 +18,31 @@
 //
 // # Ledgers in memory
 //
-// The offset commit's metadata (at most 4,096 characters) carries done offsets, failures and running records to the next owner. Two of
-// dispatch's invariants are weaker: after a crash, records finished since the last commit run again, after a drain none do (D4); a record
-// that kills its process within CommitEvery of its start may go unnoticed and uncounted each time (D6).
+// The offset commit's metadata (at most 4,096 characters) carries done offsets, failures and running records to the next owner.
+// Two of dispatch's invariants are weaker: after a crash, records finished since the last commit run again, after a drain none
+// do (D4); a record that kills its process within CommitEvery of its start may go unnoticed and uncounted each time (D6).
 //
-// Overlapping members are not fenced: each has its own ledger until it notices that it lost the partition, and only a store that compares
-// tokens rejects the older one. When the metadata is three quarters full, the partition starts nothing new until done offsets close up:
-// hundreds of stuck keys do that, or one key in two failing. Metadata in a newer version goes to OnError, and the partition is not worked
-// on. Roll a newer program out to all members; to go back, stop them and reset the offsets (--reset-offsets --to-current).
+// Overlapping members are not fenced: each has its own ledger until it notices that it lost the partition, and only a store
+// that compares tokens rejects the older one. When the metadata is three quarters full, the partition starts nothing new until
+// done offsets close up: hundreds of stuck keys do that, or one key in two failing. Metadata in a newer version goes to
+// OnError, and the partition is not worked on. Roll a newer program out to all members; to go back, stop them and reset the
+// offsets (--reset-offsets --to-current).
 //
 // # Rebalances
 //
-//   - A partition that must be given back is drained and committed first. Those that stay keep working (cooperative-sticky). A group with a
-//     member that does not offer that rejects this one: Hold returns kerr.InconsistentGroupProtocol.
-//   - A partition is lost when the session or the rebalance times out: its commits are rejected, work ends with dispatch.ErrLost, and the
-//     member joins again.
+//   - A partition that must be given back is drained and committed first. Those that stay keep working (cooperative-sticky). A
+//     group with a member that does not offer that rejects this one: Hold returns kerr.InconsistentGroupProtocol.
+//   - A partition is lost when the session or the rebalance times out: its commits are rejected, work ends with
+//     dispatch.ErrLost, and the member joins again.
 //   - Without a broker, work continues until the heartbeat fails, within five sixths of a session; then every partition is lost.
 //
-// A rebalance waits for drains: up to 2.2 DrainTimeouts and a commit, 25 s by default. A member that exceeds RebalanceTimeout loses all its
-// partitions and repeats its work in progress. Once a session a member compares what the group gave to it with what it works on, begins what
-// is missing again, and says so to OnError. A partition whose committed offset a broker does not tell is not passed over.
+// A rebalance waits for drains: up to 2.2 DrainTimeouts and a commit, 25 s by default. A member that exceeds RebalanceTimeout
+// loses all its partitions and repeats its work in progress. Once a session a member compares what the group gave to it with
+// what it works on, begins what is missing again, and says so to OnError. A partition whose committed offset a broker does not
+// tell is not passed over.
 //
 // # Memory
 //
-// A partition pauses when half its Window waits, and resumes at a quarter. Besides, the client buffers at most one fetch for each partition
-// (kgo.FetchMaxPartitionBytes, 1 MiB) and each broker (kgo.FetchMaxBytes, 50 MiB).
+// A partition pauses when half its Window waits, and resumes at a quarter. Besides, the client buffers at most one fetch for
+// each partition (kgo.FetchMaxPartitionBytes, 1 MiB) and each broker (kgo.FetchMaxBytes, 50 MiB).
 package leasekafka

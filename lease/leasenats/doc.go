@@ -21,27 +21,29 @@
 //	3 replicas, sync_interval 2 min     nothing lost    two minutes, if all fail at once      nothing lost
 //	3 replicas, sync_interval: always   nothing lost    nothing lost                          nothing lost
 //
-// Two minutes are the server's default, and one replica that of [StoreConfig]. Where answered writes were lost, work may be leased
-// again under a token that is not greater: stop all workers before the first one restarts.
+// Two minutes are the server's default, and one replica that of [StoreConfig]. Where answered writes were lost, work may be
+// leased again under a token that is not greater: stop all workers before the first one restarts.
 //
-// A bucket that could lose or age records is rejected (a lease.InvalidError). A record must fit max_payload and the bucket's MaxMsgSize.
+// A bucket that could lose or age records is rejected (a lease.InvalidError). A record must fit max_payload and the bucket's
+// MaxMsgSize.
 //
 // # Groups
 //
-// The members of a [Group] keep one record in the bucket: "nats kv get --raw orders group-group" shows who holds what. When a member dies
-// or freezes, others take its partitions after its Session. A member that cannot reach the server stops its work a quarter of a session
-// earlier, says so to OnError, and begins again when the server is back. Stream, subject and number of partitions are permanent: for
-// another number, begin a new stream and Group, and drain the old ones.
+// The members of a [Group] keep one record in the bucket: "nats kv get --raw orders group-group" shows who holds what. When a
+// member dies or freezes, others take its partitions after its Session. A member that cannot reach the server stops its work a
+// quarter of a session earlier, says so to OnError, and begins again when the server is back. Stream, subject and number of
+// partitions are permanent: for another number, begin a new stream and Group, and drain the old ones.
 //
 // # How to recover
 //
 //   - A server restarts or a leader is lost: do nothing.
 //   - A worker died: dispatch recovers by itself. Without it, list Held, Reclaim each lease, and Fail it unless it is Released.
-//   - A key was deleted or overwritten: restore the value from a backup ("nats stream restore" into a copy) and publish it with its Lease
-//     header. Without a backup: stop all workers, raise the floor above all that was done in the domain, and purge the key's subject and
-//     <Name>/listed. The domain's tokens may begin lower.
-//   - The stream was deleted and made anew, or has lost its end: a position beyond the end is rejected, as new messages below it would be
-//     passed over, and the partition says that it stalls while taking. Give the group a new Bucket: what the stream has is done again.
-//   - The bucket was restored, or acknowledged messages were lost: stop all workers, purge <Name>/listed, raise the floor to what was
-//     committed upstream, and restart every process.
+//   - A key was deleted or overwritten: restore the value from a backup ("nats stream restore" into a copy) and publish it with
+//     its Lease header. Without a backup: stop all workers, raise the floor above all that was done in the domain, and purge
+//     the key's subject and <Name>/listed. The domain's tokens may begin lower.
+//   - The stream was deleted and made anew, or has lost its end: a position beyond the end is rejected, as new messages below
+//     it would be passed over, and the partition says that it stalls while taking. Give the group a new Bucket: what the stream
+//     has is done again.
+//   - The bucket was restored, or acknowledged messages were lost: stop all workers, purge <Name>/listed, raise the floor to
+//     what was committed upstream, and restart every process.
 package leasenats

@@ -30,21 +30,23 @@
 //
 // An answered call is as durable as a commit of the server:
 //
-//	setting                                                             crash of the server   failover
-//	defaults, or synchronous_commit = local, asynchronous replica       nothing lost          fencing tokens lost
-//	synchronous_standby_names, synchronous_commit = on or remote_apply  nothing lost          nothing lost, if a synchronous standby is promoted
-//	synchronous_commit = off                                            rejected (a lease.InvalidError)
-//	fsync = off                                                         the table may be garbage after a power failure; not checked
+//	setting                                    crash of the server  failover
+//	defaults, asynchronous replica             nothing lost         fencing tokens lost
+//	synchronous_commit = local                 nothing lost         fencing tokens lost
+//	synchronous_standby_names, and
+//	synchronous_commit = on or remote_apply    nothing lost         nothing lost, if a synchronous standby is promoted
+//	synchronous_commit = off                   rejected (a lease.InvalidError)
+//	fsync = off                                the table may be garbage; not checked
 //
-// Where tokens were lost, the new primary may lease work that a holder still has, under a token that is not greater. Use a synchronous
-// standby, or stop all workers before one starts again.
+// Where tokens were lost, the new primary may lease work that a holder still has, under a token that is not greater. Use a
+// synchronous standby, or stop all workers before one starts again.
 //
 // # How to recover
 //
-//   - The server restarts, or a worker died: do nothing. Without dispatch, list Held, Reclaim each lease of the dead, and Fail it unless it
-//     is Released.
-//   - A row is damaged (durable.ErrCorrupt): restore it from a backup of the same table, with its version or a higher one. Never delete a
-//     row: what its domain has done would be done again.
+//   - The server restarts, or a worker died: do nothing. Without dispatch, list Held, Reclaim each lease of the dead, and Fail
+//     it unless it is Released.
+//   - A row is damaged (durable.ErrCorrupt): restore it from a backup of the same table, with its version or a higher one.
+//     Never delete a row: what its domain has done would be done again.
 //   - The database was restored: stop all workers, and Compact to what was committed upstream before the first starts.
 //
 // To look inside:
@@ -69,16 +71,18 @@
 //
 // # Groups
 //
-// The session that holds a partition's advisory lock owns the partition. When a process dies, its locks are free as soon as the server sees
-// the connection close. When a process, machine or network freezes, the server ends the session after Session (idle_session_timeout,
-// PostgreSQL 14 or newer), and the member stops its work earlier. After a failover a member of the old primary may continue for a Session.
+// The session that holds a partition's advisory lock owns the partition. When a process dies, its locks are free as soon as the
+// server sees the connection close. When a process, machine or network freezes, the server ends the session after Session
+// (idle_session_timeout, PostgreSQL 14 or newer), and the member stops its work earlier. After a failover a member of the old
+// primary may continue for a Session.
 //
 // # Rights
 //
-// [Migrate] needs the right to create a schema. At run time a role needs USAGE on the schema stopbank, SELECT on its tables, and INSERT and
-// UPDATE on lease_domains and, for dead letters, dead_letters. To enqueue into an outbox it needs SELECT and USAGE on the sequence
-// outbox_ids, and INSERT on outboxes and outbox_records; to read one, INSERT and UPDATE on outbox_positions and DELETE on outbox_records;
-// with GroupConfig.Journal also INSERT and UPDATE on lease_journals and lease_finished, and INSERT and DELETE on lease_entries.
+// [Migrate] needs the right to create a schema. At run time a role needs USAGE on the schema stopbank, SELECT on its tables,
+// and INSERT and UPDATE on lease_domains and, for dead letters, dead_letters. To enqueue into an outbox it needs SELECT and
+// USAGE on the sequence outbox_ids, and INSERT on outboxes and outbox_records; to read one, INSERT and UPDATE on
+// outbox_positions and DELETE on outbox_records; with GroupConfig.Journal also INSERT and UPDATE on lease_journals and
+// lease_finished, and INSERT and DELETE on lease_entries.
 //
 // # The table
 //
@@ -93,9 +97,9 @@
 // more of them gather, and go together when one of those has ended. A shared swap changes the rows that are where their callers
 // believe, passes over locked ones (SKIP LOCKED), and waits for nobody; what it passed over is sent alone.
 //
-// No index knows a column that a swap changes, so PostgreSQL writes the row's next version on the same page and leaves the indexes
-// alone (a HOT update). Ready and Held therefore read, by their index, what was filed at some time, and Compact takes off the list
-// what is not filed any more, at most once a minute.
+// No index knows a column that a swap changes, so PostgreSQL writes the row's next version on the same page and leaves the
+// indexes alone (a HOT update). Ready and Held therefore read, by their index, what was filed at some time, and Compact takes
+// off the list what is not filed any more, at most once a minute.
 //
 // A version is greater than the one before it by a random step. If a failover loses acknowledged versions, they are then not
 // given out a second time, and a process that still holds one of them meets a conflict; with steps of one its next swap could
@@ -107,8 +111,9 @@
 //
 // # Connections
 //
-// Each call takes at most one connection of the pool for one statement, and a walk over Ready or Held takes one for each page of
-// names and keeps none while its body runs: a pool of one connection serves everything. All statements of a Store work through
-// PgBouncer in transaction mode (set max_prepared_statements there, 1.21 or newer, or add default_query_exec_mode=exec to the URL); a Group
-// and Outbox.Listen need the server itself. A URL with several hosts needs target_session_attrs=read-write.
+// Each call takes at most one connection of the pool for one statement, and a walk over Ready or Held takes one for each page
+// of names and keeps none while its body runs: a pool of one connection serves everything. All statements of a Store work
+// through PgBouncer in transaction mode (set max_prepared_statements there, 1.21 or newer, or add default_query_exec_mode=exec
+// to the URL); a Group and Outbox.Listen need the server itself. A URL with several hosts needs
+// target_session_attrs=read-write.
 package leasepg

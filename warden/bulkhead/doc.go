@@ -29,14 +29,14 @@
 //
 // A call waits in the queue of its compartment, for MaxWait at most. Then its function was not called, and the error is
 //
-//   - a *decision.Rejection for want of a slot, with the limiter's reason; with a [*TimeoutError] as its cause after MaxWait or Timeout
-//     (timeout_queued); with the breaker's error as its cause if the breaker is open (breaker_open);
+//   - a *decision.Rejection for want of a slot, with the limiter's reason; with a [*TimeoutError] as its cause after MaxWait or
+//     Timeout (timeout_queued); with the breaker's error as its cause if the breaker is open (breaker_open);
 //   - a *decision.ReentryError if the caller is in the compartment already;
 //   - [ErrUnknownCompartment] for a compartment that the set does not have.
 //
-// If its function was called, and may still run, the error is a [*TimeoutError] after Timeout (timeout_running), or the context's if the
-// context ended while it ran with a Timeout (canceled); else it is the function's own. errors.Is finds [ErrTimeout] in both timeouts, and
-// decision.ErrRejected in each rejection.
+// If its function was called, and may still run, the error is a [*TimeoutError] after Timeout (timeout_running), or the
+// context's if the context ended while it ran with a Timeout (canceled); else it is the function's own. errors.Is finds
+// [ErrTimeout] in both timeouts, and decision.ErrRejected in each rejection.
 //
 // docs/guarantees/bulkhead.md has the invariants, from B1.
 package bulkhead

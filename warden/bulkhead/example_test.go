@@ -145,7 +145,7 @@ func ExampleSet_Resize_bypass() {
 	// Output: <nil> bypass 100 35
 }
 
-// The table of docs/bulkhead.md: for each total, what a compartment is guaranteed, how much of that it lends, and the most it
+// What a decision leaves of a set: for each total, what a compartment is guaranteed, how much of that it lends, and the most it
 // may have.
 func ExampleSet_Apply() {
 	set := shop()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The state as JSON: the fields that docs/console.md promises, with their units.
+// The state as JSON: the fields that docs/compatibility.md promises, with their units.
 
 package console
 

@@ -21,7 +21,7 @@ type Config struct {
 	// Attempts is the maximum number of attempts per call, the first one and hedges included, 1 to 10; 0: 3.
 	Attempts int
 	// Ratio is the maximum number of retries and hedges per first attempt of the last ten seconds to the same dependency, up to
-	// 1; 0: 0.1.
+	// 1; 0: 0.1. More where single failures are frequent and the server has room.
 	Ratio float64
 	// MinRetries is the number of retries and hedges allowed in ten seconds at any rate of first attempts to a dependency, up to
 	// 1000; 0: 1, negative: none. With a Ratio of 0.1, a MinRetries of 1 matters below one first attempt a second. Each Caller

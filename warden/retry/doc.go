@@ -44,10 +44,13 @@
 //	ResourceExhausted, not ours                                            nothing    if repeatable, with a RetryInfo or a pushback
 //	other codes                                                            accepted   no
 //
-// With Warden-Rejected, or processed: false, no handler has seen the call, and any method is retried. A call whose deadline has passed
-// counts as failed and is not retried; one that was canceled, or not sent, counts for nothing. One tenant's full queue says nothing about the
-// calls of others, and neither does a 429 or ResourceExhausted whose cause is unknown: most are quotas. So a server that answers overload with
-// them teaches the throttle nothing: let it answer 503, or Unavailable over gRPC. The budget bounds these retries like all others.
+// With Warden-Rejected, or processed: false, no handler has seen the call, and any method is retried. A call whose deadline has
+// passed counts as failed and is not retried; one that was canceled, or not sent, counts for nothing. One tenant's full queue
+// says nothing about the calls of others, and neither does a 429 or ResourceExhausted whose cause is unknown: most are quotas.
+// So a server that answers overload with them teaches the throttle nothing: let it answer 503, or Unavailable over gRPC. The
+// budget bounds these retries like all others.
+//
+// A retry waits for as long as the server asks (Retry-After, RetryInfo, grpc-retry-pushback-ms), plus a random time up to Backoff.
 //
 // # Errors and blocking
 //

@@ -28,39 +28,42 @@
 //
 // The directive is "stopbank [<matcher>] [<name>] { ... }"; in JSON the handler has the same names.
 //
-//   - name, default caddy: the name of the warden in metrics, logs and on the console. Handlers with one name are for one service behind
-//     several sites.
-//   - timeout, default unlimited: how long after its arrival an answer is useful. Set it: it also bounds how long a request waits.
-//   - priority <p> [<matcher>], default normal: background, normal, high, critical, a number from -128 to 127, or a placeholder whose
-//     value is one of these. The first line that matches counts. A priority from a header is one that any client may choose: use a placeholder that an
-//     earlier directive sets, such as forward_auth or map.
+//   - name, default caddy: the name of the warden in metrics, logs and on the console. Handlers with one name are for one
+//     service behind several sites.
+//   - timeout, default unlimited: how long after its arrival an answer is useful. Set it: it also bounds how long a request
+//     waits.
+//   - priority <p> [<matcher>], default normal: background, normal, high, critical, a number from -128 to 127, or a placeholder
+//     whose value is one of these. The first line that matches counts. A priority from a header is one that any client may
+//     choose: use a placeholder that an earlier directive sets, such as forward_auth or map.
 //   - exempt <matcher>: probes and streams that need no slot.
-//   - mode, default enforce: dry_run lets everything pass, and metrics and log say what would have been rejected; bypass lets everything
-//     pass.
+//   - mode, default enforce: dry_run lets everything pass, and metrics and log say what would have been rejected; bypass lets
+//     everything pass.
 //   - trusted <CIDR...>, default nobody: peers, also private_ranges, that may raise their priority by a header.
-//   - max, min and initial, default 65,536, 1, and 16 (more on a machine with more processors): bounds of the limit, and its beginning. If you know the number
-//     of workers, set max to it, and initial too.
+//   - max, min and initial, default 65,536, 1, and 16 (more on a machine with more processors): bounds of the limit, and its
+//     beginning. If you know the number of workers, set max to it, and initial too.
 //   - queue, default 1024: how many requests may wait, 1 or more.
-//   - grace, default 10s: how long Caddy waits for a client that sends or reads slowly, and for an upstream that goes on after its
-//     client has left.
+//   - grace, default 10s: how long Caddy waits for a client that sends or reads slowly, and for an upstream that goes on after
+//     its client has left.
 //   - total, and compartment <name> [<matcher>] { ... }: kinds of requests apart. The first whose matcher matches gets the
 //     request, and the last has no matcher.
 //
 // Of a compartment:
 //
-//   - guaranteed, default 0: slots that are always its own, together no more than total; lendable, default 0: of these, those that others
-//     may use while they are idle; max, default guaranteed: slots with those that it borrows.
+//   - guaranteed, default 0: slots that are always its own, together no more than total; lendable, default 0: of these, those
+//     that others may use while they are idle; max, default guaranteed: slots with those that it borrows.
 //   - queue, default 0, nobody waits: how many may wait, with tenant of each tenant.
 //   - max_wait and timeout, default unlimited: how long a request may wait, and run after that.
 //   - priority, default normal: which compartment below its guarantee comes first; 127 (critical) is watched by alerts.
-//   - tenant <placeholder> <slots>: whose request it is, and how many slots one tenant may have. Requests without the key are one tenant
-//     together.
+//   - tenant <placeholder> <slots>: whose request it is, and how many slots one tenant may have. Requests without the key are
+//     one tenant together.
 //
-// The upstream gets Warden-Priority and Warden-Timeout as they counted here; what a stranger has sent in Warden-Priority is removed.
+// The upstream gets Warden-Priority and Warden-Timeout as they counted here; what a stranger has sent in Warden-Priority is
+// removed.
 //
 // # Reload and stop
 //
-// Bounds, queue, mode and slots change in the running warden, by the names, priorities and tenants of its compartments; requests that run or
-// wait go on. A configuration that fails leaves the one before it as it was. A stop waits for running and waiting requests, as Caddy does: set
-// grace_period to bound it, and shutdown_delay to go on serving until load balancers have noticed.
+// Bounds, queue, mode and slots change in the running warden, by the names, priorities and tenants of its compartments;
+// requests that run or wait go on. A configuration that fails leaves the one before it as it was. A stop waits for running and
+// waiting requests, as Caddy does: set grace_period to bound it, and shutdown_delay to go on serving until load balancers have
+// noticed.
 package wardencaddy

@@ -68,7 +68,7 @@ type Config struct {
 	// accepted from every client, because it only gives up capacity. The deadline of an untrusted client ends its request
 	// like a disconnect; that of a trusted client counts as the service's timeout. nil: no request is trusted.
 	// The headers are Warden-Priority and Warden-Timeout, and those for timeouts and priorities of other systems that
-	// docs/wardenhttp.md lists; a repeated or malformed header is ignored, also from a trusted client.
+	// the package comment lists; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
 
 	// LoadReports adds the header endpoint-load-metrics with [warden.Warden.Load] to the answers to Trusted requests, rejections

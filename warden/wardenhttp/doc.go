@@ -51,9 +51,10 @@
 //	Warden-Priority        -128 to 127, or background, normal, high, critical
 //	Priority (RFC 9218)    u=7 is background; other urgencies mean nothing here
 //
-// Only a request that is Trusted raises a priority. Decide Trusted by what a client cannot choose: a client certificate, the listener,
-// the gateway's address; and let the gateway remove Warden-Priority from outside. Requests sent through a [Transport] carry Warden-Timeout,
-// the remaining time without that on the network, and Warden-Priority, to foreign services too unless a Base deletes them.
+// Only a request that is Trusted raises a priority. Decide Trusted by what a client cannot choose: a client certificate, the
+// listener, the gateway's address; and let the gateway remove Warden-Priority from outside. Requests sent through a [Transport]
+// carry Warden-Timeout, the remaining time without that on the network, and Warden-Priority, to foreign services too unless a
+// Base deletes them.
 //
 // # Priorities, streams and requests that never end
 //

@@ -11,7 +11,7 @@
 //     decisions of a ledger. Each event costs one or two observations and no allocation.
 //
 // [Register] registers several collectors, or none. With package service, [Exporter] does all of it.
-// docs/observability.md lists every metric, its meaning and its alert, and shows how OpenTelemetry exports them.
+// docs/metrics.md lists every metric, its meaning and its alert; docs/observability.md shows how OpenTelemetry exports them.
 //
 // # Cardinality
 //

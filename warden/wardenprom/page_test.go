@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The tables of docs/observability.md are made of what a scrape shows and of what the alert rules read: make metrics.
+// The tables of docs/metrics.md are made of what a scrape shows and of what the alert rules read: make metrics.
 
 package wardenprom_test
 
@@ -20,10 +20,10 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenprom"
 )
 
-const metricsPage = "../../docs/observability.md"
+const metricsPage = "../../docs/metrics.md"
 
 var (
-	update = flag.Bool("update", false, "write the tables of docs/observability.md instead of comparing them")
+	update = flag.Bool("update", false, "write the tables of docs/metrics.md instead of comparing them")
 	// A block of the page names the groups in its table: a group is all metrics with the same second word.
 	block = regexp.MustCompile(`(?s)(<!-- begin: make metrics ([a-z ]+) -->\n).*?(<!-- end: make metrics -->)`)
 	rule  = regexp.MustCompile(`(?m)^ *- alert: (\w+)\n *expr: (.*)$`)
@@ -108,7 +108,7 @@ func TestMetricsPage(t *testing.T) {
 	if *update {
 		noError(t, os.WriteFile(metricsPage, []byte(want), 0o644))
 	} else if page != want {
-		t.Error("the tables of docs/observability.md are out of date: make metrics")
+		t.Error("the tables of docs/metrics.md are out of date: make metrics")
 	}
 }
 

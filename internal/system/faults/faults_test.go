@@ -31,17 +31,17 @@ Prose with **bold** words.
    BLOCKone
    END
 
-   A result: go to [Hung](#hung). Other text.
+   → [Hung](#hung). Other text.
 2. Look.
 
    BLOCKtwo
    END
 
-   A result with ^reason^ = ^closed^: **traffic**. Do this.
+   ^reason^ = ^closed^ → **traffic**. Do this.
 
-   A result with ^reason^ = ^queueing^ or ^busy^: go to [Loop](#loop-a-b).
+   ^reason^ = ^queueing^ or ^busy^ → [Loop](#loop-a-b).
 
-   No result: **healthy**.
+   No result → **healthy**.
 
 ## Hung
 
@@ -50,13 +50,13 @@ Prose with **bold** words.
    BLOCKthree
    END
 
-   No result: **Nothing hangs.** Leave it.
+   No result → **Nothing hangs.** Leave it.
 
    BLOCKfour
    or five
    END
 
-   A result: **hung handlers** of one route. Go to [Loop](#loop-a-b).
+   → **hung handlers** of one route. Go to [Loop](#loop-a-b).
 2. Take the steps of [Loop](#loop-a-b).
 
 ## Loop: a/b
@@ -70,7 +70,7 @@ Go to [Hung](#hung).
    BLOCKpages
    END
 
-   A result: **paged**.
+   → **paged**.
 
 ## StopbankTickets
 
@@ -79,7 +79,7 @@ Go to [Hung](#hung).
    BLOCKtickets
    END
 
-   A result: **over**.
+   → **over**.
 `
 
 func markdown(s string) string {
@@ -131,7 +131,7 @@ func TestWalk(t *testing.T) {
 func TestRunbooksThatCannotBeFollowed(t *testing.T) {
 	for want, text := range map[string]string{
 		"no section #nowhere":      "## First steps\n\n1. Go to [There](#nowhere).\n",
-		"a branch without a query": "## First steps\n\n1. Look.\n\n   A result: **bad**.\n",
+		"a branch without a query": "## First steps\n\n1. Look.\n\n   → **bad**.\n",
 	} {
 		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -28,7 +28,8 @@ type query struct {
 	branches []branch
 }
 
-// A branch is taken by a query that has a result, or none, and if label is set, a series with one of these values.
+// A branch is what an arrow leads to. It is taken by a query that has a result, or none ("No result →"), and if label is set, a series
+// with one of these values ("`reason` = `closed` →").
 type branch struct {
 	result bool
 	label  string
@@ -40,9 +41,9 @@ type branch struct {
 var (
 	heading   = regexp.MustCompile(`^## (.+)$`)
 	item      = regexp.MustCompile(`^(\d+)\. +(.*)$`)
-	condition = regexp.MustCompile("^(A|No) result(?: with `(\\w+)` = ((?:`[^`]+`(?:,? or |, )?)+))?")
+	condition = regexp.MustCompile("^(No result |(?:`(\\w+)` = ((?:`[^`]+`(?:,? or |, )?)+) )?)→ ")
 	bold      = regexp.MustCompile(`\*\*([^*]+)\*\*`)
-	goTo      = regexp.MustCompile(`(?i)\b(?:go (?:on )?to|take the steps of) (?:step \d+ of )?\[[^\]]*\]\(#([a-z0-9-]+)\)`)
+	goTo      = regexp.MustCompile(`(?i)(?:→|\b(?:go (?:on )?to|take the steps of)) (?:step \d+ of )?\[[^\]]*\]\(#([a-z0-9-]+)\)`)
 	code      = regexp.MustCompile("`([^`]+)`")
 )
 
@@ -147,7 +148,7 @@ func (p *parser) end() error {
 	}
 	text = strings.TrimPrefix(text, "- ")
 	if m := condition.FindStringSubmatch(text); m != nil {
-		b := branch{result: m[1] == "A", label: m[2], jump: jump}
+		b := branch{result: m[1] != "No result ", label: m[2], jump: jump}
 		for _, v := range code.FindAllStringSubmatch(m[3], -1) {
 			b.values = append(b.values, v[1])
 		}

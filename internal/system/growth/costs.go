@@ -68,7 +68,7 @@ func costs() []cost {
 				return func() { r.Start("").End(); s.Sample() }
 			}},
 
-		{"docs/lease.md", "a record, with n domains", constant, "", func(ctx context.Context, n int) func() {
+		{"docs/lease.md", "a call in memory, with n domains", constant, "", func(ctx context.Context, n int) func() {
 			return worked(ctx, known(ctx, must(lease.NewMemory(lease.Config{})), n))
 		}},
 		{"lease/queue.go", "a record taken from the backlog, one put there, and a duplicate, with n in it", constant, "",
