@@ -29,7 +29,7 @@ const migrating = 0x73746f7062616e6b
 // Migrate brings the schema `stopbank` to this package's version, in one transaction: all of it happens or nothing. It
 // leaves a database of that version as it is, and of several concurrent callers one does the work.
 //
-// It needs the right to create a schema. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
+// It needs the right to create a schema, and refuses one that belongs to another role. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
 // its tables, and INSERT and UPDATE on lease_domains and, for dead letters, on dead_letters. A role that opens an outbox also
 // needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and outbox_records; a role that reads it,
 // INSERT and UPDATE on outbox_positions and DELETE on outbox_records; one with ledgers per window (GroupConfig.Journal), INSERT and
@@ -55,6 +55,9 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrating)); err != nil {
 			return fmt.Errorf("leasepg: migrate: %w", err)
+		}
+		if err := ownSchema(ctx, tx); err != nil {
+			return err
 		}
 		var there bool
 		if err := tx.QueryRow(ctx, "SELECT to_regclass('stopbank.lease_schema') IS NOT NULL").Scan(&there); err != nil {
@@ -87,6 +90,22 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 		}
 		return nil
 	})
+}
+
+// ownSchema returns an error if the schema belongs to somebody else, whose views and functions would run with the rights of the
+// role that migrates. A superuser is a member of every role, so of one only what it owns itself is its own.
+func ownSchema(ctx context.Context, tx pgx.Tx) error {
+	var owner string
+	var own bool
+	err := tx.QueryRow(ctx, `SELECT n.nspowner::regrole::text, n.nspowner = me.oid OR NOT me.rolsuper AND pg_has_role(n.nspowner, 'MEMBER')
+		FROM pg_namespace n, pg_roles me WHERE n.nspname = 'stopbank' AND me.rolname = current_user`).Scan(&owner, &own)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && own:
+		return nil
+	case err != nil:
+		return fmt.Errorf("leasepg: migrate: %w", err)
+	}
+	return &lease.InvalidError{Field: "leasepg.schema: its owner", Value: owner, Allowed: "the role that migrates, or one that it is a member of"}
 }
 
 // check asks for the schema's version, and for a setting without which a fence does not hold: with synchronous_commit off,

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,6 +60,29 @@ func refusesSchema(t *testing.T, err error, found, want int) {
 	var got *lease.InvalidError
 	if !errors.As(err, &got) || got.Field != "leasepg.schema" || got.Value != value || got.Allowed != allowed {
 		t.Errorf("%v, want %s, allowed %s", err, value, allowed)
+	}
+}
+
+// A schema that somebody else has made may have views and functions of his: they are not to run with the rights of who migrates.
+func TestMigrateRefusesAForeignSchema(t *testing.T) {
+	pool := fresh(t, 1) // a superuser's
+	role := fmt.Sprint("intruder_", time.Now().UnixNano())
+	execute(t, pool, "CREATE ROLE "+role)
+	t.Cleanup(func() {
+		_, _ = pool.Exec(context.Background(), "DROP SCHEMA IF EXISTS stopbank CASCADE; DROP ROLE "+role)
+	})
+	execute(t, pool, "CREATE SCHEMA stopbank AUTHORIZATION "+role)
+	execute(t, pool, "SET ROLE "+role)
+	execute(t, pool, "CREATE VIEW stopbank.lease_schema AS SELECT 0 / (SELECT 0) AS version") // whoever reads it notices
+	execute(t, pool, "RESET ROLE")
+	var got *lease.InvalidError
+	if err := leasepg.Migrate(t.Context(), pool); !errors.As(err, &got) || got.Field != "leasepg.schema: its owner" || got.Value != role {
+		t.Errorf("%v, want the owner %s refused", err, role)
+	}
+	execute(t, pool, "DROP SCHEMA stopbank CASCADE")
+	execute(t, pool, "CREATE SCHEMA stopbank")
+	if err := leasepg.Migrate(t.Context(), pool); err != nil {
+		t.Errorf("its own schema: %v", err)
 	}
 }
 
