@@ -135,9 +135,15 @@ func (c *Console) forbidden(r *http.Request) (code, detail string) {
 	if err != nil && host != "" && !known("localhost") && !slices.ContainsFunc(c.cfg.Hosts, known) {
 		return "unknown_host", "The console is not asked for by this name: see console.Config.Hosts."
 	}
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "none", "same-origin":
+	switch origin := r.Header.Get("Origin"); r.Header.Get("Sec-Fetch-Site") {
+	case "none", "same-origin":
 		return "", ""
+	case "": // a browser says no more to an address without TLS that is not its own machine's
+		from, err := url.Parse(origin)
+		if origin == "" || err == nil && strings.EqualFold(from.Host, r.Host) {
+			return "", ""
+		}
+		return "cross_site", "Another site asks: open the console itself."
 	}
 	if r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return "", ""

@@ -150,14 +150,22 @@ func TestStrangers(t *testing.T) {
 		{"localhost:6060", "cross-site", "iframe", "cross_site"},
 		{"localhost:6060", "same-site", "script", "cross_site"},
 		{"localhost:6060", "cross-site", "document", ""}, // a link in a wiki
+		{"10.1.2.3:6060", "from http://evil.example", "", "cross_site"},
+		{"10.1.2.3:6060", "from null", "", "cross_site"},
+		{"10.1.2.3:6060", "from http://10.1.2.3:6060", "", ""},
 	} {
 		for _, path := range []string{"/", "/state.json", "/metrics"} {
-			h := http.Handler(c)
+			x, h := x, http.Handler(c)
 			if path == "/metrics" {
 				h = guarded
 			}
 			r := httptest.NewRequest(http.MethodGet, path, nil)
 			r.Host = x.host
+			from, old := strings.CutPrefix(x.site, "from ")
+			if old {
+				r.Header.Set("Origin", from)
+				x.site = ""
+			}
 			for name, value := range map[string]string{"Sec-Fetch-Site": x.site, "Sec-Fetch-Dest": x.dest} {
 				if value != "" {
 					r.Header.Set(name, value)

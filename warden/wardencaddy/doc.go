@@ -38,7 +38,8 @@
 //   - exempt <matcher>: probes and streams that need no slot.
 //   - mode, default enforce: dry_run lets everything pass, and metrics and log say what would have been rejected; bypass lets
 //     everything pass.
-//   - trusted <CIDR...>, default nobody: peers, also private_ranges, that may raise their priority by a header.
+//   - trusted <CIDR...>, default nobody: peers, also private_ranges, that may raise their priority by a header. Behind a
+//     proxy that changes addresses everybody has a private one; a trusted proxy removes Warden-Priority from what comes from outside.
 //   - max, min and initial, default 65,536, 1, and 16 (more on a machine with more processors): bounds of the limit, and its
 //     beginning. If you know the number of workers, set max to it, and initial too.
 //   - queue, default 1024: how many requests may wait, 1 or more.

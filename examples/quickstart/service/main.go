@@ -36,7 +36,8 @@ func main() {
 	}
 }
 
-// compartment returns where a request runs. Who searches is a tenant: the customer that the API key names.
+// compartment returns where a request runs. Who searches is a tenant: the customer that the API key names. In a service of yours,
+// check the key first: who invents keys has as many shares.
 func compartment(set *bulkhead.Set, r *http.Request) *bulkhead.Compartment {
 	if r.URL.Path == "/search" {
 		return set.Compartment("search").Tenant(r.Header.Get("X-Api-Key"))
