@@ -2,8 +2,8 @@
 
 package system
 
-// Two pages are written from the comments in the code: docs/reference.md has every field of every configuration, with its type, default,
-// bounds and effect, and docs/packages.md the comment of every package.
+// Two pages are written from the comments in the code: docs/reference.md has every field of every configuration, with its type,
+// default, bounds and effect, and docs/packages.md the comment of every package.
 
 import (
 	"fmt"

@@ -20,8 +20,8 @@ const maxWords = 26_000
 // generated is a section that a make target writes, between its markers.
 var generated = regexp.MustCompile(`(?s)<!-- begin: make [^>]*-->.*?<!-- end: make [^>]*-->`)
 
-// words are those of a page that somebody wrote by hand: what spaces separate and has a letter or a digit. The rest is generated, or a
-// program, a query, a command or its output, which other tests look at.
+// words are those of a page that somebody wrote by hand: what spaces separate and has a letter or a digit. The rest is generated,
+// or a program, a query, a command or its output, which other tests look at.
 func words(page string) (n int) {
 	for w := range strings.FieldsSeq(fence.ReplaceAllString(generated.ReplaceAllString(page, ""), "")) {
 		if strings.ContainsFunc(w, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
@@ -32,8 +32,8 @@ func words(page string) (n int) {
 }
 
 func TestWords(t *testing.T) {
-	const page = "# Two words\n\n| a | table |\n|---|---|\n\n```go\nfunc main() {}\n```\n\n<!-- begin: make metrics x -->\nmany words\n" +
-		"<!-- end: make metrics -->\n- last 1\n"
+	const page = "# Two words\n\n| a | table |\n|---|---|\n\n```go\nfunc main() {}\n```\n\n" +
+		"<!-- begin: make metrics x -->\nmany words\n<!-- end: make metrics -->\n- last 1\n"
 	if n := words(page); n != 6 {
 		t.Errorf("%d words, want 6", n)
 	}

@@ -22,6 +22,18 @@
 // missing or too old. Stop all workers and restore it from a backup, if no ledger was opened since. Otherwise begin a new
 // ledger under another name, and Compact it to what was committed upstream before a worker starts.
 //
+// # Ledgers per window
+//
+// Where a Group shares out the partitions, only the owner of one writes to its ledger, and with Journal in the GroupConfig of
+// leasepg or leasenats it writes much less. The ledger is in the owner's memory, beside a journal in the store: up to which
+// offset records have begun, before they are leased; within 50 ms, what is done; everything else before the call returns. The
+// next owner claims the ledger, which rejects later writes of the former one. What had begun and is not done may have been
+// running: it counts no attempt, and each lease of it is written first, so that a second crash shows what was running.
+//
+// A ledger stays as it was begun, and the other setting is rejected by name (a lease.InvalidError). On PostgreSQL, let the
+// outbox run empty, stop all members, and delete its ledgers' rows: DELETE FROM stopbank.lease_domains WHERE
+// starts_with(ledger, 'orders/'). There is no way back but another outbox. On JetStream, use another Bucket and a new stream.
+//
 // # One record for a domain
 //
 // A [Store] keeps bytes under a name. Each domain has one record, and every call that changes it is one compare-and-swap

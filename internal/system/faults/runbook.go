@@ -28,8 +28,8 @@ type query struct {
 	branches []branch
 }
 
-// A branch is what an arrow leads to. It is taken by a query that has a result, or none ("No result →"), and if label is set, a series
-// with one of these values ("`reason` = `closed` →").
+// A branch is what an arrow leads to. It is taken by a query that has a result, or none ("No result →"), and if label is set, by a
+// series with one of these values ("`reason` = `closed` →").
 type branch struct {
 	result bool
 	label  string
