@@ -117,8 +117,8 @@ func (d *Dispatcher) enqueueLocked(all []*arrivals, full map[string]int64, from,
 		if d.endDeferralLocked(&dom.deferral, d.position); dom.owner.deferred {
 			d.endDeferralLocked(&dom.deferral, dom.owner.deferredFrom)
 		}
-		d.makeReadyLocked(dom)
-		dom.watched = dom.deferred || dom.state == idle && !dom.empty()
+		d.placeLocked(dom)
+		dom.watched = dom.deferred || dom.place == idle && !dom.empty()
 		return !dom.watched
 	})
 }

@@ -153,12 +153,12 @@ func (d *Dispatcher) beginDrain() {
 	d.clearReadyLocked()
 	d.returnTrialLocked()
 	for _, dom := range d.domains {
-		if dom.state == ready || dom.state == pausing {
+		if dom.place == ready || dom.place == pausing || dom.place == paced {
 			if dom.timer != nil {
 				dom.timer.Stop()
 			}
-			dom.state = idle
-			d.makeReadyLocked(dom)
+			dom.place, dom.until = idle, time.Time{}
+			d.placeLocked(dom)
 		}
 	}
 	d.endDrainLocked()
@@ -184,7 +184,7 @@ func (d *Dispatcher) drain() error {
 		if dom.timer != nil {
 			dom.timer.Stop()
 		}
-		if dom.state == working || dom.stage == ended {
+		if dom.place == working || dom.finishes() {
 			failed.abandoned++
 		}
 	}
@@ -229,13 +229,15 @@ func (d *Dispatcher) releaseLeases(ctx context.Context) {
 	d.mu.Lock()
 	var left []lease.Lease
 	for _, dom := range d.domains {
-		if dom.heldToken != 0 {
-			left = append(left, lease.Lease{Domain: dom.name, Offset: dom.ledgerOffset, Token: dom.heldToken})
+		if dom.holds() {
+			left = append(left, dom.lease)
 		}
 	}
 	d.mu.Unlock()
 	for _, l := range left {
-		d.releaseLease(ctx, l)
+		if err := d.partition.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && ctx.Err() == nil {
+			d.observeLease(l, Event{Kind: LedgerError, Err: err})
+		}
 	}
 }
 
@@ -245,7 +247,7 @@ func (d *Dispatcher) endDrainLocked() {
 		return
 	}
 	for _, dom := range d.domains {
-		if dom.stage == ended {
+		if dom.finishes() {
 			return
 		}
 	}
@@ -254,64 +256,6 @@ func (d *Dispatcher) endDrainLocked() {
 	default:
 		close(d.drained)
 	}
-}
-
-// makeReadyLocked makes an idle domain ready if it has a next step, and forgets it if it is empty.
-func (d *Dispatcher) makeReadyLocked(dom *domain) {
-	if dom.state != idle {
-		return
-	}
-	if d.draining && dom.stage != ended {
-		return
-	}
-	switch dom.stage {
-	case fresh:
-		if len(dom.queue) == 0 && !(dom.inLedger && d.recordLostLocked(dom, dom.ledgerOffset)) {
-			if dom.empty() {
-				d.forgetLocked(dom)
-			} else {
-				d.watchLocked(dom)
-			}
-			return
-		}
-	case missing:
-		if dom.dead() || dom.belowLedger() {
-			break
-		}
-		if dom.find(dom.ledgerOffset) < 0 && !d.recordLostLocked(dom, dom.ledgerOffset) {
-			d.watchLocked(dom)
-			return
-		}
-		dom.stage = leased
-		if d.pauseLocked(dom, time.Until(dom.due)) {
-			return
-		}
-	case leased, ended, givenUp, fenced:
-	}
-	dom.owner.push(dom)
-	d.requestSlotLocked(dom.owner)
-}
-
-// recordLostLocked reports whether the record at offset was missing when its offset was read, and will not come.
-func (d *Dispatcher) recordLostLocked(dom *domain, offset int64) bool {
-	return offset < d.position && !dom.lacks(offset) && !dom.owner.lacks(offset)
-}
-
-// pauseLocked makes an idle domain ready after wait, and reports false if that is now.
-func (d *Dispatcher) pauseLocked(dom *domain, wait time.Duration) bool {
-	if wait <= 0 || d.draining && dom.stage != ended {
-		return false
-	}
-	dom.state = pausing
-	dom.timer = time.AfterFunc(wait, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if dom.state == pausing && !d.closed {
-			dom.state = idle
-			d.makeReadyLocked(dom)
-		}
-	})
-	return true
 }
 
 // beginTrial is called when this partition has been granted the trial that it waited for. Trials are handed from partition to
@@ -355,40 +299,5 @@ func (d *Dispatcher) endTrialLocked(dom *domain) {
 		d.onTrial = nil
 		d.trials.release(1)
 		d.requestForSuspectsLocked()
-	}
-}
-
-// work advances one domain after the other, as long as the released slot is granted to this partition again.
-func (d *Dispatcher) work(dom *domain) {
-	for dom != nil {
-		slot, began := dom.owner.waiter, time.Now()
-		var wait, own, all time.Duration
-		if dom.needsRate {
-			own, all = d.pace(dom)
-		}
-		rejected := own > 0 || all > 0
-		if !rejected {
-			slot.rateAnswered(false, 0)
-			wait = d.advance(dom)
-		}
-		used := time.Since(began)
-		d.mu.Lock()
-		dom.state, dom.paced = idle, own > 0
-		d.endTrialLocked(dom)
-		switch {
-		case d.closed:
-			d.clearReadyLocked()
-		case !d.pauseLocked(dom, max(wait, own)):
-			d.makeReadyLocked(dom)
-		}
-		if rejected {
-			slot.rateAnswered(true, all)
-			used = 0
-		}
-		if dom = d.domainForSlotLocked(slot.release(used)); dom == nil {
-			d.active--
-			d.endDrainLocked()
-		}
-		d.mu.Unlock()
 	}
 }

@@ -58,7 +58,7 @@ func (d *Dispatcher) fetch() {
 		case d.endIfLost(err): // runCtx is done
 		case len(records) > 0, !interrupted:
 			failures++
-			wait := d.cfg.errorPause(failures)
+			wait := d.cfg.errorPause(failures, random())
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.runCtx, wait)
 		}

@@ -21,11 +21,6 @@ type owner struct {
 	suspects    byOffset
 }
 
-// attempts reports whether dom's next step is a call of the handler.
-func (dom *domain) attempts() bool {
-	return dom.stage == leased || dom.stage == fresh && !dom.dead()
-}
-
 // ownerLocked returns the owner of that name, new if need be.
 func (d *Dispatcher) ownerLocked(name string) *owner {
 	o := d.owners[name]
@@ -86,14 +81,14 @@ func (o *owner) wantsReread(cfg Config) bool {
 	return o.deferred && o.buffered <= cfg.MaxPerOwner/2
 }
 
-// push makes a domain ready: it waits for a slot.
-func (o *owner) push(dom *domain) {
-	dom.state = ready
+// push makes a domain ready: it waits for a slot, for an attempt or for another step.
+func (o *owner) push(dom *domain, attempt bool) {
+	dom.place = ready
 	dom.priority, _ = dom.low()
 	switch {
-	case !dom.attempts():
+	case !attempt:
 		heap.Push(&o.bookkeeping, dom)
-	case dom.suspect:
+	case dom.tenure == suspect:
 		heap.Push(&o.suspects, dom)
 	default:
 		heap.Push(&o.ready, dom)
@@ -139,7 +134,7 @@ func (d *Dispatcher) nextDomainLocked(o *owner) *domain {
 		return nil
 	}
 	dom := heap.Pop(from).(*domain)
-	dom.state, dom.paced, dom.needsRate = working, false, from != &o.bookkeeping
+	dom.place = working
 	if from == &o.suspects {
 		d.onTrial = dom
 	}

@@ -55,31 +55,28 @@ func (d *Dispatcher) stallReasonLocked() string {
 	case !d.taken:
 		return "taking"
 	}
-	states := map[runState]int{}
+	places := map[place]int{}
 	foreign := 0
 	for _, dom := range d.domains {
-		states[dom.state]++
-		if dom.state == pausing && dom.fencedOff() {
+		places[dom.place]++
+		if dom.place == pausing && dom.fencedOff() {
 			foreign++
 		}
 	}
 	held, none := d.slots.availability(&d.account)
 	switch {
-	case states[working] > 0 || held > 0: // a slot that was just granted has no domain yet
+	case places[working] > 0 || held > 0: // a slot that was just granted has no domain yet
 		return "working"
 	case foreign > 0:
 		return "fenced"
-	case states[pausing] > 0:
+	case places[pausing]+places[paced] > 0:
 		return "pausing"
-	case states[ready] > 0 && (d.onTrial != nil || d.trialElsewhere || none):
+	case places[ready] > 0 && (d.onTrial != nil || d.trialElsewhere || none):
 		return "slots"
-	case states[ready] > 0:
+	case places[ready] > 0:
 		return "unknown"
-	case states[idle] > 0, d.floors.endKnown && d.floors.end > d.position:
+	case places[idle] > 0, d.floors.endKnown && d.floors.end > d.position:
 		return "reading"
 	}
 	return ""
 }
-
-// fencedOff reports whether another process has the lease, or may have it.
-func (dom *domain) fencedOff() bool { return dom.foreign != 0 || dom.stage == fenced }

@@ -4,7 +4,10 @@ package dispatch
 
 // This file has a dispatcher's counters and gauges.
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Stats are a dispatcher's counters and gauges at one moment.
 type Stats struct {
@@ -79,15 +82,15 @@ func (d *Dispatcher) Stats() Stats {
 	}
 	exhausted := d.slots.rateExhausted()
 	for _, dom := range d.domains {
-		switch dom.state {
+		switch dom.place {
 		case working:
 			s.Working++
 		case ready:
 			s.Ready++
-			if exhausted && dom.attempts() {
+			if exhausted && dom.next(d.momentLocked(dom)).attempt {
 				s.Paced++
 			}
-		case pausing:
+		case pausing, paced:
 			if dom.fencedOff() {
 				s.Fenced++
 			} else {
@@ -99,10 +102,10 @@ func (d *Dispatcher) Stats() Stats {
 		if len(dom.queue) > 0 {
 			s.Oldest = max(s.Oldest, now.Sub(dom.queue[0].since))
 		}
-		if dom.state == pausing && dom.paced {
+		if dom.place == paced {
 			s.Paced++
 		}
-		if dom.state != working && dom.suspect {
+		if dom.place != working && dom.tenure == suspect {
 			s.Suspects++
 		}
 	}
@@ -115,9 +118,32 @@ func (d *Dispatcher) Stats() Stats {
 	return s
 }
 
-// tally adds one to a counter.
-func (d *Dispatcher) tally(counter *uint64) {
-	d.mu.Lock()
-	*counter++
-	d.mu.Unlock()
+// add counts an event of a domain.
+func (c *counters) add(e Event) {
+	switch e.Kind {
+	case Succeeded:
+		c.succeeded++
+	case Skipped:
+		c.skipped++
+	case GaveUp:
+		c.gaveUp++
+		if errors.Is(e.Err, ErrPermanent) {
+			c.permanent++
+		} else if errors.Is(e.Err, ErrDied) {
+			c.died++
+		}
+	case DeadLettered:
+		c.deadLettered++
+	case DeadLetterFailed:
+		c.deadLetterFailed++
+	case Retrying:
+		c.retried++
+	case Postponed:
+		c.postponed++
+	case Reclaimed:
+		c.reclaimed++
+	case Fenced:
+		c.lost++
+	default: // the rest is not counted
+	}
 }
