@@ -7,6 +7,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -107,7 +108,9 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 	if on {
 		next = dom.next(now)
 	}
-	d.count.add(e)
+	if e.Kind != "" {
+		d.countLocked(e)
+	}
 	if done := queued - len(dom.queue); done > 0 {
 		d.buffered -= done
 		dom.owner.buffered -= done
@@ -115,7 +118,7 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 		d.signalFetchLocked(dom)
 	}
 	d.mu.Unlock()
-	if e.Kind != "" {
+	if e.Kind != "" && (s.call != release || !errors.Is(a.err, context.Canceled)) {
 		e.Domain = dom.name
 		d.observe(e)
 	}
@@ -124,13 +127,8 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 
 // momentLocked returns what dom's machine cannot know.
 func (d *Dispatcher) momentLocked(dom *domain) moment {
-	read := d.position
-	for _, l := range []*deferral{&dom.deferral, &dom.owner.deferral} {
-		if l.deferred {
-			read = min(read, l.deferredFrom)
-		}
-	}
-	return moment{&d.cfg, time.Now(), random(), read, d.runCtx.Err() != nil, d.handlerCtx.Err() != nil}
+	read := mark{true, d.position}.lower(dom.deferred).lower(dom.owner.deferred)
+	return moment{&d.cfg, time.Now(), random(), read.offset, d.runCtx.Err() != nil, d.handlerCtx.Err() != nil}
 }
 
 // placeLocked puts an idle domain where its next step has it wait, and forgets it if it is empty.

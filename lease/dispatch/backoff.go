@@ -40,14 +40,14 @@ func steps(base, most time.Duration, n int) time.Duration {
 }
 
 // pause returns the wait of a record after its nth failure: d(n), shortened by the jitter.
-func (cfg *Config) pause(n int, random float64) time.Duration {
+func (cfg Config) pause(n int, random float64) time.Duration {
 	return jittered(random, doubled(cfg.Backoff, cfg.MaxBackoff, n))
 }
 
 // resume returns the wait for retry n of a record that was taken over, and whose lease another process acquired at acquired. The
 // time of the failure is not known. So the record waits until the end of the schedule that begins at acquired: take-overs that
 // follow each other do not restart the pause. It waits no longer than pause(n), whatever the clocks say.
-func (cfg *Config) resume(now moment, acquired time.Time, n int) time.Duration {
+func (cfg Config) resume(now moment, acquired time.Time, n int) time.Duration {
 	if n == 0 {
 		return 0
 	}
@@ -56,7 +56,7 @@ func (cfg *Config) resume(now moment, acquired time.Time, n int) time.Duration {
 
 // errorPause returns the pause after n errors in a row of the ledger, the source or DeadLetter: d(n), but at most 5 s, so that a
 // recovery is noticed soon.
-func (cfg *Config) errorPause(n int, random float64) time.Duration {
+func (cfg Config) errorPause(n int, random float64) time.Duration {
 	const most = 5 * time.Second
 	return jittered(random, doubled(min(cfg.Backoff, most), min(cfg.MaxBackoff, most), n))
 }

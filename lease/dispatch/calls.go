@@ -19,11 +19,9 @@ func (d *Dispatcher) call(ctx context.Context, dom *domain, s step) (a answer) {
 	case offer:
 		a.status, a.err = ledger.Offer(ctx, dom.name, s.record.Offset)
 	case tryAcquire:
-		got, err := ledger.TryAcquire(ctx, dom.name, s.record.Offset)
-		a = answer{err: err, status: got.Status, lease: got.Lease}
+		a.acquired(ledger.TryAcquire(ctx, dom.name, s.record.Offset))
 	case acquireNext:
-		got, err := ledger.AcquireNext(ctx, dom.name)
-		a = answer{err: err, status: got.Status, lease: got.Lease}
+		a.acquired(ledger.AcquireNext(ctx, dom.name))
 	case inspect:
 		v, err := ledger.Inspect(ctx, dom.name)
 		if a.err = err; v.Lease != nil {
@@ -37,16 +35,11 @@ func (d *Dispatcher) call(ctx context.Context, dom *domain, s step) (a answer) {
 	case reclaim:
 		a.lease, a.err = ledger.Reclaim(ctx, dom.name, s.lease.Token)
 	case release:
-		if a.err = ledger.Release(ctx, dom.name, s.lease.Token); ctx.Err() != nil {
-			a.err = nil // nobody waits for it any more
-		}
-	case fail, giveUp:
-		count := ledger.Fail
-		if s.call == giveUp {
-			count = ledger.GiveUp
-		}
-		f, err := count(ctx, dom.name, s.lease.Token)
-		a = answer{err: err, status: f.Status, retries: f.RetryCount, head: mark{f.Status == lease.GiveUpNextHint, f.Next}}
+		a.err = ledger.Release(ctx, dom.name, s.lease.Token)
+	case fail:
+		a.failed(ledger.Fail(ctx, dom.name, s.lease.Token))
+	case giveUp:
+		a.failed(ledger.GiveUp(ctx, dom.name, s.lease.Token))
 	case succeed:
 		c, err := ledger.Succeed(ctx, dom.name, s.lease.Token)
 		a = answer{err: err, head: mark{c.Status == lease.NextHint, c.Next}}
@@ -63,6 +56,14 @@ func (d *Dispatcher) call(ctx context.Context, dom *domain, s step) (a answer) {
 	case nothing:
 	}
 	return a
+}
+
+func (a *answer) acquired(got lease.Acquisition, err error) {
+	a.err, a.status, a.lease = err, got.Status, got.Lease
+}
+
+func (a *answer) failed(f lease.Failure, err error) {
+	a.err, a.status, a.retries, a.head = err, f.Status, f.RetryCount, mark{f.Status == lease.GiveUpNextHint, f.Next}
 }
 
 // callWithTimeout calls fn with a context that ends after AttemptTimeout. From then on, whether fn returns or not, dom's slot

@@ -49,18 +49,18 @@ type Dispatcher struct {
 	// that wait for a record, which may be lost. A read does not examine the others, however many they are.
 	watched        []*domain
 	deferredOwners []*owner
-	deferrals      int   // domains and owners with deferred records
 	position       int64 // every record below was read: it is in a queue, done, or deferred
 	taken          bool  // position is valid
 
-	draining     bool
-	closed       bool               // Run has returned, or is about to: nothing is written any more
-	paused       bool               // fetching waits for room
-	cancelFetch  context.CancelFunc // of the Fetch that waits at position; nil while none does
-	count        counters
-	floors       floors
-	stallReason  string   // why nothing had ended when watchForStalls looked
-	lastProgress progress // at that time
+	draining                bool
+	closed                  bool               // Run has returned, or is about to: nothing is written any more
+	paused                  bool               // fetching waits for room
+	cancelFetch             context.CancelFunc // of the Fetch that waits at position; nil while none does
+	count                   map[Kind]uint64    // the events of domains; of those that gave up, permanent and died
+	permanent, died, panics uint64
+	floors                  floors
+	stallReason             string   // why nothing had ended when watchForStalls looked
+	lastProgress            progress // at that time
 
 	wakeFetch chan struct{} // to the fetch loop: there is room, or deferred records are to be read; capacity 1
 	drained   chan struct{} // closed when a drain has nothing left to wait for
@@ -82,7 +82,8 @@ func New(partition Partition, cfg Config) (*Dispatcher, error) {
 // sharing returns a Dispatcher with its part of the slots and semaphores. Its Run releases them.
 func sharing(partition Partition, cfg Config, slots *slots, records, trials *semaphore) *Dispatcher {
 	d := &Dispatcher{
-		partition: partition, cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
+		partition: partition, cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{},
+		slots: slots, count: map[Kind]uint64{},
 		position:  math.MaxInt64,
 		wakeFetch: make(chan struct{}, 1), committing: make(chan struct{}, 1), drained: make(chan struct{}),
 	}

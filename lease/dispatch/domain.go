@@ -20,24 +20,16 @@ const (
 	paced                // pausing, because of its own rate
 )
 
-// deferral remembers records of a domain, or of an owner, that were read and dropped for want of room.
-type deferral struct {
-	deferred bool // the records from deferredFrom on have to be read again
-	// deferredFrom is above the records of the queue, and that of a domain below that of its owner.
-	deferredFrom int64
-}
-
-// lacks reports whether the record at offset has to be read again.
-func (l *deferral) lacks(offset int64) bool { return l.deferred && offset >= l.deferredFrom }
-
 // domain is a domain with work in it. Guarded by Dispatcher.mu; while it works, only the goroutine that has it steps its machine.
 type domain struct {
 	name  string
 	owner *owner
 	machine
 
-	deferral
-	watched bool // it is in Dispatcher.watched
+	// Records were read and dropped for want of room: those from deferred on have to be read again. It is above the records of the
+	// queue, and below that of its owner.
+	deferred mark
+	watched  bool // it is in Dispatcher.watched
 
 	place    place
 	priority int64 // its lowest offset when it went into the heap
@@ -45,19 +37,40 @@ type domain struct {
 }
 
 // low returns the lowest offset of the domain that may not be done.
-func (dom *domain) low() (offset int64, ok bool) {
-	offset, ok = dom.machine.low()
-	if dom.deferred && (!ok || dom.deferredFrom < offset) {
-		offset, ok = dom.deferredFrom, true
-	}
-	return offset, ok
-}
+func (dom *domain) low() mark { return dom.machine.low().lower(dom.deferred) }
 
 // empty reports whether the domain may be forgotten.
 func (dom *domain) empty() bool {
-	_, work := dom.low()
-	return dom.place == idle && dom.state == open && !work
+	return dom.place == idle && dom.state == open && !dom.low().set
 }
+
+// mark is an offset, if there is one.
+type mark struct {
+	set    bool
+	offset int64
+}
+
+// lower returns the lower of two marks.
+func (m mark) lower(other mark) mark {
+	if !m.set || other.set && other.offset < m.offset {
+		return other
+	}
+	return m
+}
+
+// upTo reports whether the mark is at or below offset.
+func (m mark) upTo(offset int64) bool { return m.set && m.offset <= offset }
+
+// skip moves a mark in a range to its end.
+func (m mark) skip(from, end int64) mark {
+	if from <= m.offset && m.offset < end {
+		m.offset = end
+	}
+	return m
+}
+
+// below returns the mark if it is below offset, and none otherwise.
+func (m mark) below(offset int64) mark { return mark{m.set && m.offset < offset, m.offset} }
 
 // byOffset is a heap of ready domains, the lowest offset first.
 type byOffset []*domain

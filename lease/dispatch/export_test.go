@@ -22,7 +22,7 @@ func SetRandom(numbers func() float64) (restore func()) {
 func (d *Dispatcher) Behind() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.deferrals
+	return d.deferralsLocked()
 }
 
 func (d *Dispatcher) Next() int64 {

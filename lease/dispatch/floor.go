@@ -24,16 +24,14 @@ type floors struct {
 
 // floorLocked returns the lowest offset that may not be done.
 func (d *Dispatcher) floorLocked() int64 {
-	floor := d.position
+	floor := mark{true, d.position}
 	for _, dom := range d.domains {
-		if low, ok := dom.low(); ok {
-			floor = min(floor, low)
-		}
+		floor = floor.lower(dom.low())
 	}
 	for _, o := range d.deferredOwners {
-		floor = min(floor, o.deferredFrom)
+		floor = floor.lower(o.deferred)
 	}
-	return floor
+	return floor.offset
 }
 
 // commitLoop commits the floor every CommitEvery, until the drain begins. A commit that is running then may end, as handlers

@@ -25,8 +25,8 @@ import (
 //	              offer                        open               error: again
 //	            otherwise:
 //	              acquireNext, tryAcquire      acquired: leased   done before: open   leased already: contended   error: again
-//	contended   inspect                        leased: open during Grace, then confirming   not leased, error: open
-//	confirming  confirm                        ours: claiming     error: open
+//	contended   inspect                        leased: open during Grace, then confirming   not leased: open   error: again
+//	confirming  confirm                        ours: claiming     error: again
 //	claiming    reclaim                        leased, of a released lease releasing        error: open
 //	leased      deliver, offer                 as in open
 //	            if released: reclaim           leased             fenced: open              error: again
@@ -143,12 +143,6 @@ type moment struct {
 	cut      bool    // the drain has ended the handlers' context: an error after that is no failure
 }
 
-// mark is an offset, if there is one.
-type mark struct {
-	set    bool
-	offset int64
-}
-
 // item is a record that was fetched and is not done.
 type item struct {
 	Record
@@ -192,7 +186,6 @@ func (m *machine) next(now moment) step {
 		return step{call: deliver, record: record, lease: m.lease, err: m.err}
 	case fenced:
 		return step{call: confirm}
-	case open, leased:
 	}
 	return m.begin(now)
 }
@@ -206,7 +199,6 @@ func (m *machine) finishes() bool {
 		return m.tenure == counted
 	case givenUp:
 		return m.errorsInRow == 0
-	case open, contended, confirming, claiming, fenced:
 	}
 	return false
 }
@@ -288,21 +280,14 @@ func (m *machine) learn(now moment, s step, a answer) (e Event, on bool) {
 	case fail, giveUp:
 		return m.failed(now, a)
 	case succeed:
-		switch {
-		case isProcessed(a.err):
-			m.state = succeeded
-			return Event{}, true
-		case isFence(a.err):
-			return m.lose(a.err)
-		case a.err != nil:
-			return m.backOff(now, a.err), false
+		if a.err != nil {
+			return m.refused(now, a.err)
 		}
 		return m.succeeded(now, a.head), false
 	case handle:
 		return m.handled(now, a)
 	case deliver:
 		return m.delivered(now, s, a), false
-	case nothing:
 	}
 	return Event{}, false
 }
@@ -364,9 +349,6 @@ func (m *machine) hold(l lease.Lease) {
 // inspected takes in the ledger's view of the domain.
 func (m *machine) inspected(now moment, a answer) (e Event, on bool) {
 	switch {
-	case a.err != nil && m.state == contended:
-		m.state, m.err = open, nil
-		return m.backOff(now, a.err), false
 	case a.err != nil:
 		return m.backOff(now, a.err), false
 	case m.state == contended:
@@ -414,9 +396,6 @@ func (m *machine) confirmed(now moment, a answer) (e Event, on bool) {
 	switch {
 	case a.err != nil:
 		m.until = now.now.Add(max(m.errorPause(now), 1))
-		if m.state == confirming {
-			m.state, m.lease = open, lease.Lease{}
-		}
 		return Event{}, false
 	case m.state == confirming:
 		m.state = claiming
@@ -486,24 +465,12 @@ func (m *machine) handled(now moment, a answer) (e Event, on bool) {
 
 // failed takes in a failure that was counted: of a suspect before its attempt, of any other record after it.
 func (m *machine) failed(now moment, a answer) (e Event, on bool) {
-	lost := (*lease.LeaseNotFoundError)(nil)
 	trial := m.state == leased
 	if trial {
 		m.err, m.began = ErrDied, time.Time{}
 	}
-	switch {
-	case errors.As(a.err, &lost) && lost.Status == lease.AlreadyFailed:
-		m.state = failed
-		return Event{}, true
-	case isProcessed(a.err) && !trial:
-		// The handler ended the lease in its own transaction, and that was committed, whatever error the handler received.
-		m.state = succeeded
-		return Event{}, true
-	case isFence(a.err):
-		return m.lose(a.err)
-	case a.err != nil:
-		m.unsure = true
-		return m.backOff(now, a.err), false
+	if a.err != nil {
+		return m.refused(now, a.err)
 	}
 	m.unsure, m.errorsInRow = false, 0
 	switch {
@@ -514,6 +481,24 @@ func (m *machine) failed(now moment, a answer) (e Event, on bool) {
 		return Event{}, true
 	}
 	return m.retry(now, a.retries), true
+}
+
+// refused takes in a report that the ledger did not accept.
+func (m *machine) refused(now moment, err error) (e Event, on bool) {
+	ended := (*lease.LeaseNotFoundError)(nil)
+	switch errors.As(err, &ended); {
+	case ended != nil && ended.Status == lease.AlreadyFailed && m.err != nil:
+		m.state = failed
+		return Event{}, true
+	case ended != nil && ended.Status == lease.AlreadyProcessed && m.state != leased:
+		// The reply was lost, or the handler ended the lease in its own transaction, whatever error it received from that.
+		m.state = succeeded
+		return Event{}, true
+	case isFence(err):
+		return m.lose(err)
+	}
+	m.unsure = true
+	return m.backOff(now, err), false
 }
 
 // retry schedules the next attempt, the nth retry.
@@ -606,12 +591,11 @@ func (m *machine) holds() bool {
 func (m *machine) fencedOff() bool { return m.foreign != 0 || m.state == fenced }
 
 // low returns the lowest offset that may not be done.
-func (m *machine) low() (offset int64, ok bool) {
-	low := m.ledger
-	if len(m.queue) > 0 && (!low.set || m.queue[0].Offset < low.offset) {
-		low = mark{true, m.queue[0].Offset}
+func (m *machine) low() mark {
+	if len(m.queue) > 0 {
+		return m.ledger.lower(mark{true, m.queue[0].Offset})
 	}
-	return low.offset, low.set
+	return m.ledger
 }
 
 // find returns the index of offset in the queue, or -1.
@@ -628,12 +612,6 @@ func (m *machine) drop(offset int64) {
 	case i > 0:
 		m.queue = slices.Delete(m.queue, i, i+1)
 	}
-}
-
-// isProcessed reports whether a Succeed with this token ended the lease: the handler's own, or one whose reply was lost.
-func isProcessed(err error) bool {
-	done := (*lease.LeaseNotFoundError)(nil)
-	return errors.As(err, &done) && done.Status == lease.AlreadyProcessed
 }
 
 // isFence reports whether the token's lease was taken or completed by another process.

@@ -127,7 +127,7 @@ func (d *Dispatcher) observe(e Event) {
 	defer func() {
 		if recover() != nil {
 			d.mu.Lock()
-			d.count.panics++
+			d.panics++
 			d.mu.Unlock()
 		}
 	}()

@@ -9,11 +9,11 @@ import "container/heap"
 // owner has some of the domains. Records beyond MaxPerOwner are deferred, like those beyond MaxPerDomain: one offset is
 // remembered, from which they are read again. Guarded by Dispatcher.mu.
 type owner struct {
-	name    string
-	waiter  *waiter
-	domains int // remembered
-	deferral
-	buffered int // records in their queues
+	name     string
+	waiter   *waiter
+	domains  int  // remembered
+	deferred mark // as a domain's
+	buffered int  // records in their queues
 
 	// The ready domains. A suspect runs only while no other does.
 	bookkeeping byOffset // the next step is not an attempt
@@ -69,7 +69,7 @@ func (d *Dispatcher) forgetLocked(dom *domain) {
 }
 
 // empty reports whether o may be forgotten.
-func (o *owner) empty() bool { return o.domains == 0 && !o.deferred && o.name != "" }
+func (o *owner) empty() bool { return o.domains == 0 && !o.deferred.set && o.name != "" }
 
 func (d *Dispatcher) forgetOwnerLocked(o *owner) {
 	o.waiter.leave()
@@ -78,13 +78,13 @@ func (d *Dispatcher) forgetOwnerLocked(o *owner) {
 
 // wantsReread reports whether the deferred records of o are to be read now: when half of MaxPerOwner is free.
 func (o *owner) wantsReread(cfg Config) bool {
-	return o.deferred && o.buffered <= cfg.MaxPerOwner/2
+	return o.deferred.set && o.buffered <= cfg.MaxPerOwner/2
 }
 
 // push makes a domain ready: it waits for a slot, for an attempt or for another step.
 func (o *owner) push(dom *domain, attempt bool) {
 	dom.place = ready
-	dom.priority, _ = dom.low()
+	dom.priority = dom.low().offset
 	switch {
 	case !attempt:
 		heap.Push(&o.bookkeeping, dom)

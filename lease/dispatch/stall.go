@@ -8,14 +8,19 @@ import "time"
 
 // progress is the progress that a partition has made. Two that are equal say that nothing ended in between.
 type progress struct {
-	count    counters
+	ended    uint64
 	position int64
 }
 
 // progressLocked returns the progress made so far. A read counts only where reads are what the partition waits for: records that
 // arrive must not hide that none ends.
 func (d *Dispatcher) progressLocked(reason string) progress {
-	p := progress{count: d.count}
+	p := progress{}
+	for kind, n := range d.count {
+		if kind != LedgerError && kind != Foreign {
+			p.ended += n
+		}
+	}
 	if reason == "taking" || reason == "reading" {
 		p.position = d.position
 	}

@@ -50,12 +50,6 @@ type Stats struct {
 	Lag int64
 }
 
-// counters are the part of Stats that is counted. Guarded by Dispatcher.mu.
-type counters struct {
-	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed uint64
-	retried, postponed, reclaimed, lost, panics                                 uint64
-}
-
 func (d *Dispatcher) made() bool { return d != nil && d.wakeFetch != nil }
 
 // Stats returns the current values, zero for a nil or zero Dispatcher. Its time grows with the number of domains that have
@@ -70,9 +64,9 @@ func (d *Dispatcher) Stats() Stats {
 	c := d.count
 	s := Stats{
 		Name: d.partition.Name, Held: d.taken && !d.closed, Buffered: d.buffered, Paused: d.paused, Lag: -1,
-		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
-		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
-		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
+		Succeeded: c[Succeeded], Skipped: c[Skipped], GaveUp: c[GaveUp], Permanent: d.permanent, Died: d.died,
+		DeadLettered: c[DeadLettered], DeadLetterFailed: c[DeadLetterFailed], Retried: c[Retrying], Postponed: c[Postponed],
+		Reclaimed: c[Reclaimed], Lost: c[Fenced], ObserverPanics: d.panics,
 	}
 	if d.stallReason != "" && d.progressLocked(d.stallReason) == d.lastProgress {
 		s.Stalled = d.stallReason
@@ -118,32 +112,12 @@ func (d *Dispatcher) Stats() Stats {
 	return s
 }
 
-// add counts an event of a domain.
-func (c *counters) add(e Event) {
-	switch e.Kind {
-	case Succeeded:
-		c.succeeded++
-	case Skipped:
-		c.skipped++
-	case GaveUp:
-		c.gaveUp++
-		if errors.Is(e.Err, ErrPermanent) {
-			c.permanent++
-		} else if errors.Is(e.Err, ErrDied) {
-			c.died++
-		}
-	case DeadLettered:
-		c.deadLettered++
-	case DeadLetterFailed:
-		c.deadLetterFailed++
-	case Retrying:
-		c.retried++
-	case Postponed:
-		c.postponed++
-	case Reclaimed:
-		c.reclaimed++
-	case Fenced:
-		c.lost++
-	default: // the rest is not counted
+// countLocked counts an event of a domain.
+func (d *Dispatcher) countLocked(e Event) {
+	switch d.count[e.Kind]++; {
+	case e.Kind == GaveUp && errors.Is(e.Err, ErrPermanent):
+		d.permanent++
+	case e.Kind == GaveUp && errors.Is(e.Err, ErrDied):
+		d.died++
 	}
 }
