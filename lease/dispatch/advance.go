@@ -58,7 +58,7 @@ func (d *Dispatcher) advance(dom *domain, s step) {
 		s = d.admit(dom)
 	}
 	for s.call != nothing {
-		s, _ = d.perform(dom, s)
+		s = d.learn(dom, s, d.call(d.ledgerCtx, dom, s))
 	}
 }
 
@@ -70,9 +70,13 @@ func (d *Dispatcher) admit(dom *domain) (s step) {
 		rejection := d.cfg.Concurrency(d.runCtx, func() (err error) {
 			ran = true
 			for s = d.next(dom); s.attempt && s.call != nothing; { // nothing, if the drain has begun
-				s, err = d.perform(dom, s)
+				a := d.call(d.ledgerCtx, dom, s)
+				if s.call == handle { // the last step of an attempt
+					err = a.err
+				}
+				s = d.learn(dom, s, a)
 			}
-			return err // the handler's, whose call is the last step of an attempt
+			return err
 		})
 		if ran || d.runCtx.Err() != nil {
 			return s
@@ -82,15 +86,6 @@ func (d *Dispatcher) admit(dom *domain) (s step) {
 		}
 		sleep(d.runCtx, doubled(time.Millisecond, 50*time.Millisecond, rejected))
 	}
-}
-
-// perform makes the call of s and returns the step after it, and the handler's error if s called it.
-func (d *Dispatcher) perform(dom *domain, s step) (next step, err error) {
-	a := d.call(d.ledgerCtx, dom, s)
-	if s.call == handle {
-		err = a.err
-	}
-	return d.learn(dom, s, a), err
 }
 
 // next returns dom's next step.

@@ -52,15 +52,17 @@ type Dispatcher struct {
 	position       int64 // every record below was read: it is in a queue, done, or deferred
 	taken          bool  // position is valid
 
-	draining                bool
-	closed                  bool               // Run has returned, or is about to: nothing is written any more
-	paused                  bool               // fetching waits for room
-	cancelFetch             context.CancelFunc // of the Fetch that waits at position; nil while none does
-	count                   map[Kind]uint64    // the events of domains; of those that gave up, permanent and died
+	draining     bool
+	closed       bool               // Run has returned, or is about to: nothing is written any more
+	paused       bool               // fetching waits for room
+	cancelFetch  context.CancelFunc // of the Fetch that waits at position; nil while none does
+	floors       floors
+	stallReason  string   // why nothing had ended when watchForStalls looked
+	lastProgress progress // at that time
+
+	// count is the events of domains by their kind; permanent and died count those of GaveUp.
+	count                   map[Kind]uint64
 	permanent, died, panics uint64
-	floors                  floors
-	stallReason             string   // why nothing had ended when watchForStalls looked
-	lastProgress            progress // at that time
 
 	wakeFetch chan struct{} // to the fetch loop: there is room, or deferred records are to be read; capacity 1
 	drained   chan struct{} // closed when a drain has nothing left to wait for

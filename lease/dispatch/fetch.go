@@ -17,8 +17,8 @@ func (d *Dispatcher) fetch() {
 	var read windows
 	for failures := 0; d.runCtx.Err() == nil; {
 		ctx, cancel := context.WithCancel(d.runCtx)
-		from, limit := d.nextRead(cancel)
-		if d.nothingDeferred() {
+		from, limit, deferrals := d.nextRead(cancel)
+		if deferrals == 0 {
 			read = nil
 		}
 		if limit == 0 {
@@ -129,13 +129,6 @@ func (d *Dispatcher) worthKeeping(w window) window {
 	return kept
 }
 
-// nothingDeferred reports whether neither a domain nor an owner has to be read again.
-func (d *Dispatcher) nothingDeferred() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.deferralsLocked() == 0
-}
-
 // deferralsLocked returns how many domains and owners have to be read again.
 func (d *Dispatcher) deferralsLocked() int {
 	n := len(d.deferredOwners)
@@ -148,19 +141,19 @@ func (d *Dispatcher) deferralsLocked() int {
 }
 
 // nextRead returns where to read and how much: first the lowest deferred records that have room, then unread ones. A limit of 0
-// means no room.
-func (d *Dispatcher) nextRead(cancel context.CancelFunc) (from int64, limit int) {
+// means no room. deferrals is how many domains and owners have to be read again.
+func (d *Dispatcher) nextRead(cancel context.CancelFunc) (from int64, limit, deferrals int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, room := d.records.acquire(0)
-	from, d.cancelFetch = d.position, cancel
+	from, deferrals, d.cancelFetch = d.position, d.deferralsLocked(), cancel
 	if again := d.nextRereadLocked(); again.set && room > 0 {
 		from, limit, d.cancelFetch = again.offset, batch, nil
-	} else if d.deferralsLocked() < d.cfg.MaxBuffered {
+	} else if deferrals < d.cfg.MaxBuffered {
 		limit = min(batch, room)
 	}
 	d.paused = limit == 0
-	return from, limit
+	return from, limit, deferrals
 }
 
 // nextRereadLocked returns the offset to read deferred records from.

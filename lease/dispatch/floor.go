@@ -18,8 +18,7 @@ import (
 type floors struct {
 	committed int64 // in the source
 	compacted int64 // in the ledger
-	end       int64 // of the source
-	endKnown  bool
+	end       mark  // of the source, if it knows it
 }
 
 // floorLocked returns the lowest offset that may not be done.
@@ -61,7 +60,7 @@ func (d *Dispatcher) commitLoop() {
 		if source, ok := d.partition.Source.(Ended); ok {
 			if end, err := source.End(d.runCtx); err == nil {
 				d.mu.Lock()
-				d.floors.end, d.floors.endKnown = end, true
+				d.floors.end = mark{true, end}
 				d.mu.Unlock()
 			}
 		}

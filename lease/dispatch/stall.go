@@ -80,7 +80,7 @@ func (d *Dispatcher) stallReasonLocked() string {
 		return "slots"
 	case places[ready] > 0:
 		return "unknown"
-	case places[idle] > 0, d.floors.endKnown && d.floors.end > d.position:
+	case places[idle] > 0, d.floors.end.set && d.floors.end.offset > d.position:
 		return "reading"
 	}
 	return ""

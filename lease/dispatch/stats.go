@@ -105,8 +105,8 @@ func (d *Dispatcher) Stats() Stats {
 	}
 	if d.taken {
 		s.Floor, s.Committed = d.floorLocked(), d.floors.committed
-		if d.floors.endKnown {
-			s.Lag = max(0, d.floors.end-s.Floor)
+		if d.floors.end.set {
+			s.Lag = max(0, d.floors.end.offset-s.Floor)
 		}
 	}
 	return s
