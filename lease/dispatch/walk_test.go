@@ -45,6 +45,7 @@ type walker struct {
 	begun                       map[int64]int
 	repeated                    int // calls that were carried out twice
 	holder                      map[lease.Token]*process
+	granted                     map[lease.Token]time.Time
 	calls                       map[call]int
 	history                     []string
 }
@@ -63,6 +64,7 @@ type process struct {
 	admitted bool // an attempt may begin: the slot was given back since the last one
 
 	// The model's.
+	robbed    bool // its released lease was taken by another process
 	troubled  bool // a call has failed or was repeated, so that it cannot know whether a lease is its own
 	cutOff    bool // its handler was ended by the drain
 	counted   bool // the attempt was counted in advance, and has to begin
@@ -198,10 +200,18 @@ func (w *walker) called(p *process, s step) {
 	if earliest := p.notBefore[offset]; earliest != nil && time.Now().Before(earliest(s.lease.RetryCount)) {
 		w.found("D7: retry %d of %d at %v, before %v", s.lease.RetryCount, offset, time.Now(), earliest(s.lease.RetryCount))
 	}
+	if most := w.begun[offset] + w.pending(); s.lease.RetryCount > most {
+		w.found("D6: %d begins with retry %d, of %d that may have been counted", offset, s.lease.RetryCount, most)
+	}
 	delete(p.died, offset)
 	delete(p.notBefore, offset)
 	p.admitted, p.counted = false, false
 	w.begun[offset]++
+}
+
+// pending is how many attempts were counted in advance and have not begun.
+func (w *walker) pending() int {
+	return len(w.processes) - len(slices.DeleteFunc(slices.Clone(w.processes), func(p *process) bool { return p.counted }))
 }
 
 // carry has the call of p carried out, or not; once, or twice.
@@ -264,17 +274,33 @@ func (w *walker) effect(p *process, s step, luck int) (a answer) {
 	switch s.call {
 	case tryAcquire, acquireNext:
 		if a.status == lease.Acquired {
-			w.holder[a.lease.Token] = p
+			w.holder[a.lease.Token], w.granted[a.lease.Token] = p, time.Now()
 		}
 	case reclaim:
 		from := w.holder[s.lease.Token]
 		if from.number > p.number {
 			w.found("D8: process %d reclaims a lease of its successor %d", p.number, from.number)
 		}
-		if from != p && !s.lease.Released && !p.troubled {
-			p.died[a.lease.Offset] = a.lease.RetryCount
+		if graced := w.granted[s.lease.Token].Add(w.cfg.Grace); !p.taking && from != p && !p.troubled &&
+			(!s.lease.Released || p.robbed) && time.Now().Before(graced) {
+			w.found("D8: process %d reclaims the lease of %d at %v, before %v", p.number, from.number, time.Now(), graced)
 		}
-		w.holder[a.lease.Token] = p
+		switch n := a.lease.RetryCount; {
+		case from == p || p.troubled:
+		case !s.lease.Released:
+			p.died[a.lease.Offset] = n
+		case n > 0:
+			earliest, pause := a.lease.AcquiredAt, time.Duration(0)
+			for i := range n {
+				pause = w.cfg.Backoff << i
+				earliest = earliest.Add(pause)
+			}
+			if half := time.Now().Add(pause / 2); half.Before(earliest) {
+				earliest = half
+			}
+			p.notBefore[a.lease.Offset] = func(int) time.Time { return earliest }
+		}
+		w.holder[a.lease.Token], w.granted[a.lease.Token] = p, time.Now()
 	case succeed:
 		w.processed[offset] = true
 	case fail, giveUp:
@@ -283,8 +309,8 @@ func (w *walker) effect(p *process, s step, luck int) (a answer) {
 			break
 		}
 		w.failed[offset] = true
-		// A run may be charged without a beginning where a process has ended before it, or could not know its own lease.
-		if most, free := w.retries+1, len(w.processes)-1+w.repeated; s.call == fail && w.begun[offset]+free < most {
+		// A run may be charged that did not begin: its process ended before, or could not know its own lease.
+		if most, free := w.retries+1, w.pending()+len(w.processes)-1+w.repeated; s.call == fail && w.begun[offset]+free < most {
 			w.found("D6: %d is given up after %d of %d runs, with %d for free", offset, w.begun[offset], most, free)
 		}
 	}
@@ -301,6 +327,12 @@ func (w *walker) learn(p *process) {
 	if p.taking && s.call == reclaim && a.err != nil {
 		p.m.current = current{} // the taking begins anew
 		return
+	}
+	switch s.call {
+	case reclaim:
+		p.robbed = isFence(a.err) && p.m.state == leased
+	case tryAcquire, acquireNext:
+		p.robbed = p.robbed && (a.err != nil || a.status == lease.Busy || a.status == lease.Enqueued || a.status == lease.AlreadyAcquired)
 	}
 	postponed := (*later)(nil)
 	switch seen := time.Now(); {
@@ -342,7 +374,12 @@ func (w *walker) drain(p *process) {
 		p.draining = true
 	case !p.cut:
 		p.cut = true
+	case p.m.finishes():
+		w.advance(p, 0)
 	case p.m.holds():
+		if _, suspect := p.died[p.m.lease.Offset]; suspect {
+			w.found("D6: the drain acquits %d", p.m.lease.Offset)
+		}
 		_ = w.ledger.Release(context.Background(), "k", p.m.lease.Token) // another process may have it
 		fallthrough
 	default:
@@ -367,7 +404,9 @@ func (w *walker) do(n int) {
 	p := living[n%len(living)]
 	switch n /= len(living); what {
 	default:
-		w.advance(p, n)
+		if !w.advance(p, n) && n%2 == 0 {
+			time.Sleep(p.m.next(w.now(p)).wait)
+		}
 	case 9, 10:
 		w.arrive(p)
 	case 11:
@@ -439,7 +478,7 @@ func walk(t *testing.T, rt *rapid.T, calls map[call]int) *walker {
 		cfg:    Config{Backoff: 100 * time.Millisecond, MaxBackoff: time.Hour, Grace: time.Minute},
 		random: rapid.SampledFrom([]float64{0, 0.999}).Draw(rt, "random"), retries: rapid.IntRange(0, 3).Draw(rt, "retries"),
 		faulty: true, processed: map[int64]bool{}, failed: map[int64]bool{}, lettered: map[int64]bool{}, lost: map[int64]bool{},
-		begun: map[int64]int{}, holder: map[lease.Token]*process{}, calls: calls,
+		begun: map[int64]int{}, holder: map[lease.Token]*process{}, granted: map[lease.Token]time.Time{}, calls: calls,
 	}
 	for i := range rapid.IntRange(1, 4).Draw(rt, "records") {
 		w.offsets = append(w.offsets, int64(2*i))
