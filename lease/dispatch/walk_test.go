@@ -35,9 +35,10 @@ type walker struct {
 	offsets   []int64 // of the log
 	ledger    lease.Ledger
 	processes []*process
-	owner     *process // the source accepts the commits of no other
+	owner     *process
+	fence     bool // the source accepts no commits of former owners
 	committed int64
-	faulty    bool // no call fails, otherwise
+	odds      int // of so many calls, one fails, one gets no reply and one is carried out twice; 1: none is faulty
 	wrong     string
 
 	processed, failed, lettered map[int64]bool // the ledger knows, or DeadLetter has accepted it
@@ -60,12 +61,14 @@ type process struct {
 
 	out      step // the call that was made; nothing: none was
 	carried  bool // it was carried out, and the answer is on its way
+	repeated bool // it was carried out twice
 	answer   answer
 	admitted bool // an attempt may begin: the slot was given back since the last one
 
 	// The model's.
 	robbed    bool // its released lease was taken by another process
-	troubled  bool // a call has failed or was repeated, so that it cannot know whether a lease is its own
+	troubled  bool // a call has failed or was repeated
+	unsure    bool // the last call for a lease has, so that it cannot know whether a lease is its own
 	cutOff    bool // its handler was ended by the drain
 	counted   bool // the attempt was counted in advance, and has to begin
 	died      map[int64]int
@@ -216,10 +219,10 @@ func (w *walker) pending() int {
 
 // carry has the call of p carried out, or not; once, or twice.
 func (w *walker) carry(p *process, luck int) {
-	p.carried = true
-	fate, luck := luck%8, luck/8
-	if !w.faulty {
-		fate, luck = 7, 0
+	p.carried, p.repeated = true, false
+	fate, luck := luck%w.odds, luck/w.odds
+	if w.odds == 1 {
+		fate, luck = 3, 0
 	}
 	if fate == 0 && p.out.call != handle {
 		p.answer = answer{err: errNoReply}
@@ -231,7 +234,7 @@ func (w *walker) carry(p *process, luck int) {
 		p.answer = answer{err: errNoReply}
 	case fate == 2 && again:
 		p.answer = w.effect(p, p.out, luck)
-		p.troubled = true
+		p.repeated = true
 		w.repeated++
 	}
 }
@@ -241,7 +244,7 @@ func (w *walker) effect(p *process, s step, luck int) (a answer) {
 	offset := s.lease.Offset
 	switch s.call {
 	case confirm:
-		if p != w.owner {
+		if w.fence && p != w.owner {
 			return answer{err: Lost("p", nil)}
 		}
 		return a
@@ -278,15 +281,19 @@ func (w *walker) effect(p *process, s step, luck int) (a answer) {
 		}
 	case reclaim:
 		from := w.holder[s.lease.Token]
-		if from.number > p.number {
+		if w.fence && from.number > p.number {
 			w.found("D8: process %d reclaims a lease of its successor %d", p.number, from.number)
 		}
-		if graced := w.granted[s.lease.Token].Add(w.cfg.Grace); !p.taking && from != p && !p.troubled &&
+		if graced := w.granted[s.lease.Token].Add(w.cfg.Grace); !p.taking && from != p && !p.unsure &&
 			(!s.lease.Released || p.robbed) && time.Now().Before(graced) {
 			w.found("D8: process %d reclaims the lease of %d at %v, before %v", p.number, from.number, time.Now(), graced)
 		}
+		if from != p {
+			delete(p.notBefore, a.lease.Offset)
+			delete(p.died, a.lease.Offset)
+		}
 		switch n := a.lease.RetryCount; {
-		case from == p || p.troubled:
+		case from == p || p.unsure:
 		case !s.lease.Released:
 			p.died[a.lease.Offset] = n
 		case n > 0:
@@ -321,7 +328,8 @@ func (w *walker) effect(p *process, s step, luck int) (a answer) {
 func (w *walker) learn(p *process) {
 	s, a := p.out, p.answer
 	p.out = step{}
-	if p.troubled = p.troubled || errors.Is(a.err, errNoReply); errors.Is(a.err, ErrLost) {
+	bad := p.repeated || errors.Is(a.err, errNoReply)
+	if p.troubled = p.troubled || bad; errors.Is(a.err, ErrLost) {
 		p.draining = true
 	}
 	if p.taking && s.call == reclaim && a.err != nil {
@@ -331,8 +339,12 @@ func (w *walker) learn(p *process) {
 	switch s.call {
 	case reclaim:
 		p.robbed = isFence(a.err) && p.m.state == leased
+		p.unsure = bad || p.unsure && a.err != nil
 	case tryAcquire, acquireNext:
-		p.robbed = p.robbed && (a.err != nil || a.status == lease.Busy || a.status == lease.Enqueued || a.status == lease.AlreadyAcquired)
+		if busy := []lease.Status{lease.Busy, lease.Enqueued, lease.AlreadyAcquired}; a.err == nil && !slices.Contains(busy, a.status) {
+			p.robbed, p.unsure = false, false
+		}
+		p.unsure = p.unsure || bad
 	}
 	postponed := (*later)(nil)
 	switch seen := time.Now(); {
@@ -340,11 +352,12 @@ func (w *walker) learn(p *process) {
 	case errors.As(a.err, &postponed):
 		p.notBefore[s.lease.Offset] = func(int) time.Time { return seen.Add(postponed.wait) }
 	case a.err != nil && !p.cut:
-		p.notBefore[s.lease.Offset] = func(retry int) time.Time { return seen.Add(w.cfg.Backoff << (retry - 1) / 2) }
+		p.notBefore[s.lease.Offset] = func(retry int) time.Time { return seen.Add(w.cfg.Backoff << retry / 4) }
 	}
 	e, on := p.m.learn(w.now(p), s, a)
 	w.history = append(w.history, fmt.Sprintf("%v process %d: call %d of %d under %d: %d %v, token %d -> state %d, %s",
-		time.Now().Format("05.000"), p.number, s.call, s.record.Offset, s.lease.Token, a.status, a.err, a.lease.Token, p.m.state, e.Kind))
+		time.Now().Format("04:05.000"), p.number, s.call, s.record.Offset, s.lease.Token, a.status, a.err, a.lease.Token,
+		p.m.state, e.Kind))
 	p.admitted = p.admitted || !on
 }
 
@@ -355,7 +368,7 @@ func (w *walker) commit(p *process) {
 	floor := p.floor()
 	switch {
 	case p.taking:
-	case p != w.owner:
+	case w.fence && p != w.owner:
 		p.draining = true
 	case floor > w.committed:
 		w.committed = floor
@@ -447,7 +460,7 @@ func (w *walker) done(offset int64) bool {
 
 // settle lets the owner go on alone, without faults: it does all that is left.
 func (w *walker) settle() {
-	w.faulty = false
+	w.odds = 1
 	for _, p := range w.living() {
 		if p != w.owner || p.draining {
 			w.end(p)
@@ -477,7 +490,8 @@ func walk(t *testing.T, rt *rapid.T, calls map[call]int) *walker {
 	w := &walker{
 		cfg:    Config{Backoff: 100 * time.Millisecond, MaxBackoff: time.Hour, Grace: time.Minute},
 		random: rapid.SampledFrom([]float64{0, 0.999}).Draw(rt, "random"), retries: rapid.IntRange(0, 3).Draw(rt, "retries"),
-		faulty: true, processed: map[int64]bool{}, failed: map[int64]bool{}, lettered: map[int64]bool{}, lost: map[int64]bool{},
+		fence: rapid.Bool().Draw(rt, "fence"), odds: rapid.SampledFrom([]int{6, 40, 500}).Draw(rt, "odds"),
+		processed: map[int64]bool{}, failed: map[int64]bool{}, lettered: map[int64]bool{}, lost: map[int64]bool{},
 		begun: map[int64]int{}, holder: map[lease.Token]*process{}, granted: map[lease.Token]time.Time{}, calls: calls,
 	}
 	for i := range rapid.IntRange(1, 4).Draw(rt, "records") {
