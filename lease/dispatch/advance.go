@@ -55,21 +55,25 @@ func (d *Dispatcher) work(dom *domain) {
 // advance takes dom's steps, from s on, until the slot is to be given back.
 func (d *Dispatcher) advance(dom *domain, s step) {
 	if s.attempt {
-		s = d.admit(dom)
+		s = d.admit(dom, s)
 	}
-	for s.call != nothing {
+	for s.call != nothing && !s.attempt {
 		s = d.learn(dom, s, d.call(d.ledgerCtx, dom, s))
 	}
 }
 
 // admit takes the steps of an attempt, from the lease to the handler's return, under one admission, so that no record is leased
-// while it waits for a slot. It returns the step after them.
-func (d *Dispatcher) admit(dom *domain) (s step) {
+// while it waits for a slot. s is the first one. It returns the step after the last, or the
+// first one if the drain has begun before it was admitted.
+func (d *Dispatcher) admit(dom *domain, s step) step {
 	for rejected := 1; ; rejected++ {
 		ran := false
 		rejection := d.cfg.Concurrency(d.runCtx, func() (err error) {
 			ran = true
-			for s = d.next(dom); s.attempt && s.call != nothing; { // nothing, if the drain has begun
+			if d.runCtx.Err() != nil { // the drain has begun: no new attempt
+				s = step{}
+			}
+			for s.attempt {
 				a := d.call(d.ledgerCtx, dom, s)
 				if s.call == handle { // the last step of an attempt
 					err = a.err
@@ -103,9 +107,7 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 	if on {
 		next = dom.next(now)
 	}
-	if e.Kind != "" {
-		d.countLocked(e)
-	}
+	d.countLocked(e)
 	if done := queued - len(dom.queue); done > 0 {
 		d.buffered -= done
 		dom.owner.buffered -= done

@@ -53,7 +53,6 @@ func (d *Dispatcher) call(ctx context.Context, dom *domain, s step) (a answer) {
 	case deliver:
 		letter := DeadLetter{Partition: d.partition.Name, Record: s.record, Lease: s.lease, Err: s.err}
 		a.err = d.callWithTimeout(dom, func(ctx context.Context) error { return d.cfg.DeadLetter(ctx, letter) })
-	case nothing:
 	}
 	return a
 }

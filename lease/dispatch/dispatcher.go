@@ -60,8 +60,7 @@ type Dispatcher struct {
 	stallReason  string   // why nothing had ended when watchForStalls looked
 	lastProgress progress // at that time
 
-	// count is the events of domains by their kind; permanent and died count those of GaveUp.
-	count                   map[Kind]uint64
+	count                   map[Kind]uint64 // the events of domains; of those of GaveUp also, in part, permanent and died
 	permanent, died, panics uint64
 
 	wakeFetch chan struct{} // to the fetch loop: there is room, or deferred records are to be read; capacity 1
@@ -267,10 +266,9 @@ func (d *Dispatcher) beginTrial() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trialElsewhere, d.trialGranted = false, true
-	if d.draining || !d.hasReadySuspectLocked() {
+	if !d.requestForSuspectsLocked() {
 		d.returnTrialLocked()
 	}
-	d.requestForSuspectsLocked()
 }
 
 // returnTrialLocked releases a trial that was granted and has not begun.
@@ -279,15 +277,6 @@ func (d *Dispatcher) returnTrialLocked() {
 		d.trialGranted = false
 		d.trials.release(1)
 	}
-}
-
-func (d *Dispatcher) hasReadySuspectLocked() bool {
-	for _, o := range d.owners {
-		if len(o.suspects) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *Dispatcher) endTrial(dom *domain) {

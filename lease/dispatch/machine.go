@@ -52,13 +52,12 @@ type machine struct {
 
 // current is the record in work, and the step that is to be taken for it.
 type current struct {
-	state   state
-	tenure  tenure
-	lease   lease.Lease
-	began   time.Time // the handler, last
-	err     error     // of the handler; while contended, why the ledger rejected the record
-	backlog mark      // after a give-up: what the ledger has next
-
+	state        state
+	tenure       tenure
+	lease        lease.Lease
+	began        time.Time   // the handler, last
+	err          error       // of the handler; while contended, why the ledger rejected the record
+	backlog      mark        // after a give-up: what the ledger has next
 	due          time.Time   // of the next attempt (D7)
 	until        time.Time   // no step is taken before
 	errorsInRow  int         // of the ledger, the source, DeadLetter, a rate
@@ -203,13 +202,12 @@ func (m *machine) finishes() bool {
 	return false
 }
 
-// begin returns the next step of a domain without a running attempt: what is left of earlier records, the next lease, the attempt.
+// begin returns the next step of a domain without a running attempt: what is left of earlier records, a lease, or the attempt.
 func (m *machine) begin(now moment) step {
 	var first item
 	if len(m.queue) > 0 {
 		first = m.queue[0]
 	}
-	record, here := m.record()
 	switch {
 	case first.known == dead:
 		return step{call: deliver, record: first.Record, err: first.cause}
@@ -219,7 +217,12 @@ func (m *machine) begin(now moment) step {
 		return step{call: acquireNext, attempt: true}
 	case m.state == open && len(m.queue) > 0:
 		return step{call: tryAcquire, attempt: true, record: first.Record}
-	case m.state == open, !here && m.lease.Offset >= now.read:
+	case m.state == open:
+		return step{}
+	}
+	record, here := m.record()
+	switch {
+	case !here && m.lease.Offset >= now.read:
 		return step{}
 	case m.due.After(now.now):
 		return step{wait: m.due.Sub(now.now)}
@@ -253,8 +256,8 @@ func (m *machine) report(now moment) step {
 	return s
 }
 
-// learn takes in what s answered. It returns the event to be observed, if its Kind is set, and whether the domain goes on at once;
-// otherwise it gives its slot back first.
+// learn takes in what s answered. It returns the event to be observed, if its Kind is set, and whether the domain goes on at
+// once; otherwise it gives its slot back first.
 func (m *machine) learn(now moment, s step, a answer) (e Event, on bool) {
 	switch s.call {
 	case offer:
@@ -294,20 +297,8 @@ func (m *machine) learn(now moment, s step, a answer) (e Event, on bool) {
 
 // acquired takes in a call for the lease on the next record.
 func (m *machine) acquired(now moment, s step, a answer) (e Event, on bool) {
-	var disordered *lease.BacklogOrderingError
-	switch {
-	case errors.As(a.err, &disordered): // the ledger has earlier records of the domain
-		m.ledger = mark{true, disordered.Expected}
-		return Event{}, false
-	case errors.Is(a.err, lease.ErrInvalid) && s.call == tryAcquire: // no ledger will ever accept the record
-		m.queue[0].known, m.queue[0].cause = dead, a.err
-		return Event{}, false
-	case errors.Is(a.err, lease.ErrBacklogFull): // behind a lease of another process; or the ledger's entry of the domain is full
-		m.state, m.err = contended, a.err
-		return Event{}, true
-	case a.err != nil:
-		m.unsure = true
-		return m.backOff(now, a.err), false
+	if a.err != nil {
+		return m.rejected(now, s, a.err)
 	}
 	switch a.status {
 	case lease.Busy, lease.Enqueued, lease.AlreadyAcquired:
@@ -323,6 +314,24 @@ func (m *machine) acquired(now moment, s step, a answer) (e Event, on bool) {
 		m.hold(a.lease)
 	}
 	return e, true
+}
+
+// rejected takes in an error of a call for a lease.
+func (m *machine) rejected(now moment, s step, err error) (e Event, on bool) {
+	disordered := (*lease.BacklogOrderingError)(nil)
+	switch {
+	case errors.As(err, &disordered): // the ledger has earlier records of the domain
+		m.ledger = mark{true, disordered.Expected}
+	case errors.Is(err, lease.ErrInvalid) && s.call == tryAcquire: // no ledger will ever accept the record
+		m.queue[0].known, m.queue[0].cause = dead, err
+	case errors.Is(err, lease.ErrBacklogFull): // behind a lease of another process; or the ledger's entry of the domain is full
+		m.state, m.err = contended, err
+		return Event{}, true
+	default:
+		m.unsure = true
+		e = m.backOff(now, err)
+	}
+	return e, false
 }
 
 // know takes in how the ledger knows the queue's first record.
@@ -366,8 +375,8 @@ func (m *machine) inspected(now moment, a answer) (e Event, on bool) {
 }
 
 // found takes in a lease that another call has taken. If the reply of an earlier call was lost, the lease is this process's own.
-// Otherwise it was taken by a process that has not yet noticed its loss of the partition, which gets Grace to finish. The lease is
-// reclaimed only if the source confirms, after the lease was read, that this process owns the partition.
+// Otherwise it was taken by a process that has not yet noticed its loss of the partition, and that gets Grace to finish. It is
+// reclaimed only if the source confirms, after it was read, that this process owns the partition.
 func (m *machine) found(now moment, l lease.Lease) (e Event, on bool) {
 	cause := m.err
 	m.state, m.err = open, nil
@@ -445,11 +454,13 @@ func (m *machine) takeOver(now moment, wasReleased bool, l lease.Lease) (e Event
 
 // handled takes in how the handler returned.
 func (m *machine) handled(now moment, a answer) (e Event, on bool) {
-	postponed := (*later)(nil)
 	trial := m.tenure == counted
 	m.state, m.tenure, m.err, m.began = ended, held, a.err, a.began
+	if a.err == nil || now.cut {
+		return Event{}, true
+	}
+	postponed := (*later)(nil)
 	switch {
-	case a.err == nil || now.cut:
 	case errors.As(a.err, &postponed):
 		wait := min(postponed.wait, maxPause)
 		if wait <= 0 {
@@ -467,7 +478,7 @@ func (m *machine) handled(now moment, a answer) (e Event, on bool) {
 func (m *machine) failed(now moment, a answer) (e Event, on bool) {
 	trial := m.state == leased
 	if trial {
-		m.err, m.began = ErrDied, time.Time{}
+		m.err, m.began = ErrDied, now.now
 	}
 	if a.err != nil {
 		return m.refused(now, a.err)
@@ -511,11 +522,7 @@ func (m *machine) retry(now moment, n int) Event {
 // spent marks the record as given up; its dead letter comes next.
 func (m *machine) spent(now moment, retries int, backlog mark) (e Event, on bool) {
 	m.state, m.tenure, m.errorsInRow, m.backlog = givenUp, held, 0, backlog
-	e = Event{Kind: GaveUp, RetryCount: retries, Err: m.err}
-	if !m.began.IsZero() {
-		e.Took = now.now.Sub(m.began)
-	}
-	return m.event(e), true
+	return m.event(Event{Kind: GaveUp, RetryCount: retries, Err: m.err, Took: now.now.Sub(m.began)}), true
 }
 
 // succeeded removes the record in work, which is done.
@@ -600,7 +607,12 @@ func (m *machine) low() mark {
 
 // find returns the index of offset in the queue, or -1.
 func (m *machine) find(offset int64) int {
-	return slices.IndexFunc(m.queue, func(i item) bool { return i.Offset == offset })
+	for i := range m.queue {
+		if m.queue[i].Offset == offset {
+			return i
+		}
+	}
+	return -1
 }
 
 // drop removes offset from the queue, if it is there.

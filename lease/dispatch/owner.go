@@ -102,13 +102,15 @@ func (d *Dispatcher) requestSlotLocked(o *owner) {
 	}
 }
 
-// requestForSuspectsLocked asks for slots for the owners that have suspects.
-func (d *Dispatcher) requestForSuspectsLocked() {
+// requestForSuspectsLocked asks for slots for the owners that have suspects, and reports whether there are any.
+func (d *Dispatcher) requestForSuspectsLocked() (ready bool) {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
+			ready = true
 			d.requestSlotLocked(o)
 		}
 	}
+	return ready
 }
 
 // nextDomainLocked removes the next domain of o from its heap and returns it, nil if there is none: one whose step is not an

@@ -17,7 +17,7 @@ type progress struct {
 func (d *Dispatcher) progressLocked(reason string) progress {
 	p := progress{}
 	for kind, n := range d.count {
-		if kind != LedgerError && kind != Foreign {
+		if kind != "" && kind != LedgerError && kind != Foreign { // "": no event
 			p.ended += n
 		}
 	}

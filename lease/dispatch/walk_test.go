@@ -2,9 +2,9 @@
 
 package dispatch
 
-// This file walks the machine of a domain, alone: several processes have one each, over one ledger, and every call fails, is late,
-// is carried out without a reply, or is carried out twice. Beside them a model keeps what the numbers of docs/guarantees/dispatch.md
-// speak of: what began, what the ledger was told, and which process the partition belongs to.
+// This file walks the machine of a domain, alone: several processes have one each, over one ledger, and every call fails, is
+// late, is carried out without a reply, or is carried out twice. Beside them a model keeps what the numbers of
+// docs/guarantees/dispatch.md speak of: what began, what the ledger was told, and which process the partition belongs to.
 
 import (
 	"context"
@@ -520,7 +520,7 @@ func walk(t *testing.T, rt *rapid.T, calls map[call]int) *walker {
 func TestPropertyWalk(t *testing.T) {
 	calls := map[call]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		for range 20 {
+		for range 40 {
 			if w := walk(t, rt, calls); w.wrong != "" {
 				rt.Log(strings.Join(w.history, "\n"))
 				rt.Fatal(w.wrong)
