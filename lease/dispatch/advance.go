@@ -15,7 +15,9 @@ import (
 func (d *Dispatcher) work(dom *domain) {
 	for dom != nil {
 		slot, began := dom.owner.waiter, time.Now()
-		s := d.next(dom)
+		d.mu.Lock()
+		s := dom.next(d.momentLocked(dom))
+		d.mu.Unlock()
 		var own, all time.Duration
 		if s.attempt {
 			own, all = d.pace(dom)
@@ -92,13 +94,6 @@ func (d *Dispatcher) admit(dom *domain, s step) step {
 	}
 }
 
-// next returns dom's next step.
-func (d *Dispatcher) next(dom *domain) step {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return dom.next(d.momentLocked(dom))
-}
-
 // learn tells dom's machine what s answered. It returns the next step, if that is to be taken before the slot is given back.
 func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 	d.mu.Lock()
@@ -108,6 +103,9 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 		next = dom.next(now)
 	}
 	d.countLocked(e)
+	if e.Kind == LedgerError {
+		_ = d.endIfLost(e.Err) // which is observed in any case
+	}
 	if done := queued - len(dom.queue); done > 0 {
 		d.buffered -= done
 		dom.owner.buffered -= done
