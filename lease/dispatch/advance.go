@@ -14,9 +14,9 @@ import (
 // work advances one domain after the other, as long as the released slot is granted to this partition again.
 func (d *Dispatcher) work(dom *domain) {
 	for dom != nil {
-		slot, began := dom.owner.waiter, time.Now()
 		d.mu.Lock()
-		s := dom.next(d.momentLocked(dom))
+		slot, now := dom.owner.waiter, d.momentLocked(dom)
+		s := dom.next(now)
 		d.mu.Unlock()
 		var own, all time.Duration
 		if s.attempt {
@@ -27,7 +27,7 @@ func (d *Dispatcher) work(dom *domain) {
 			slot.rateAnswered(false, 0)
 			d.advance(dom, s)
 		}
-		used := time.Since(began)
+		used := time.Since(now.now)
 		d.mu.Lock()
 		dom.place = idle
 		d.endTrialLocked(dom)
