@@ -2,8 +2,7 @@
 
 package dispatch
 
-// This file takes the steps of a domain that has a slot: it makes their calls, without the lock, and tells the machine what they
-// answered.
+// This file takes the steps of a domain that has a slot: their calls are made without the lock, and the machine gets the answers.
 
 import (
 	"context"
