@@ -12,12 +12,10 @@ import (
 
 // arrivals are the records of one domain in one read.
 type arrivals struct {
-	domain  string
-	owner   string
-	records []Record
-	// deferred: the records from deferredFrom on have to be read again.
-	deferred     bool
-	deferredFrom int64
+	domain   string
+	owner    string
+	records  []Record
+	deferred mark // the records from here on have to be read again
 }
 
 // accept queues fetched records.
@@ -39,13 +37,13 @@ func (d *Dispatcher) selectLocked(w window) (all []*arrivals, full map[string]in
 		dom, a, own := d.domains[r.Domain], byDomain[r.Domain], d.owners[name]
 		_, ownerFull := full[name]
 		read := d.position // every record of the owner below was queued, or its domain is deferred
-		if own != nil && own.deferred {
-			read = own.deferredFrom
+		if own != nil && own.deferred.set {
+			read = own.deferred.offset
 		}
-		deferred := dom != nil && dom.deferred // and then its deferredFrom is below read
+		deferred := dom != nil && dom.deferred.set // and then from an offset below read
 		switch {
-		case ownerFull, a != nil && a.deferred: // no more of this read
-		case deferred && (dom.deferredFrom < w.first || r.Offset < dom.deferredFrom): // an earlier one is next; or it was queued
+		case ownerFull, a != nil && a.deferred.set: // no more of this read
+		case deferred && (dom.deferred.offset < w.first || r.Offset < dom.deferred.offset): // an earlier one is next; or it was queued
 		case !deferred && r.Offset < read: // it was queued
 		case r.Offset >= read && read < w.first: // an earlier one of its owner comes first
 		case room == 0:
@@ -65,7 +63,7 @@ func (d *Dispatcher) selectLocked(w window) (all []*arrivals, full map[string]in
 				queued += len(dom.queue)
 			}
 			if noRoom || queued >= d.cfg.MaxPerDomain {
-				a.deferred, a.deferredFrom = true, r.Offset
+				a.deferred = mark{true, r.Offset}
 				break
 			}
 			a.records = append(a.records, r)
@@ -89,59 +87,36 @@ func (d *Dispatcher) enqueueLocked(all []*arrivals, full map[string]int64, from,
 		}
 		d.buffered += len(a.records)
 		dom.owner.buffered += len(a.records)
-		if a.deferred {
+		if a.deferred.set {
 			deferredNow[dom] = true
-			d.deferLocked(&dom.deferral, a.deferredFrom)
+			dom.deferred = a.deferred
 		}
 	}
 	for name, offset := range full {
 		own := d.ownerLocked(name)
-		if !own.deferred {
+		if !own.deferred.set {
 			d.deferredOwners = append(d.deferredOwners, own)
 		}
-		d.deferLocked(&own.deferral, offset)
+		own.deferred = mark{true, offset}
 	}
 	d.deferredOwners = slices.DeleteFunc(d.deferredOwners, func(own *owner) bool {
 		if _, again := full[own.name]; !again {
-			own.advanceDeferral(from, end)
+			own.deferred = own.deferred.skip(from, end)
 		}
-		if d.endDeferralLocked(&own.deferral, d.position); own.empty() {
+		if own.deferred = own.deferred.below(d.position); own.empty() {
 			d.forgetOwnerLocked(own)
 		}
-		return !own.deferred
+		return !own.deferred.set
 	})
 	d.watched = slices.DeleteFunc(d.watched, func(dom *domain) bool {
 		if !deferredNow[dom] {
-			dom.advanceDeferral(from, end)
+			dom.deferred = dom.deferred.skip(from, end)
 		}
-		if d.endDeferralLocked(&dom.deferral, d.position); dom.owner.deferred {
-			d.endDeferralLocked(&dom.deferral, dom.owner.deferredFrom)
+		if dom.deferred = dom.deferred.below(d.position); dom.owner.deferred.set {
+			dom.deferred = dom.deferred.below(dom.owner.deferred.offset)
 		}
-		d.makeReadyLocked(dom)
-		dom.watched = dom.deferred || dom.state == idle && !dom.empty()
+		d.placeLocked(dom)
+		dom.watched = dom.deferred.set || dom.place == idle && !dom.empty()
 		return !dom.watched
 	})
-}
-
-// deferLocked records that l has to be read again from offset on.
-func (d *Dispatcher) deferLocked(l *deferral, offset int64) {
-	if !l.deferred {
-		d.deferrals++
-	}
-	l.deferred, l.deferredFrom = true, offset
-}
-
-// advanceDeferral moves a deferral past the examined records.
-func (l *deferral) advanceDeferral(from, end int64) {
-	if l.deferred && l.deferredFrom >= from && l.deferredFrom < end {
-		l.deferredFrom = end
-	}
-}
-
-// endDeferralLocked ends a deferral that has nothing left below position.
-func (d *Dispatcher) endDeferralLocked(l *deferral, position int64) {
-	if l.deferred && l.deferredFrom >= position {
-		l.deferred = false
-		d.deferrals--
-	}
 }

@@ -5,6 +5,7 @@ package dispatch
 // This file is a dispatcher's configuration: its parts, its bounds, and the functions that it calls.
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -123,7 +124,14 @@ func (cfg Config) complete() (Config, error) {
 		}
 	}
 
-	if err := orDefault("MaxInFlight", &cfg.MaxInFlight, 16, math.MaxInt32); err != nil {
+	if err := cmp.Or(
+		orDefault("MaxInFlight", &cfg.MaxInFlight, 16, math.MaxInt32),
+		orDefault("Backoff", &cfg.Backoff, 100*time.Millisecond, maxPause),
+		orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause),
+		orDefault("Grace", &cfg.Grace, time.Minute, maxPause),
+		orDefault("DrainTimeout", &cfg.DrainTimeout, 10*time.Second, maxPause),
+		orDefault("CommitEvery", &cfg.CommitEvery, 500*time.Millisecond, maxPause),
+	); err != nil {
 		return cfg, err
 	}
 	if err := orDefault("MaxBuffered", &cfg.MaxBuffered, max(1024, cfg.MaxInFlight), math.MaxInt32); err != nil {
@@ -142,26 +150,11 @@ func (cfg Config) complete() (Config, error) {
 	if err := orDefault("MaxPerOwner", &cfg.MaxPerOwner, owned, cfg.MaxBuffered); err != nil {
 		return cfg, err
 	}
-	if err := orDefault("Backoff", &cfg.Backoff, 100*time.Millisecond, maxPause); err != nil {
-		return cfg, err
-	}
 	if err := orDefault("MaxBackoff", &cfg.MaxBackoff, max(30*time.Second, cfg.Backoff), maxPause); err != nil {
 		return cfg, err
 	}
 	if cfg.MaxBackoff < cfg.Backoff {
 		return cfg, invalidField("Config.MaxBackoff", cfg.MaxBackoff, "Backoff ("+cfg.Backoff.String()+") or more")
-	}
-	if err := orDefault("AttemptTimeout", &cfg.AttemptTimeout, time.Minute, maxPause); err != nil {
-		return cfg, err
-	}
-	if err := orDefault("Grace", &cfg.Grace, time.Minute, maxPause); err != nil {
-		return cfg, err
-	}
-	if err := orDefault("DrainTimeout", &cfg.DrainTimeout, 10*time.Second, maxPause); err != nil {
-		return cfg, err
-	}
-	if err := orDefault("CommitEvery", &cfg.CommitEvery, 500*time.Millisecond, maxPause); err != nil {
-		return cfg, err
 	}
 	if cfg.Concurrency == nil {
 		cfg.Concurrency = func(_ context.Context, run func() error) error { return run() }

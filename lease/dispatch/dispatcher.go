@@ -49,7 +49,6 @@ type Dispatcher struct {
 	// that wait for a record, which may be lost. A read does not examine the others, however many they are.
 	watched        []*domain
 	deferredOwners []*owner
-	deferrals      int   // domains and owners with deferred records
 	position       int64 // every record below was read: it is in a queue, done, or deferred
 	taken          bool  // position is valid
 
@@ -57,10 +56,12 @@ type Dispatcher struct {
 	closed       bool               // Run has returned, or is about to: nothing is written any more
 	paused       bool               // fetching waits for room
 	cancelFetch  context.CancelFunc // of the Fetch that waits at position; nil while none does
-	count        counters
 	floors       floors
 	stallReason  string   // why nothing had ended when watchForStalls looked
 	lastProgress progress // at that time
+
+	count                   map[Kind]uint64 // the events of domains; of those of GaveUp also, in part, permanent and died
+	permanent, died, panics uint64
 
 	wakeFetch chan struct{} // to the fetch loop: there is room, or deferred records are to be read; capacity 1
 	drained   chan struct{} // closed when a drain has nothing left to wait for
@@ -82,7 +83,8 @@ func New(partition Partition, cfg Config) (*Dispatcher, error) {
 // sharing returns a Dispatcher with its part of the slots and semaphores. Its Run releases them.
 func sharing(partition Partition, cfg Config, slots *slots, records, trials *semaphore) *Dispatcher {
 	d := &Dispatcher{
-		partition: partition, cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, slots: slots,
+		partition: partition, cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{},
+		slots: slots, count: map[Kind]uint64{},
 		position:  math.MaxInt64,
 		wakeFetch: make(chan struct{}, 1), committing: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
@@ -153,12 +155,12 @@ func (d *Dispatcher) beginDrain() {
 	d.clearReadyLocked()
 	d.returnTrialLocked()
 	for _, dom := range d.domains {
-		if dom.state == ready || dom.state == pausing {
+		if dom.place == ready || dom.place == pausing || dom.place == paced {
 			if dom.timer != nil {
 				dom.timer.Stop()
 			}
-			dom.state = idle
-			d.makeReadyLocked(dom)
+			dom.place, dom.until = idle, time.Time{}
+			d.placeLocked(dom)
 		}
 	}
 	d.endDrainLocked()
@@ -184,7 +186,7 @@ func (d *Dispatcher) drain() error {
 		if dom.timer != nil {
 			dom.timer.Stop()
 		}
-		if dom.state == working || dom.stage == ended {
+		if dom.place == working || dom.finishes() {
 			failed.abandoned++
 		}
 	}
@@ -229,13 +231,15 @@ func (d *Dispatcher) releaseLeases(ctx context.Context) {
 	d.mu.Lock()
 	var left []lease.Lease
 	for _, dom := range d.domains {
-		if dom.heldToken != 0 {
-			left = append(left, lease.Lease{Domain: dom.name, Offset: dom.ledgerOffset, Token: dom.heldToken})
+		if dom.holds() {
+			left = append(left, dom.lease)
 		}
 	}
 	d.mu.Unlock()
 	for _, l := range left {
-		d.releaseLease(ctx, l)
+		if err := d.partition.Ledger.Release(ctx, l.Domain, l.Token); err != nil && !isFence(err) && ctx.Err() == nil {
+			d.observeLease(l, Event{Kind: LedgerError, Err: err})
+		}
 	}
 }
 
@@ -245,7 +249,7 @@ func (d *Dispatcher) endDrainLocked() {
 		return
 	}
 	for _, dom := range d.domains {
-		if dom.stage == ended {
+		if dom.finishes() {
 			return
 		}
 	}
@@ -256,74 +260,15 @@ func (d *Dispatcher) endDrainLocked() {
 	}
 }
 
-// makeReadyLocked makes an idle domain ready if it has a next step, and forgets it if it is empty.
-func (d *Dispatcher) makeReadyLocked(dom *domain) {
-	if dom.state != idle {
-		return
-	}
-	if d.draining && dom.stage != ended {
-		return
-	}
-	switch dom.stage {
-	case fresh:
-		if len(dom.queue) == 0 && !(dom.inLedger && d.recordLostLocked(dom, dom.ledgerOffset)) {
-			if dom.empty() {
-				d.forgetLocked(dom)
-			} else {
-				d.watchLocked(dom)
-			}
-			return
-		}
-	case missing:
-		if dom.dead() || dom.belowLedger() {
-			break
-		}
-		if dom.find(dom.ledgerOffset) < 0 && !d.recordLostLocked(dom, dom.ledgerOffset) {
-			d.watchLocked(dom)
-			return
-		}
-		dom.stage = leased
-		if d.pauseLocked(dom, time.Until(dom.due)) {
-			return
-		}
-	case leased, ended, givenUp, fenced:
-	}
-	dom.owner.push(dom)
-	d.requestSlotLocked(dom.owner)
-}
-
-// recordLostLocked reports whether the record at offset was missing when its offset was read, and will not come.
-func (d *Dispatcher) recordLostLocked(dom *domain, offset int64) bool {
-	return offset < d.position && !dom.lacks(offset) && !dom.owner.lacks(offset)
-}
-
-// pauseLocked makes an idle domain ready after wait, and reports false if that is now.
-func (d *Dispatcher) pauseLocked(dom *domain, wait time.Duration) bool {
-	if wait <= 0 || d.draining && dom.stage != ended {
-		return false
-	}
-	dom.state = pausing
-	dom.timer = time.AfterFunc(wait, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if dom.state == pausing && !d.closed {
-			dom.state = idle
-			d.makeReadyLocked(dom)
-		}
-	})
-	return true
-}
-
 // beginTrial is called when this partition has been granted the trial that it waited for. Trials are handed from partition to
 // partition: otherwise the one that has just had one would take the next as well.
 func (d *Dispatcher) beginTrial() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trialElsewhere, d.trialGranted = false, true
-	if d.draining || !d.hasReadySuspectLocked() {
+	if !d.requestForSuspectsLocked() {
 		d.returnTrialLocked()
 	}
-	d.requestForSuspectsLocked()
 }
 
 // returnTrialLocked releases a trial that was granted and has not begun.
@@ -332,15 +277,6 @@ func (d *Dispatcher) returnTrialLocked() {
 		d.trialGranted = false
 		d.trials.release(1)
 	}
-}
-
-func (d *Dispatcher) hasReadySuspectLocked() bool {
-	for _, o := range d.owners {
-		if len(o.suspects) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *Dispatcher) endTrial(dom *domain) {
@@ -355,40 +291,5 @@ func (d *Dispatcher) endTrialLocked(dom *domain) {
 		d.onTrial = nil
 		d.trials.release(1)
 		d.requestForSuspectsLocked()
-	}
-}
-
-// work advances one domain after the other, as long as the released slot is granted to this partition again.
-func (d *Dispatcher) work(dom *domain) {
-	for dom != nil {
-		slot, began := dom.owner.waiter, time.Now()
-		var wait, own, all time.Duration
-		if dom.needsRate {
-			own, all = d.pace(dom)
-		}
-		rejected := own > 0 || all > 0
-		if !rejected {
-			slot.rateAnswered(false, 0)
-			wait = d.advance(dom)
-		}
-		used := time.Since(began)
-		d.mu.Lock()
-		dom.state, dom.paced = idle, own > 0
-		d.endTrialLocked(dom)
-		switch {
-		case d.closed:
-			d.clearReadyLocked()
-		case !d.pauseLocked(dom, max(wait, own)):
-			d.makeReadyLocked(dom)
-		}
-		if rejected {
-			slot.rateAnswered(true, all)
-			used = 0
-		}
-		if dom = d.domainForSlotLocked(slot.release(used)); dom == nil {
-			d.active--
-			d.endDrainLocked()
-		}
-		d.mu.Unlock()
 	}
 }

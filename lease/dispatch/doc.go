@@ -91,13 +91,7 @@
 // A drain waits DrainTimeout for it, ends its context, waits a tenth of that, and returns ErrDrain. Its lease is released, so
 // the next owner of the partition runs the record under a greater token, possibly while the first call still hangs.
 //
-// # A record's way
-//
-//	Source.Fetch -> queue -> Ledger.TryAcquire -> Handler -> Succeed ------------> done
-//	                              ^                  |
-//	                              |                  +-> Fail -> retry, later ----> Handler
-//	                              +-- next of its ------+------> given up -> DeadLetter -> done
-//	                                  domain
+// # Order
 //
 // A domain has at most one record between TryAcquire and done. A free slot goes to the ready domain with the lowest offset: a
 // domain that has fallen behind becomes the oldest, so none starves, a hot key is served without a pause as soon as it is the

@@ -7,7 +7,9 @@ package dispatch
 import "time"
 
 // Resume is how long a record that was acquired at acquired waits for retry n when it has been taken over.
-func Resume(cfg Config, acquired time.Time, n int) time.Duration { return cfg.resume(acquired, n) }
+func Resume(cfg Config, acquired time.Time, n int) time.Duration {
+	return cfg.resume(moment{now: time.Now(), random: random()}, acquired, n)
+}
 
 // SetRandom replaces the random numbers of the jitter, and returns what puts them back.
 func SetRandom(numbers func() float64) (restore func()) {
@@ -20,7 +22,7 @@ func SetRandom(numbers func() float64) (restore func()) {
 func (d *Dispatcher) Behind() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.deferrals
+	return d.deferralsLocked()
 }
 
 func (d *Dispatcher) Next() int64 {

@@ -17,8 +17,8 @@ func (d *Dispatcher) fetch() {
 	var read windows
 	for failures := 0; d.runCtx.Err() == nil; {
 		ctx, cancel := context.WithCancel(d.runCtx)
-		from, limit := d.nextRead(cancel)
-		if d.nothingDeferred() {
+		from, limit, deferrals := d.nextRead(cancel)
+		if deferrals == 0 {
 			read = nil
 		}
 		if limit == 0 {
@@ -58,7 +58,7 @@ func (d *Dispatcher) fetch() {
 		case d.endIfLost(err): // runCtx is done
 		case len(records) > 0, !interrupted:
 			failures++
-			wait := d.cfg.errorPause(failures)
+			wait := d.cfg.errorPause(failures, random())
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.runCtx, wait)
 		}
@@ -122,58 +122,59 @@ func (d *Dispatcher) worthKeeping(w window) window {
 	}
 	for _, r := range w.records {
 		dom, own := d.domains[r.Domain], d.owners[w.owners[r.Domain]]
-		if r.Offset >= d.position || dom != nil && dom.lacks(r.Offset) || own != nil && own.lacks(r.Offset) {
+		if r.Offset >= d.position || dom != nil && dom.deferred.upTo(r.Offset) || own != nil && own.deferred.upTo(r.Offset) {
 			kept.records = append(kept.records, r)
 		}
 	}
 	return kept
 }
 
-// nothingDeferred reports whether neither a domain nor an owner has to be read again.
-func (d *Dispatcher) nothingDeferred() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.deferrals == 0
+// deferralsLocked returns how many domains and owners have to be read again.
+func (d *Dispatcher) deferralsLocked() int {
+	n := len(d.deferredOwners)
+	for _, dom := range d.watched {
+		if dom.deferred.set {
+			n++
+		}
+	}
+	return n
 }
 
 // nextRead returns where to read and how much: first the lowest deferred records that have room, then unread ones. A limit of 0
-// means no room.
-func (d *Dispatcher) nextRead(cancel context.CancelFunc) (from int64, limit int) {
+// means no room. deferrals is how many domains and owners have to be read again.
+func (d *Dispatcher) nextRead(cancel context.CancelFunc) (from int64, limit, deferrals int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, room := d.records.acquire(0)
-	from, d.cancelFetch = d.position, cancel
-	if again, ok := d.nextRereadLocked(); ok && room > 0 {
-		from, limit, d.cancelFetch = again, batch, nil
-	} else if d.deferrals < d.cfg.MaxBuffered {
+	from, deferrals, d.cancelFetch = d.position, d.deferralsLocked(), cancel
+	if again := d.nextRereadLocked(); again.set && room > 0 {
+		from, limit, d.cancelFetch = again.offset, batch, nil
+	} else if deferrals < d.cfg.MaxBuffered {
 		limit = min(batch, room)
 	}
 	d.paused = limit == 0
-	return from, limit
+	return from, limit, deferrals
 }
 
 // nextRereadLocked returns the offset to read deferred records from.
-func (d *Dispatcher) nextRereadLocked() (from int64, ok bool) {
-	if d.deferrals == 0 {
-		return 0, false
-	}
+func (d *Dispatcher) nextRereadLocked() (from mark) {
 	for _, dom := range d.watched {
-		if dom.wantsReread(d.cfg) && (!ok || dom.deferredFrom < from) {
-			from, ok = dom.deferredFrom, true
+		if dom.wantsReread(d.cfg) {
+			from = from.lower(dom.deferred)
 		}
 	}
 	for _, o := range d.deferredOwners {
-		if o.wantsReread(d.cfg) && (!ok || o.deferredFrom < from) {
-			from, ok = o.deferredFrom, true
+		if o.wantsReread(d.cfg) {
+			from = from.lower(o.deferred)
 		}
 	}
-	return from, ok
+	return from
 }
 
 // wantsReread reports whether the deferred records of dom are to be read now: when half of MaxPerDomain is free, so that one read
 // serves many records, and its owner has room.
 func (dom *domain) wantsReread(cfg Config) bool {
-	return dom.deferred && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.owner.buffered < cfg.MaxPerOwner
+	return dom.deferred.set && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.owner.buffered < cfg.MaxPerOwner
 }
 
 // signalFetchLocked tells the fetch loop that there is more room, and cancels a Fetch that waits at the end of the log when
@@ -185,7 +186,7 @@ func (d *Dispatcher) signalFetchLocked(dom *domain) {
 	}
 	again := dom.wantsReread(d.cfg) || dom.owner.wantsReread(d.cfg)
 	if !again && dom.owner.buffered == d.cfg.MaxPerOwner-1 { // others of its owner had no room either
-		_, again = d.nextRereadLocked()
+		again = d.nextRereadLocked().set
 	}
 	if again {
 		d.cancelFetch()

@@ -18,22 +18,19 @@ import (
 type floors struct {
 	committed int64 // in the source
 	compacted int64 // in the ledger
-	end       int64 // of the source
-	endKnown  bool
+	end       mark  // of the source, if it knows it
 }
 
 // floorLocked returns the lowest offset that may not be done.
 func (d *Dispatcher) floorLocked() int64 {
-	floor := d.position
+	floor := mark{true, d.position}
 	for _, dom := range d.domains {
-		if low, ok := dom.low(); ok {
-			floor = min(floor, low)
-		}
+		floor = floor.lower(dom.low())
 	}
 	for _, o := range d.deferredOwners {
-		floor = min(floor, o.deferredFrom)
+		floor = floor.lower(o.deferred)
 	}
-	return floor
+	return floor.offset
 }
 
 // commitLoop commits the floor every CommitEvery, until the drain begins. A commit that is running then may end, as handlers
@@ -63,7 +60,7 @@ func (d *Dispatcher) commitLoop() {
 		if source, ok := d.partition.Source.(Ended); ok {
 			if end, err := source.End(d.runCtx); err == nil {
 				d.mu.Lock()
-				d.floors.end, d.floors.endKnown = end, true
+				d.floors.end = mark{true, end}
 				d.mu.Unlock()
 			}
 		}

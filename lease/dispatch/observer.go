@@ -126,7 +126,9 @@ func (d *Dispatcher) observe(e Event) {
 	}
 	defer func() {
 		if recover() != nil {
-			d.tally(&d.count.panics)
+			d.mu.Lock()
+			d.panics++
+			d.mu.Unlock()
 		}
 	}()
 	e.Name = d.partition.Name

@@ -9,21 +9,16 @@ import "container/heap"
 // owner has some of the domains. Records beyond MaxPerOwner are deferred, like those beyond MaxPerDomain: one offset is
 // remembered, from which they are read again. Guarded by Dispatcher.mu.
 type owner struct {
-	name    string
-	waiter  *waiter
-	domains int // remembered
-	deferral
-	buffered int // records in their queues
+	name     string
+	waiter   *waiter
+	domains  int  // remembered
+	deferred mark // as a domain's
+	buffered int  // records in their queues
 
 	// The ready domains. A suspect runs only while no other does.
 	bookkeeping byOffset // the next step is not an attempt
 	ready       byOffset
 	suspects    byOffset
-}
-
-// attempts reports whether dom's next step is a call of the handler.
-func (dom *domain) attempts() bool {
-	return dom.stage == leased || dom.stage == fresh && !dom.dead()
 }
 
 // ownerLocked returns the owner of that name, new if need be.
@@ -74,7 +69,7 @@ func (d *Dispatcher) forgetLocked(dom *domain) {
 }
 
 // empty reports whether o may be forgotten.
-func (o *owner) empty() bool { return o.domains == 0 && !o.deferred && o.name != "" }
+func (o *owner) empty() bool { return o.domains == 0 && !o.deferred.set && o.name != "" }
 
 func (d *Dispatcher) forgetOwnerLocked(o *owner) {
 	o.waiter.leave()
@@ -83,17 +78,17 @@ func (d *Dispatcher) forgetOwnerLocked(o *owner) {
 
 // wantsReread reports whether the deferred records of o are to be read now: when half of MaxPerOwner is free.
 func (o *owner) wantsReread(cfg Config) bool {
-	return o.deferred && o.buffered <= cfg.MaxPerOwner/2
+	return o.deferred.set && o.buffered <= cfg.MaxPerOwner/2
 }
 
-// push makes a domain ready: it waits for a slot.
-func (o *owner) push(dom *domain) {
-	dom.state = ready
-	dom.priority, _ = dom.low()
+// push makes a domain ready: it waits for a slot, for an attempt or for another step.
+func (o *owner) push(dom *domain, attempt bool) {
+	dom.place = ready
+	dom.priority = dom.low().offset
 	switch {
-	case !dom.attempts():
+	case !attempt:
 		heap.Push(&o.bookkeeping, dom)
-	case dom.suspect:
+	case dom.tenure == suspect:
 		heap.Push(&o.suspects, dom)
 	default:
 		heap.Push(&o.ready, dom)
@@ -107,13 +102,15 @@ func (d *Dispatcher) requestSlotLocked(o *owner) {
 	}
 }
 
-// requestForSuspectsLocked asks for slots for the owners that have suspects.
-func (d *Dispatcher) requestForSuspectsLocked() {
+// requestForSuspectsLocked asks for slots for the owners that have suspects, and reports whether there are any.
+func (d *Dispatcher) requestForSuspectsLocked() (ready bool) {
 	for _, o := range d.owners {
 		if len(o.suspects) > 0 {
+			ready = true
 			d.requestSlotLocked(o)
 		}
 	}
+	return ready
 }
 
 // nextDomainLocked removes the next domain of o from its heap and returns it, nil if there is none: one whose step is not an
@@ -139,7 +136,7 @@ func (d *Dispatcher) nextDomainLocked(o *owner) *domain {
 		return nil
 	}
 	dom := heap.Pop(from).(*domain)
-	dom.state, dom.paced, dom.needsRate = working, false, from != &o.bookkeeping
+	dom.place = working
 	if from == &o.suspects {
 		d.onTrial = dom
 	}

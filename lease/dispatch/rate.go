@@ -34,8 +34,9 @@ func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			dom.errorsInRow++
-			own, all = max(d.cfg.errorPause(dom.errorsInRow), shortestDelay), 0
+			d.mu.Lock()
+			own, all = max(dom.errorPause(d.momentLocked(dom)), shortestDelay), 0
+			d.mu.Unlock()
 			d.observe(Event{Kind: CallbackFailed, Domain: dom.name, Err: panicked("Rate or Config.RateOf", value), Wait: own})
 		}
 	}()

@@ -8,14 +8,19 @@ import "time"
 
 // progress is the progress that a partition has made. Two that are equal say that nothing ended in between.
 type progress struct {
-	count    counters
+	ended    uint64
 	position int64
 }
 
 // progressLocked returns the progress made so far. A read counts only where reads are what the partition waits for: records that
 // arrive must not hide that none ends.
 func (d *Dispatcher) progressLocked(reason string) progress {
-	p := progress{count: d.count}
+	p := progress{}
+	for kind, n := range d.count {
+		if kind != "" && kind != LedgerError && kind != Foreign { // "": no event
+			p.ended += n
+		}
+	}
 	if reason == "taking" || reason == "reading" {
 		p.position = d.position
 	}
@@ -55,31 +60,28 @@ func (d *Dispatcher) stallReasonLocked() string {
 	case !d.taken:
 		return "taking"
 	}
-	states := map[runState]int{}
+	places := map[place]int{}
 	foreign := 0
 	for _, dom := range d.domains {
-		states[dom.state]++
-		if dom.state == pausing && dom.fencedOff() {
+		places[dom.place]++
+		if dom.place == pausing && dom.fencedOff() {
 			foreign++
 		}
 	}
 	held, none := d.slots.availability(&d.account)
 	switch {
-	case states[working] > 0 || held > 0: // a slot that was just granted has no domain yet
+	case places[working] > 0 || held > 0: // a slot that was just granted has no domain yet
 		return "working"
 	case foreign > 0:
 		return "fenced"
-	case states[pausing] > 0:
+	case places[pausing]+places[paced] > 0:
 		return "pausing"
-	case states[ready] > 0 && (d.onTrial != nil || d.trialElsewhere || none):
+	case places[ready] > 0 && (d.onTrial != nil || d.trialElsewhere || none):
 		return "slots"
-	case states[ready] > 0:
+	case places[ready] > 0:
 		return "unknown"
-	case states[idle] > 0, d.floors.endKnown && d.floors.end > d.position:
+	case places[idle] > 0, d.floors.end.set && d.floors.end.offset > d.position:
 		return "reading"
 	}
 	return ""
 }
-
-// fencedOff reports whether another process has the lease, or may have it.
-func (dom *domain) fencedOff() bool { return dom.foreign != 0 || dom.stage == fenced }

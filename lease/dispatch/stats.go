@@ -4,7 +4,10 @@ package dispatch
 
 // This file has a dispatcher's counters and gauges.
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Stats are a dispatcher's counters and gauges at one moment.
 type Stats struct {
@@ -47,12 +50,6 @@ type Stats struct {
 	Lag int64
 }
 
-// counters are the part of Stats that is counted. Guarded by Dispatcher.mu.
-type counters struct {
-	succeeded, skipped, gaveUp, permanent, died, deadLettered, deadLetterFailed uint64
-	retried, postponed, reclaimed, lost, panics                                 uint64
-}
-
 func (d *Dispatcher) made() bool { return d != nil && d.wakeFetch != nil }
 
 // Stats returns the current values, zero for a nil or zero Dispatcher. Its time grows with the number of domains that have
@@ -67,9 +64,9 @@ func (d *Dispatcher) Stats() Stats {
 	c := d.count
 	s := Stats{
 		Name: d.partition.Name, Held: d.taken && !d.closed, Buffered: d.buffered, Paused: d.paused, Lag: -1,
-		Succeeded: c.succeeded, Skipped: c.skipped, GaveUp: c.gaveUp, Permanent: c.permanent, Died: c.died,
-		DeadLettered: c.deadLettered, DeadLetterFailed: c.deadLetterFailed, Retried: c.retried, Postponed: c.postponed,
-		Reclaimed: c.reclaimed, Lost: c.lost, ObserverPanics: c.panics,
+		Succeeded: c[Succeeded], Skipped: c[Skipped], GaveUp: c[GaveUp], Permanent: d.permanent, Died: d.died,
+		DeadLettered: c[DeadLettered], DeadLetterFailed: c[DeadLetterFailed], Retried: c[Retrying], Postponed: c[Postponed],
+		Reclaimed: c[Reclaimed], Lost: c[Fenced], ObserverPanics: d.panics,
 	}
 	if d.stallReason != "" && d.progressLocked(d.stallReason) == d.lastProgress {
 		s.Stalled = d.stallReason
@@ -79,15 +76,15 @@ func (d *Dispatcher) Stats() Stats {
 	}
 	exhausted := d.slots.rateExhausted()
 	for _, dom := range d.domains {
-		switch dom.state {
+		switch dom.place {
 		case working:
 			s.Working++
 		case ready:
 			s.Ready++
-			if exhausted && dom.attempts() {
+			if exhausted && dom.next(d.momentLocked(dom)).attempt {
 				s.Paced++
 			}
-		case pausing:
+		case pausing, paced:
 			if dom.fencedOff() {
 				s.Fenced++
 			} else {
@@ -99,25 +96,28 @@ func (d *Dispatcher) Stats() Stats {
 		if len(dom.queue) > 0 {
 			s.Oldest = max(s.Oldest, now.Sub(dom.queue[0].since))
 		}
-		if dom.state == pausing && dom.paced {
+		if dom.place == paced {
 			s.Paced++
 		}
-		if dom.state != working && dom.suspect {
+		if dom.place != working && dom.tenure == suspect {
 			s.Suspects++
 		}
 	}
 	if d.taken {
 		s.Floor, s.Committed = d.floorLocked(), d.floors.committed
-		if d.floors.endKnown {
-			s.Lag = max(0, d.floors.end-s.Floor)
+		if d.floors.end.set {
+			s.Lag = max(0, d.floors.end.offset-s.Floor)
 		}
 	}
 	return s
 }
 
-// tally adds one to a counter.
-func (d *Dispatcher) tally(counter *uint64) {
-	d.mu.Lock()
-	*counter++
-	d.mu.Unlock()
+// countLocked counts an event of a domain.
+func (d *Dispatcher) countLocked(e Event) {
+	switch d.count[e.Kind]++; {
+	case e.Kind == GaveUp && errors.Is(e.Err, ErrPermanent):
+		d.permanent++
+	case e.Kind == GaveUp && errors.Is(e.Err, ErrDied):
+		d.died++
+	}
 }

@@ -17,7 +17,7 @@ func (d *Dispatcher) take() bool {
 		case d.endIfLost(err), d.runCtx.Err() != nil:
 			return false
 		}
-		wait := d.cfg.errorPause(n)
+		wait := d.cfg.errorPause(n, random())
 		d.observe(Event{Kind: TakeFailed, Err: err, Wait: wait})
 		sleep(d.runCtx, wait)
 	}
@@ -70,22 +70,26 @@ func (d *Dispatcher) takeOnce() error {
 		}
 	}
 	for _, l := range held {
-		if dom := d.domains[l.Domain]; dom != nil && dom.stage == missing && dom.lease.Token == l.Token {
+		if dom := d.domains[l.Domain]; dom != nil && dom.state == leased && dom.lease.Token == l.Token {
 			continue // taken over before the error
 		}
-		t, err := d.takeOverLease(d.runCtx, l)
-		if isFence(err) {
-			continue // completed or taken by another process in between; awaitHolder deals with it
+		s := step{call: reclaim, lease: l}
+		a := d.call(d.runCtx, &domain{name: l.Domain}, s)
+		if isFence(a.err) {
+			continue // completed or taken by another process in between; if that goes on, the domain finds it
 		}
-		if err != nil {
-			return err
+		if a.err != nil {
+			return a.err
 		}
 		owner := d.ownerOf(l.Domain)
 		d.mu.Lock()
 		d.position = min(d.position, l.Offset)
 		dom := d.domainLocked(l.Domain, owner)
-		dom.recordState, dom.inLedger, dom.ledgerOffset = t, true, l.Offset
+		dom.current = current{state: claiming, lease: l}
 		d.mu.Unlock()
+		for s = d.learn(dom, s, a); s.call == release; {
+			s = d.learn(dom, s, d.call(d.runCtx, dom, s))
+		}
 	}
 	for head, err := range d.partition.Ledger.Ready(d.runCtx) {
 		if err != nil {
@@ -94,7 +98,7 @@ func (d *Dispatcher) takeOnce() error {
 		owner := d.ownerOf(head.Domain)
 		d.mu.Lock()
 		dom := d.domainLocked(head.Domain, owner)
-		dom.inLedger, dom.ledgerOffset = true, head.Offset
+		dom.ledger = mark{true, head.Offset}
 		d.position = min(d.position, head.Offset)
 		d.mu.Unlock()
 	}
