@@ -29,7 +29,7 @@ const migrating = 0x73746f7062616e6b
 // Migrate brings the schema `stopbank` to this package's version, in one transaction: all of it happens or nothing. It
 // leaves a database of that version as it is, and of several concurrent callers one does the work.
 //
-// It needs the right to create a schema, and refuses one that belongs to another role. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
+// It needs the right to create a schema, and does not change one that belongs to another role. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
 // its tables, and INSERT and UPDATE on lease_domains and, for dead letters, on dead_letters. A role that opens an outbox also
 // needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and outbox_records; a role that reads it,
 // INSERT and UPDATE on outbox_positions and DELETE on outbox_records; one with ledgers per window (GroupConfig.Journal), INSERT and
@@ -56,11 +56,14 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrating)); err != nil {
 			return fmt.Errorf("leasepg: migrate: %w", err)
 		}
-		if err := ownSchema(ctx, tx); err != nil {
+		foreign, err := foreignSchema(ctx, tx)
+		if err != nil {
 			return err
 		}
+		// Of a schema of somebody else only a table is read, without rules for its rows: that runs nothing.
 		var there bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass('stopbank.lease_schema') IS NOT NULL").Scan(&there); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT count(*) > 0 FROM pg_class WHERE oid = to_regclass('stopbank.lease_schema') "+
+			"AND ($1 OR relkind = 'r' AND NOT relrowsecurity)", foreign == nil).Scan(&there); err != nil {
 			return fmt.Errorf("leasepg: migrate: %w", err)
 		}
 		var found int
@@ -74,6 +77,9 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 		}
 		if found == len(names) {
 			return nil
+		}
+		if foreign != nil {
+			return foreign
 		}
 		for _, name := range names[found:] {
 			sql, err := fs.ReadFile(files, name)
@@ -92,20 +98,22 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, files fs.FS) error {
 	})
 }
 
-// ownSchema returns an error if the schema belongs to somebody else, whose views and functions would run with the rights of the
-// role that migrates. A superuser is a member of every role, so of one only what it owns itself is its own.
-func ownSchema(ctx context.Context, tx pgx.Tx) error {
+// foreignSchema returns why the schema must not be changed if it belongs to somebody else, whose views and functions would run with
+// the rights of the role that migrates. A superuser is a member of every role, so of one only what it owns itself is its own.
+func foreignSchema(ctx context.Context, tx pgx.Tx) (foreign *lease.InvalidError, err error) {
 	var owner string
 	var own bool
-	err := tx.QueryRow(ctx, `SELECT n.nspowner::regrole::text, n.nspowner = me.oid OR NOT me.rolsuper AND pg_has_role(n.nspowner, 'MEMBER')
+	err = tx.QueryRow(ctx, `SELECT n.nspowner::regrole::text, n.nspowner = me.oid OR NOT me.rolsuper AND pg_has_role(n.nspowner, 'MEMBER')
 		FROM pg_namespace n, pg_roles me WHERE n.nspname = 'stopbank' AND me.rolname = current_user`).Scan(&owner, &own)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && own:
-		return nil
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("leasepg: migrate: %w", err)
+		return nil, fmt.Errorf("leasepg: migrate: %w", err)
 	}
-	return &lease.InvalidError{Field: "leasepg.schema: its owner", Value: owner, Allowed: "the role that migrates, or one that it is a member of"}
+	return &lease.InvalidError{
+		Field: "leasepg.schema: its owner", Value: owner, Allowed: "the role that migrates, or one that it is a member of",
+	}, nil
 }
 
 // check asks for the schema's version, and for a setting without which a fence does not hold: with synchronous_commit off,
