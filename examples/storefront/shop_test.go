@@ -174,7 +174,9 @@ func TestCompartmentsKeepTheOthers(t *testing.T) {
 
 // Ten failed reports open the breaker; canceled ones do not.
 func TestReportsBreaker(t *testing.T) {
-	s, _ := open(t, divided, "")
+	sc := incident()
+	sc.acquire = time.Minute // the breaker stays open for two
+	s, _ := openOf(t, sc, divided, "")
 	for i := range 30 {
 		_, permit, err := s.set.Compartment("analytics").Acquire(t.Context())
 		if err != nil {
