@@ -183,6 +183,21 @@ func TestCounts(t *testing.T) {
 
 func abs(x float64) float64 { return max(x, -x) }
 
+// A route that the service does not know says so: its zeros are not the overload's.
+func TestUnknownRoute(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost && r.URL.Path == "/buy" {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+	})
+	r, table := flood(t, "-capacity", "20", "-load", "1", "-before", "0s", "-for", "1s", "-after", "0s", "-route", "path=/buy,share=0.5", "-route", "path=/x", s.URL)
+	const want = "no GET /buy was served, all had status 405"
+	if !strings.Contains(r.Runs[0].Doubt, want) || strings.Contains(r.Runs[0].Doubt, "/x") || !strings.Contains(table, want) {
+		t.Errorf("%q\n%s", r.Runs[0].Doubt, table)
+	}
+}
+
 // Clients whose connection breaks have not left, whether it is accepted or not.
 func TestBroken(t *testing.T) {
 	t.Parallel()

@@ -170,10 +170,38 @@ func (p *plan) tally(load float64, all []outcome) result {
 		}
 	}
 	r.Recovery, r.Timeline = p.recovery(all), timeline(p, all)
+	var doubts []string
 	if r.Late = quantile(late, .99); r.Late > mostLate {
-		r.Doubt = fmt.Sprintf("the generator was %.0f ms late: this machine is too busy", r.Late)
+		doubts = append(doubts, fmt.Sprintf("the generator was %.0f ms late: this machine is too busy", r.Late))
 	}
+	r.Doubt = strings.Join(append(doubts, refused(all)...), "; ")
 	return r
+}
+
+// refused says which routes were never served, and always with the same status of the client's fault: they are asked for in a way that
+// the service does not know, such as another method.
+func refused(all []outcome) (said []string) {
+	type seen struct{ due, status int }
+	by := map[*route]*seen{}
+	var order []*route
+	for i := range all {
+		o := &all[i]
+		s := by[o.route]
+		if s == nil {
+			s = &seen{status: o.status}
+			by[o.route], order = s, append(order, o.route)
+		}
+		s.due++
+		if o.status != s.status {
+			s.status = 0
+		}
+	}
+	for _, of := range order {
+		if s := by[of]; s.due > 1 && s.status >= 400 && s.status < 500 && s.status != 429 {
+			said = append(said, fmt.Sprintf("no %s %s was served, all had status %d", of.method, of.path, s.status))
+		}
+	}
+	return said
 }
 
 // recovery returns when, after the load's end, the clients of each later second were served as well as before it, or nearly all,
