@@ -50,7 +50,8 @@ type machine struct {
 	current
 }
 
-// current is the record in work, and the step that is to be taken for it.
+// current is the record in work, and the step that is to be taken for it. It begins anew with each lease: what outlives one is in
+// machine.
 type current struct {
 	state        state
 	tenure       tenure
