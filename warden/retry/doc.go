@@ -32,7 +32,7 @@
 //	503; 502, 504 or 429 with Warden-Rejected                              rejected   if repeatable
 //	502 or 504 without it; any of the above with Warden-Scope: compartment failed     if repeatable
 //	other 429; any of the above with Warden-Scope: tenant                  nothing    if repeatable
-//	other statuses, 500 too                                                accepted   no
+//	other statuses, 500 too                                                accepted   never
 //	no connection could be made                                            rejected   any method
 //	connection broken, stream reset, AttemptTimeout                        failed     if repeatable
 //
@@ -45,7 +45,7 @@
 //	compartment                                                            failed     if repeatable
 //	any of the above with scope: tenant                                    nothing    if repeatable
 //	ResourceExhausted, not ours                                            nothing    if repeatable, with a RetryInfo or a pushback
-//	other codes                                                            accepted   no
+//	other codes                                                            accepted   never
 //
 // With Warden-Rejected, or processed: false, no handler has seen the call, and any method is retried. A call whose deadline has
 // passed counts as failed and is not retried; one that was canceled, or not sent, counts for nothing. One tenant's full queue
