@@ -135,17 +135,16 @@ func (c *Console) forbidden(r *http.Request) (code, detail string) {
 	if err != nil && host != "" && !known("localhost") && !slices.ContainsFunc(c.cfg.Hosts, known) {
 		return "unknown_host", "The console is not asked for by this name: see console.Config.Hosts."
 	}
-	switch origin := r.Header.Get("Origin"); r.Header.Get("Sec-Fetch-Site") {
+	here := r.Header.Get("Sec-Fetch-Dest") == "document"
+	switch r.Header.Get("Sec-Fetch-Site") {
 	case "none", "same-origin":
-		return "", ""
+		here = true
 	case "": // a browser says no more to an address without TLS that is not its own machine's
+		origin := r.Header.Get("Origin")
 		from, err := url.Parse(origin)
-		if origin == "" || err == nil && strings.EqualFold(from.Host, r.Host) {
-			return "", ""
-		}
-		return "cross_site", "Another site asks: open the console itself."
+		here = origin == "" || err == nil && strings.EqualFold(from.Host, r.Host)
 	}
-	if r.Header.Get("Sec-Fetch-Dest") == "document" {
+	if here {
 		return "", ""
 	}
 	return "cross_site", "Another site asks: open the console itself."
