@@ -159,7 +159,8 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 }
 
-// stop ends the server without leave to tidy up, and waits for its end. One that does not end soon is killed.
+// stop ends the server without leave to tidy up, and waits for its end: longer than it waits for its own processes, which nothing
+// else ends, before it kills them.
 func (c *cluster) stop() error {
 	if c.server == nil {
 		return nil
@@ -169,7 +170,7 @@ func (c *cluster) stop() error {
 	}
 	select {
 	case <-c.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		_ = c.server.Process.Kill()
 		<-c.ended
 	}

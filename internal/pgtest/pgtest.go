@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -119,7 +120,8 @@ func (s *Server) exec(ctx context.Context, sql string) error {
 }
 
 // Restart ends the private server at once, as a crash would (what `pg_ctl restart -m immediate` does), and starts it again. It
-// returns when the server accepts connections.
+// returns when the server accepts connections. A server refuses to start while a process of the last one is left, and is asked
+// again.
 func (s *Server) Restart(ctx context.Context) error {
 	if s.cluster == nil {
 		return errors.New("pgtest: the server is not ours to restart")
@@ -127,7 +129,14 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := s.cluster.stop(); err != nil {
 		return err
 	}
-	return s.cluster.start(ctx)
+	deadline := time.Now().Add(patience)
+	for {
+		err := s.cluster.start(ctx)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // Close drops what Open and Database made, or ends the private server and removes its directory.
