@@ -115,7 +115,7 @@ func (d *Dispatcher) enqueueLocked(all []*arrivals, full map[string]int64, from,
 		if dom.deferred = dom.deferred.below(d.position); dom.owner.deferred.set {
 			dom.deferred = dom.deferred.below(dom.owner.deferred.offset)
 		}
-		d.placeLocked(dom)
+		d.placeLocked(dom, now)
 		dom.watched = dom.deferred.set || dom.place == idle && !dom.empty()
 		return !dom.watched
 	})

@@ -14,8 +14,8 @@ import (
 func (d *Dispatcher) work(dom *domain) {
 	for dom != nil {
 		d.mu.Lock()
-		slot, now := dom.owner.waiter, d.momentLocked(dom)
-		s := dom.next(now)
+		slot, began := dom.owner.waiter, time.Now()
+		s := dom.next(d.momentLocked(dom, began))
 		d.mu.Unlock()
 		var own, all time.Duration
 		if s.attempt {
@@ -26,17 +26,18 @@ func (d *Dispatcher) work(dom *domain) {
 			slot.rateAnswered(false, 0)
 			d.advance(dom, s)
 		}
-		used := time.Since(now.now)
+		now := time.Now()
+		used := now.Sub(began)
 		d.mu.Lock()
 		dom.place = idle
 		d.endTrialLocked(dom)
 		if own > 0 {
-			dom.until = time.Now().Add(own)
+			dom.until = now.Add(own)
 		}
 		if d.closed {
 			d.clearReadyLocked()
 		} else {
-			d.placeLocked(dom)
+			d.placeLocked(dom, now)
 		}
 		if own > 0 && dom.place == pausing {
 			dom.place = paced
@@ -96,12 +97,14 @@ func (d *Dispatcher) admit(dom *domain, s step) step {
 // learn tells dom's machine what s answered. It returns the next step, if that is to be taken before the slot is given back.
 func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 	d.mu.Lock()
-	now, queued := d.momentLocked(dom), len(dom.queue)
+	now, queued := d.momentLocked(dom, time.Now()), len(dom.queue)
 	e, on := dom.learn(now, s, a)
 	if on {
 		next = dom.next(now)
 	}
-	d.countLocked(e)
+	if e.Kind != "" {
+		d.countLocked(e)
+	}
 	if e.Kind == LedgerError {
 		_ = d.endIfLost(e.Err) // which is observed in any case
 	}
@@ -120,17 +123,17 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 }
 
 // momentLocked returns what dom's machine cannot know.
-func (d *Dispatcher) momentLocked(dom *domain) moment {
+func (d *Dispatcher) momentLocked(dom *domain, now time.Time) moment {
 	read := mark{true, d.position}.lower(dom.deferred).lower(dom.owner.deferred)
-	return moment{&d.cfg, time.Now(), random(), read.offset, d.runCtx.Err() != nil, d.handlerCtx.Err() != nil}
+	return moment{&d.cfg, now, random(), read.offset, d.runCtx.Err() != nil, d.handlerCtx.Err() != nil}
 }
 
 // placeLocked puts an idle domain where its next step has it wait, and forgets it if it is empty.
-func (d *Dispatcher) placeLocked(dom *domain) {
+func (d *Dispatcher) placeLocked(dom *domain, now time.Time) {
 	if dom.place != idle {
 		return
 	}
-	switch s := dom.next(d.momentLocked(dom)); {
+	switch s := dom.next(d.momentLocked(dom, now)); {
 	case s.call != nothing:
 		dom.owner.push(dom, s.attempt)
 		d.requestSlotLocked(dom.owner)
@@ -141,7 +144,7 @@ func (d *Dispatcher) placeLocked(dom *domain) {
 			defer d.mu.Unlock()
 			if (dom.place == pausing || dom.place == paced) && !d.closed {
 				dom.place = idle
-				d.placeLocked(dom)
+				d.placeLocked(dom, time.Now())
 			}
 		})
 	case dom.empty():

@@ -160,7 +160,7 @@ func (d *Dispatcher) beginDrain() {
 				dom.timer.Stop()
 			}
 			dom.place, dom.until = idle, time.Time{}
-			d.placeLocked(dom)
+			d.placeLocked(dom, time.Now())
 		}
 	}
 	d.endDrainLocked()

@@ -32,15 +32,15 @@ func (d *Dispatcher) pace(dom *domain) (own, all time.Duration) {
 	if d.cfg.RateOf == nil && d.cfg.Rate == nil {
 		return 0, 0
 	}
+	now := time.Now()
 	defer func() {
 		if value := recover(); value != nil {
 			d.mu.Lock()
-			own, all = max(dom.errorPause(d.momentLocked(dom)), shortestDelay), 0
+			own, all = max(dom.errorPause(d.momentLocked(dom, now)), shortestDelay), 0
 			d.mu.Unlock()
 			d.observe(Event{Kind: CallbackFailed, Domain: dom.name, Err: panicked("Rate or Config.RateOf", value), Wait: own})
 		}
 	}()
-	now := time.Now()
 	var rate Rate
 	if d.cfg.RateOf != nil {
 		rate = d.cfg.RateOf(dom.name)

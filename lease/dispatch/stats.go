@@ -81,7 +81,7 @@ func (d *Dispatcher) Stats() Stats {
 			s.Working++
 		case ready:
 			s.Ready++
-			if exhausted && dom.next(d.momentLocked(dom)).attempt {
+			if exhausted && dom.next(d.momentLocked(dom, now)).attempt {
 				s.Paced++
 			}
 		case pausing, paced:
