@@ -48,7 +48,7 @@ func main() {
 	must(0, flag.Set("test.benchtime", slice.String()))
 
 	defer stopServers()
-	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), engineRows(), dispatchRows(), throughputRows(),
+	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), engineRows(), dispatchRows(), throughputRows(), startRows(),
 		wardenRows()),
 		func(r row) bool { return !filter.MatchString(r.title) })
 	if len(rows) == 0 {

@@ -19,6 +19,7 @@ type row struct {
 	variants     []variant
 	alone        int                   // index of a variant that one goroutine performs; 0: none
 	whole        func() (ns []float64) // measures a run of all variants whose work cannot be divided into operations
+	note         func() string         // what else was measured of the last run; nil: nothing
 }
 
 // A variant is one implementation of the row's operation.
@@ -76,7 +77,7 @@ func (r row) measure(rounds int) result {
 			times[i], allocs[i] = append(times[i], ns), append(allocs[i], objects)
 		}
 	}
-	res := result{row: row{layer: r.layer, title: r.title, goroutines: r.goroutines}}
+	res := result{row: row{layer: r.layer, title: r.title, goroutines: r.goroutines, note: r.note}}
 	for i, v := range r.variants {
 		ratios := make([]float64, rounds)
 		for k := range ratios {

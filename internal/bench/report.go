@@ -22,7 +22,8 @@ func document(results []result, rounds int, slice time.Duration) string {
 	b.WriteString("Rows without a target are there to be read, the ones in which we lose included.\n\n")
 	b.WriteString("Rows of throughput are whole consumers in processes of their own, beside the server on the same machine: 10,000 records that were there\n")
 	b.WriteString("before, from the first handler to the last record that is done for good; three rounds, whose range is the interval. With ledgers per\n")
-	b.WriteString("window that is when all partitions have been given back, and so everything is written. PostgreSQL runs with fsync on, for all.\n\n")
+	b.WriteString("window that is when all partitions have been given back, and so everything is written. PostgreSQL runs with fsync on, for all;\n")
+	b.WriteString("statements that are sent together count as one.\n\n")
 	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH,
 		runtime.GOMAXPROCS(0), rounds, slice)
 	b.WriteString("Peers: " + strings.Join(versions(), ", ") + ".\n")
@@ -72,6 +73,9 @@ func table(r result) string {
 		line(c.name, fmt.Sprintf("%.1f", c.ns), number(c.allocs), ratio, interval, target, verdict)
 	}
 	_ = w.Flush()
+	if r.note != nil {
+		b.WriteString("\n" + r.note() + "\n")
+	}
 	return b.String()
 }
 
