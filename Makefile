@@ -17,6 +17,8 @@ OUTSIDE = examples/balance examples/caddy examples/frameworks internal/bench int
 
 # They read the other modules and docs/, which the go command's test cache does not notice: they are never cached.
 SYSTEM = ./internal/system
+# $(call MADE,TARGET[,VARIABLE[,PAGE]]) COMMAND: run it, and note in the page of evidence that it writes when, from what and where.
+MADE   = go run ./internal/system/made docs/evidence/$(or $(3),$(1)).md "make $(1)$(if $($(2)), $(2)='$($(2))')"
 REPLAY = ./internal/system/alertslive
 GAME   = ./internal/system/faults
 
@@ -32,7 +34,7 @@ NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
-.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-alerts test-kafka race lint vuln fuzz bench overload container caddy alerts-live faults sim worlds mixed heavy fleet metrics api apidiff growth mutants torture gowork-off platforms release fmt tidy
+.PHONY: help demo demo-balance demo-chain demo-orders pictures test test-servers test-alerts test-kafka race lint vuln fuzz bench overload container caddy alerts-live faults sim worlds mixed heavy fleet metrics api apidiff growth mutants torture torture-engines torture-faults gowork-off platforms release fmt tidy
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -77,7 +79,7 @@ alerts-live: ## what the storefront and a worker export in health and in each fa
 
 # What has a result in bin/faults.json is not played again.
 faults: ## (2 h; FAULTS='hung freeze': those; FAULTS='-health 60m'; FAULTS=-short: 4 minutes) the blind fault game: is each fault named by alerts and runbook? also into docs/evidence/faults.md
-	@go run $(GAME) -o docs/evidence/faults.md $(FAULTS)
+	@$(call MADE,faults,FAULTS) go run $(GAME) -o docs/evidence/faults.md $(FAULTS)
 
 race: ## the tests, those of test-servers too, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race $(PACKAGES)
@@ -114,33 +116,33 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	  [ $$code -eq 0 ] || { echo "$$out" | grep -qx "    context deadline exceeded" && ! echo "$$out" | grep -q "Failing input"; }'
 
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
-	@cd internal/bench && GOWORK=off go run . -o ../../docs/evidence/benchmarks.md
+	@$(call MADE,bench,,benchmarks) env GOWORK=off go -C internal/bench run . -o ../../docs/evidence/benchmarks.md
 
 overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP, more than a server can answer, also into docs/evidence and README
-	@cd internal/bench && GOWORK=off go run ./overload -o ../.. $(OVERLOAD)
+	@$(call MADE,overload,OVERLOAD) env GOWORK=off go -C internal/bench run ./overload -o ../.. $(OVERLOAD)
 
 container: ## (1 h; CONTAINER='-only memory/flat/20': minutes) real HTTP in too little memory, and beside processes that take the processor, also into docs/evidence/container.md
-	@cd internal/bench && GOWORK=off go run ./container -o ../.. $(CONTAINER)
+	@$(call MADE,container,CONTAINER) env GOWORK=off go -C internal/bench run ./container -o ../.. $(CONTAINER)
 
 caddy: ## (1 h; CADDY='-rounds 1 -only gunicorn/4x': minutes) Caddy, nginx and HAProxy before Python, Node and PHP services with few workers, also into docs/evidence/caddy.md
-	@cd internal/bench && GOWORK=off go run ./caddy -o ../.. $(CADDY)
+	@$(call MADE,caddy,CADDY) env GOWORK=off go -C internal/bench run ./caddy -o ../.. $(CADDY)
 
 sim: ## controller and limiter in virtual time beside the best constant target, and 500 random worlds, also into docs/evidence/simulation.md and docs/evidence/worlds.md
-	@go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
-	@go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 500 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
+	@$(call MADE,sim,,simulation) go test -count=1 -timeout 30m -v -run '^TestSim$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
+	@$(call MADE,sim,,worlds) go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 500 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
 
 worlds: ## 300 random worlds and 60 that nobody has seen, and 100 of several kinds: which share of them the law serves as it should, and whether that fell
 	@go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim -worlds 300 -fresh 60
 	@go test -count=1 -timeout 30m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 100
 
 mixed: ## 2,000 random worlds of several kinds of work, also into docs/evidence/mixed.md
-	@go test -count=1 -timeout 90m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 2000 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
+	@$(call MADE,mixed) go test -count=1 -timeout 90m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 2000 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
 
 heavy: ## 200 random worlds whose tasks hold memory
 	@go test -count=1 -timeout 30m -v -run '^TestHeavyWorlds$$' ./internal/sim -worlds 200
 
 fleet: ## twenty servers and users who try again, in virtual time: who comes back from an overload, also into docs/evidence/fleet.md
-	@go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
+	@$(call MADE,fleet) go test -count=1 -timeout 30m -v -run '^TestFleet$$' ./internal/sim -write ../../docs/evidence | grep --line-buffered -v '^[=-]'
 
 metrics: ## the tables of docs/metrics.md, from the metrics and the alert rules
 	@go test -count=1 -run '^TestMetricsPage$$' ./warden/wardenprom -update
@@ -155,7 +157,7 @@ growth: ## (2 min) each cost that a page or docstring promises to be constant, o
 	@go run ./internal/system/growth
 
 mutants: ## (30 min; MUTANTS='-only A3 Q9': minutes) each numbered invariant broken on purpose: which tests notice?
-	@go run ./internal/system/mutants $(MUTANTS)
+	@$(call MADE,mutants,MUTANTS) go run ./internal/system/mutants $(MUTANTS)
 
 # A test that fails says by which seed to repeat it. The fuzzers have a target of their own.
 torture: ## (5 min; TIME=15m: half an hour) properties with more tries, histories, and faults for TIME on each engine, all at once; also into docs/evidence/torture.md
@@ -163,6 +165,10 @@ torture: ## (5 min; TIME=15m: half an hour) properties with more tries, historie
 	@$(MAKE) --no-print-directory torture-engines
 
 torture-engines: ## torture without the properties: (TIME twice) ENGINES='leasepg', SEED=N: that seed
+	@go run ./internal/system/made docs/evidence/torture.md "make torture-engines TIME=$(TIME) ENGINES='$(ENGINES)'" \
+	  $(MAKE) --no-print-directory torture-faults
+
+torture-faults:
 	@mkdir -p bin && failed=0; for e in $(ENGINES); do \
 	  { go test -count=1 -timeout 6h -v -run 'TestMemory$$|TestDurable|TestTorture(Owners(InMemory|OfJournals)?)?$$|TestLeaderLoss' ./lease/$$e \
 	    $$([ $$e = leasetest ] || echo -torture.time=$(TIME) $(if $(SEED),-torture.seed=$(SEED))) >bin/torture-$$e.log 2>&1; echo $$? >bin/torture-$$e.code; } & \

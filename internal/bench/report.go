@@ -40,6 +40,8 @@ func document(results []result, rounds int, slice time.Duration) string {
 		}
 		b.WriteString("\n" + table(r))
 	}
+	b.WriteString("\n## Not measured\n\nMore than two processors; servers of their own, with disks and a network between; replicated streams; a Kafka that is not a fake; long runs, in\n" +
+		"which a database vacuums and a log grows.\n")
 	return b.String()
 }
 

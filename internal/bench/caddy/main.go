@@ -16,7 +16,6 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -85,21 +84,8 @@ func (l *lab) run(ctx context.Context, only, out string, render bool) error {
 	if err := l.build(ctx); err != nil {
 		return err
 	}
-	began := time.Now()
-	r.Date, r.Go, r.Processors = began.UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU()
-	r.Versions = l.versions(ctx)
-	command := "make caddy"
-	if args := strings.Join(os.Args[1:], " "); args != "-o ../.." {
-		command = fmt.Sprintf("make caddy CADDY='%s'", strings.TrimPrefix(args, "-o ../.. "))
-	}
-	before := r.Minutes
-	if only == "" || r.Command == "" {
-		r.Command, before = command, 0
-	} else if !strings.HasSuffix(r.Command, command) { // the other cells stay
-		r.Command += "` and `" + command
-	}
+	r.Go, r.Processors, r.Versions = runtime.Version(), runtime.NumCPU(), l.versions(ctx)
 	failed := l.measure(ctx, which, r) // what was measured before that is kept
-	r.Minutes = before + time.Since(began).Minutes()
 	return errors.Join(failed, r.write(out))
 }
 

@@ -66,12 +66,9 @@ func (c *cell) fill(r floodRun, capacity float64) {
 
 // report is the JSON.
 type report struct {
-	Date       string   `json:"date"`
 	Go         string   `json:"go"`
 	Processors int      `json:"processors"`
 	Versions   []string `json:"versions"`
-	Command    string   `json:"command"`
-	Minutes    float64  `json:"minutes"`
 	Cells      []cell   `json:"cells"`
 	Cost       *cost    `json:"cost,omitempty"`
 
@@ -179,11 +176,7 @@ func (r *report) markdown() string {
 		"*Critical* is the share of critical requests served, of those due after the first five seconds.\n"+
 		"- *Rounds*: every front of a service and load runs in turn, with the same arrivals; each second round has the reverse order. An entry is the median, with "+
 		"the range where rounds differ.\n\n", patience)
-	if r.Command == "" {
-		b.WriteString("Nothing has been measured yet.\n\n")
-	} else {
-		fmt.Fprintf(&b, "%s, %s, %s: `%s`, %.0f minutes.%s\n\n", r.Date, r.Go, strings.Join(r.Versions, ", "), r.Command, r.Minutes, busy)
-	}
+	fmt.Fprintf(&b, "%s, %s.%s\n\n", r.Go, strings.Join(r.Versions, ", "), busy)
 	r.targets(&b)
 	b.WriteString("## The fronts\n\n| front | what it is |\n|---|---|\n")
 	for _, f := range fronts {
@@ -202,6 +195,8 @@ func (r *report) markdown() string {
 			"\nThe median difference of a pair is %+.3f ms.\n", c.Requests, c.BareP50, c.OursP50, c.OursP50-c.BareP50, c.BareP99, c.OursP99,
 			c.OursP99-c.BareP99, c.MedianPair)
 	}
+	b.WriteString("\n## Not measured\n\nMachines of their own for clients, front and service; TLS; HTTP/2 and HTTP/3 to the front; several fronts of one service; more than " +
+		"two processors; services whose calls differ by more than the queries here.\n")
 	return b.String()
 }
 

@@ -124,7 +124,6 @@ func exit(err error) {
 
 // measure runs the cells round by round, and the report is written after each run.
 func (l *lab) measure(chosen []cell, costs bool, e *evidence, out string) error {
-	e.describe()
 	for round := range l.rounds {
 		for i := range chosen {
 			c := &chosen[i]

@@ -15,12 +15,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // run is what came of one server.
@@ -63,13 +61,9 @@ func (r run) String() string {
 
 // evidence has the runs of one or several sessions.
 type evidence struct {
-	Go, Machine, Date, Commit, Command string
-	Procs                              int // GOMAXPROCS of the servers without neighbours
-	Minutes                            float64
-	Runs                               []run
-	Costs                              []cost
-
-	began time.Time
+	Procs int // GOMAXPROCS of the servers without neighbours
+	Runs  []run
+	Costs []cost
 }
 
 const folder = "docs/evidence"
@@ -84,13 +78,6 @@ func open(root string) (*evidence, error) {
 		return e, nil
 	}
 	return e, errors.Join(err, json.Unmarshal(b, e))
-}
-
-func (e *evidence) describe() {
-	e.began = time.Now().Add(-time.Duration(e.Minutes * float64(time.Minute)))
-	e.Go, e.Commit, e.Date = runtime.Version(), commit(), time.Now().UTC().Format("2006-01-02")
-	e.Machine = fmt.Sprintf("%d processors, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	e.Command = "make container CONTAINER='" + strings.Join(os.Args[1:], " ") + "'"
 }
 
 func (e *evidence) has(cell, mode string, round int) bool {
@@ -108,9 +95,6 @@ func (e *evidence) put(r run) {
 func (e *evidence) write(root string) error {
 	if root == "" {
 		return nil
-	}
-	if !e.began.IsZero() {
-		e.Minutes = time.Since(e.began).Minutes()
 	}
 	b, err := json.MarshalIndent(e, "", " ")
 	return errors.Join(err, os.WriteFile(filepath.Join(root, folder, "container.json"), append(b, '\n'), 0o644),
@@ -222,8 +206,6 @@ loop of clients in another process. [container.json](container.json) has all run
 func (e *evidence) document() string {
 	var b strings.Builder
 	b.WriteString(preamble)
-	fmt.Fprintf(&b, "%s of commit %s, %s, on a virtual machine with %s, on which other programs ran: `%s`, %.0f minutes in all.\n",
-		e.Date, e.Commit, e.Go, e.Machine, e.Command, e.Minutes)
 	all := cells(1, 1)
 	e.targets(&b, all)
 	e.memory(&b, all)

@@ -164,6 +164,8 @@ func (r *report) document() string {
 			fmt.Fprintf(&b, "| %s | %s |\n", v.name, v.about)
 		}
 	}
+	b.WriteString("\n## Not measured\n\nA network between clients and server; TLS; a server with more than one core, or one that shares it with something else; bodies of more than a few bytes; peers that are " +
+		"tuned to the work; several servers ([the fleet](fleet.md) is a simulation).\n")
 	return b.String()
 }
 

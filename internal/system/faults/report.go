@@ -185,7 +185,7 @@ the consoles and Prometheus alone, before anything was mended. All four were nam
 | engine-paused | the engine stopped answering, and both workers lost all partitions together | partition without owner: a symptom | 1 |
 | panicking | checkout of the right pod ends before its compartment: it panics, or answers an error | nothing, and no alert | 4 |
 
-## What this does not show
+## Not measured
 
 - **The authors of the catalogue know the rules.** A miss in one game was mended before the next. The second table is the test that
   counts, and it is short.
