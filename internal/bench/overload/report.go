@@ -103,7 +103,33 @@ func (r *report) summary() string {
 				r.best(w.name, 4, 2))
 		}
 	}
-	return b.String()
+	return b.String() + "\n" + r.losses()
+}
+
+// losses says where a peer gets more done: of the cells of the README, by how much at most, and with which critical share.
+func (r *report) losses() string {
+	cells, lost, most, critical := 0, 0, 0.0, 0.0
+	for _, w := range workloads() {
+		for _, load := range []float64{2, 4} {
+			ours := r.find(w.name, load, untold, "warden")
+			if w.unbound() || ours == nil {
+				continue
+			}
+			cells++
+			margin := 0.0
+			for _, v := range variants() {
+				if c := r.find(w.name, load, untold, v.name); v.peer && c != nil && c.Goodput > ours.Goodput {
+					margin, critical = max(margin, c.Goodput-ours.Goodput), max(critical, c.Critical)
+				}
+			}
+			if margin > 0 {
+				lost++
+			}
+			most = max(most, margin)
+		}
+	}
+	return fmt.Sprintf("Another law has the higher goodput in %d of these %d cells, by at most %.3f, and answers at most %.2f of the critical requests there.\n",
+		lost, cells, most, critical)
 }
 
 // versions lists the peers in this binary with their versions.
