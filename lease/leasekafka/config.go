@@ -99,6 +99,9 @@ func (cfg GroupConfig) complete() (GroupConfig, error) {
 			return cfg, invalidField("GroupConfig."+needed.field, "empty", "at least one")
 		}
 	}
+	if err := kgo.ValidateOpts(kgo.SeedBrokers(cfg.Brokers...)); err != nil {
+		return cfg, invalidField("GroupConfig.Brokers", err.Error(), "host:port")
+	}
 	if err := orDefault("Window", &cfg.Window, 2<<20, 1, math.MaxInt); err != nil {
 		return cfg, err
 	}
@@ -144,7 +147,7 @@ func (cfg GroupConfig) checkOptions() error {
 	}
 	custom, err := kgo.NewClient(cfg.Options...)
 	if err != nil {
-		return invalid(err.Error(), "options that kgo.NewClient accepts")
+		return invalid(err.Error(), "options that kgo.NewClient accepts without a group; leasekafka joins and commits itself")
 	}
 	defer custom.Close()
 	plain, err := kgo.NewClient()
@@ -157,9 +160,6 @@ func (cfg GroupConfig) checkOptions() error {
 			name := runtime.FuncForPC(reflect.ValueOf(option).Pointer()).Name()
 			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options that leasekafka does not set itself")
 		}
-	}
-	if custom.OptValue(kgo.DisableAutoCommit) == true {
-		return invalid("kgo.DisableAutoCommit", "no option about commits; leasekafka commits itself")
 	}
 	if err := kgo.ValidateOpts(cfg.options()...); err != nil {
 		return invalid(err.Error(), "options that agree with the other fields of GroupConfig")
