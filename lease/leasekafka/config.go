@@ -64,8 +64,8 @@ type GroupConfig struct {
 	// OnError is called with the reason why the membership was lost or could not begin, why a broker cannot be connected
 	// to, and why a partition's floor or ledger cannot be had. What goes on failing is reported at once and then once a
 	// minute, until the member has joined, a broker is connected to, or the partition is opened. So is a member that has
-	// not joined within a Session, or that worked on a partition no more that is its own. It must be safe for concurrent
-	// use, and return soon. Nil: slog.Default logs it as a warning.
+	// not joined within a Session, or that worked on a partition no more that is its own; and offsets that the log deleted
+	// before they were read. It must be safe for concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 
 	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a field
@@ -124,7 +124,7 @@ func (cfg GroupConfig) complete() (GroupConfig, error) {
 		}
 	}
 	if cfg.OnError == nil {
-		cfg.OnError = func(err error) { slog.Warn("leasekafka: a member cannot go on", "group", cfg.Group, "err", err) }
+		cfg.OnError = func(err error) { slog.Warn("leasekafka: a member has trouble", "group", cfg.Group, "err", err) }
 	}
 	return cfg, cfg.checkOptions()
 }
