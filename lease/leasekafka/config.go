@@ -64,8 +64,8 @@ type GroupConfig struct {
 	// OnError is called with the reason why the membership was lost or could not begin, why a broker cannot be connected
 	// to, and why a partition's floor or ledger cannot be had. What goes on failing is reported at once and then once a
 	// minute, until the member has joined, a broker is connected to, or the partition is opened. So is a member that has
-	// not joined within a Session, or that worked on a partition no more that is its own. It must be safe for concurrent
-	// use, and return soon. Nil: slog.Default logs it as a warning.
+	// not joined within a Session, or that worked on a partition no more that is its own; and offsets that the log deleted
+	// before they were read. It must be safe for concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 
 	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a field
@@ -99,6 +99,9 @@ func (cfg GroupConfig) complete() (GroupConfig, error) {
 			return cfg, invalidField("GroupConfig."+needed.field, "empty", "at least one")
 		}
 	}
+	if err := kgo.ValidateOpts(kgo.SeedBrokers(cfg.Brokers...)); err != nil {
+		return cfg, invalidField("GroupConfig.Brokers", err.Error(), "host:port")
+	}
 	if err := orDefault("Window", &cfg.Window, 2<<20, 1, math.MaxInt); err != nil {
 		return cfg, err
 	}
@@ -121,7 +124,7 @@ func (cfg GroupConfig) complete() (GroupConfig, error) {
 		}
 	}
 	if cfg.OnError == nil {
-		cfg.OnError = func(err error) { slog.Warn("leasekafka: a member cannot go on", "group", cfg.Group, "err", err) }
+		cfg.OnError = func(err error) { slog.Warn("leasekafka: a member has trouble", "group", cfg.Group, "err", err) }
 	}
 	return cfg, cfg.checkOptions()
 }
@@ -144,7 +147,7 @@ func (cfg GroupConfig) checkOptions() error {
 	}
 	custom, err := kgo.NewClient(cfg.Options...)
 	if err != nil {
-		return invalid(err.Error(), "options that kgo.NewClient accepts")
+		return invalid(err.Error(), "options that kgo.NewClient accepts without a group; leasekafka joins and commits itself")
 	}
 	defer custom.Close()
 	plain, err := kgo.NewClient()
@@ -157,9 +160,6 @@ func (cfg GroupConfig) checkOptions() error {
 			name := runtime.FuncForPC(reflect.ValueOf(option).Pointer()).Name()
 			return invalid(name[strings.LastIndexByte(name, '/')+1:], "options that leasekafka does not set itself")
 		}
-	}
-	if custom.OptValue(kgo.DisableAutoCommit) == true {
-		return invalid("kgo.DisableAutoCommit", "no option about commits; leasekafka commits itself")
 	}
 	if err := kgo.ValidateOpts(cfg.options()...); err != nil {
 		return invalid(err.Error(), "options that agree with the other fields of GroupConfig")

@@ -33,6 +33,7 @@ func TestConfig(t *testing.T) {
 	}{
 		"no brokers":           {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = nil }},
 		"no broker's name":     {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = []string{""} }},
+		"no broker's port":     {"Brokers", func(c *leasekafka.GroupConfig) { c.Brokers = []string{"kafka:http"} }},
 		"no group":             {"Group", func(c *leasekafka.GroupConfig) { c.Group = "" }},
 		"no topics":            {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = nil }},
 		"a topic without name": {"Topics", func(c *leasekafka.GroupConfig) { c.Topics = []string{"t", ""} }},

@@ -82,12 +82,10 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	m.finish()
 	m.works.Wait()
 	leaving, cancel := context.WithTimeout(m.alive, min(5*time.Second, g.cfg.Session)) // the session ends no later
-	if client.LeaveGroupContext(leaving) != nil {
-		end() // no broker answers
-	}
+	_ = client.LeaveGroupContext(leaving)
 	cancel()
+	end() // before Close, so that connections that it ends are not reported
 	client.Close()
-	end()
 	m.calls.Wait()
 	return m.err
 }

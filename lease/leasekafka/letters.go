@@ -87,6 +87,9 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, erro
 	case cfg.Topic == "":
 		return nil, invalidField("LettersConfig.Topic", `""`, "the name of a topic")
 	}
+	if err := kgo.ValidateOpts(kgo.SeedBrokers(cfg.Brokers...)); err != nil {
+		return nil, invalidField("LettersConfig.Brokers", err.Error(), "host:port")
+	}
 	if cfg.Route == nil {
 		cfg.Route = keyOf
 	}

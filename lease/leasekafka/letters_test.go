@@ -181,6 +181,7 @@ func TestLettersRefuse(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, noBrokers := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Topic: "x"})
+		_, noPort := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: []string{"kafka:http"}, Topic: "x"})
 		_, noTopic := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers})
 		_, twoPartitions := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic,
 			Options: []kgo.Opt{k.dialer()}})
@@ -193,8 +194,8 @@ func TestLettersRefuse(t *testing.T) {
 			field string
 			err   error
 		}{
-			{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Topic", noTopic}, {"LettersConfig.Topic", twoPartitions},
-			{"Letter.Partition", s.Replay(ctx, invalid.ID())},
+			{"LettersConfig.Brokers", noBrokers}, {"LettersConfig.Brokers", noPort}, {"LettersConfig.Topic", noTopic},
+			{"LettersConfig.Topic", twoPartitions}, {"Letter.Partition", s.Replay(ctx, invalid.ID())},
 		} {
 			var invalid *lease.InvalidError
 			if !errors.As(c.err, &invalid) || invalid.Field != "leasekafka."+c.field {

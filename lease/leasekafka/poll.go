@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
 // post makes the poll loop run f between two polls. It does not wait for it.
@@ -47,7 +49,7 @@ func (m *member) distribute(fetches kgo.Fetches) {
 		p := m.held[place{fetched.Topic, fetched.Partition}]
 		m.mu.Unlock()
 		if p != nil {
-			p.addFetched(fetched.FetchPartition)
+			m.complaints.report(new(episode.Episode), p.addFetched(fetched.FetchPartition))
 			return
 		}
 		var session *kgo.ErrGroupSession

@@ -142,12 +142,17 @@ func (p *partition) adjustFetchingLocked() {
 	}
 }
 
-// addFetched adds fetched records to the window.
-func (p *partition) addFetched(fetched kgo.FetchPartition) {
+// addFetched adds fetched records to the window. Its error names the offsets that retention deleted before they could be read.
+func (p *partition) addFetched(fetched kgo.FetchPartition) (gone error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lost != nil {
-		return
+		return nil
+	}
+	if next := p.window.next; len(fetched.Records) > 0 {
+		if first := min(fetched.LogStartOffset, fetched.Records[0].Offset); next < first {
+			gone = p.error(fmt.Errorf("the log has deleted the offsets from %d to %d: what was not done of them is lost", next, first-1))
+		}
 	}
 	p.end = max(p.end, fetched.HighWatermark)
 	for _, r := range fetched.Records {
@@ -159,6 +164,7 @@ func (p *partition) addFetched(fetched kgo.FetchPartition) {
 	p.window.trim(p.floor, p.m.cfg.Window)
 	p.adjustFetchingLocked()
 	p.notifyLocked()
+	return gone
 }
 
 // record converts r. Its slices are clipped, so that appending to them does not overwrite other records.

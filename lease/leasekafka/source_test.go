@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,6 +188,45 @@ func TestFetchWait(t *testing.T) {
 			}
 			close(p.over)
 			h.stop(t)
+		}
+	})
+}
+
+// Offsets that the log deletes before they are read are passed over, and told once.
+func TestDeletedRecordsAreTold(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		k := fake(t, 1)
+		var got reports
+		cfg := k.inMemory(3)
+		cfg.OnError = got.add
+		g := newRegister()
+		work := dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
+			g.write(job, 0)
+			return nil
+		}}
+		done := func(m *running, records int64) {
+			until(t, "the records", func() bool { return k.committed(t, 1)[0] == records })
+			m.stop(t)
+		}
+		k.produce(t, of(2, 1, 1)...)
+		done(run(t, cfg, work), 2)
+		k.produce(t, of(6, 1, 1)...)
+		part := kmsg.NewDeleteRecordsRequestTopicPartition()
+		part.Offset = 5
+		topic := kmsg.NewDeleteRecordsRequestTopic()
+		topic.Topic, topic.Partitions = k.topic, append(topic.Partitions, part)
+		req := kmsg.NewPtrDeleteRecordsRequest()
+		req.Topics = append(req.Topics, topic)
+		if _, err := req.RequestWith(t.Context(), k.admin); err != nil {
+			t.Fatal(err)
+		}
+		done(run(t, cfg, work), 8)
+		done(run(t, cfg, work), 8) // has nothing to tell
+		if n, err := got.last(); n != 1 || !strings.Contains(fmt.Sprint(err), k.topic+"/0: the log has deleted the offsets from 2 to 4:") {
+			t.Errorf("%d reports, the last: %v", n, err)
+		}
+		if n := g.count(); n != 5 {
+			t.Errorf("%d effects: %v", n, g.done)
 		}
 	})
 }
