@@ -46,7 +46,7 @@ func (d *Dispatcher) call(ctx context.Context, dom *domain, s step) (a answer) {
 	case handle:
 		a.began = time.Now()
 		if a.err = s.err; a.err == nil {
-			job := Job{Record: s.record, Lease: s.lease, Ledger: ledger}
+			job := Job{Partition: d.partition.Name, Record: s.record, Lease: s.lease, Ledger: ledger}
 			d.observeLease(job.Lease, Event{Kind: Started, RetryCount: job.Lease.RetryCount})
 			a.err = d.callWithTimeout(dom, func(ctx context.Context) error { return d.cfg.Handler(ctx, job) })
 		}

@@ -16,7 +16,8 @@ import (
 
 // Job is one attempt at a record.
 type Job struct {
-	Record Record
+	Partition string // its Name, as in DeadLetter
+	Record    Record
 	// Lease is the right to work on the record. Its Token is the fencing token: a store that keeps the greatest token it
 	// has seen for the domain and rejects a smaller one is safe from a holder that has lost the lease. RetryCount is 0
 	// at the first attempt.

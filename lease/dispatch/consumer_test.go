@@ -288,6 +288,8 @@ func TestPartitionsComeAndGo(t *testing.T) {
 				defer done.enter(job)()
 				if job.Record.Domain == "hang" {
 					<-hang
+				} else {
+					equal(t, "Partition", job.Partition, string(job.Record.Payload))
 				}
 				time.Sleep(time.Second)
 				return nil
