@@ -118,7 +118,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
 	@$(call MADE,bench,,benchmarks) env GOWORK=off go -C internal/bench run . -o ../../docs/evidence/benchmarks.md
 
-overload: ## (3 h; OVERLOAD='-headline': README's table, half an hour) real HTTP, more than a server can answer, also into docs/evidence and README
+overload: ## (3 h; OVERLOAD='-headline': README's table, an hour) real HTTP, more than a server can answer, also into docs/evidence and README
 	@$(call MADE,overload,OVERLOAD) env GOWORK=off go -C internal/bench run ./overload -o ../.. $(OVERLOAD)
 
 container: ## (1 h; CONTAINER='-only memory/flat/20': minutes) real HTTP in too little memory, and beside processes that take the processor, also into docs/evidence/container.md

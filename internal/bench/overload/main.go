@@ -26,7 +26,7 @@ import (
 func main() {
 	server := flag.String("serve", "", "be a server (the lab starts itself so)")
 	var s selection
-	flag.BoolVar(&s.headline, "headline", false, "what other flags leave open is what README's table shows: half an hour")
+	flag.BoolVar(&s.headline, "headline", false, "what other flags leave open is what README's table shows: an hour")
 	flag.BoolVar(&s.noes, "noes", false, "what other flags leave open is the table of noes: who is told no, how soon, and who leaves without an answer; ten minutes")
 	flag.StringVar(&s.workloads, "workloads", "", "only these, separated by commas")
 	flag.StringVar(&s.variants, "variants", "", "only these, separated by commas")
