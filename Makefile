@@ -115,8 +115,8 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	  'out=$$(go test -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x -parallel 1 "$$0" 2>&1); code=$$?; printf "== %s\n%s\n" "$$1" "$$out"; \
 	  [ $$code -eq 0 ] || { echo "$$out" | grep -qx "    context deadline exceeded" && ! echo "$$out" | grep -q "Failing input"; }'
 
-bench: ## ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
-	@$(call MADE,bench,,benchmarks) env GOWORK=off go -C internal/bench run . -o ../../docs/evidence/benchmarks.md
+bench: ## (15 min; BENCH='-rows ^Post': those) ours beside its peers: ratios, targets, allocations, also into docs/evidence/benchmarks.md
+	@$(call MADE,bench,BENCH,benchmarks) env GOWORK=off go -C internal/bench run . -o ../../docs/evidence/benchmarks.md $(BENCH)
 
 overload: ## (3 h; OVERLOAD='-headline': README's table, an hour) real HTTP, more than a server can answer, also into docs/evidence and README
 	@$(call MADE,overload,OVERLOAD) env GOWORK=off go -C internal/bench run ./overload -o ../.. $(OVERLOAD)

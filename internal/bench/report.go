@@ -45,6 +45,21 @@ func document(results []result, rounds int, slice time.Duration) string {
 	return b.String()
 }
 
+// replaced returns the page with the tables of these results in the place of earlier ones.
+func replaced(page string, results []result) (string, error) {
+	for _, r := range results {
+		now := table(r)
+		title, _, _ := strings.Cut(now, "\n")
+		before, rest, found := strings.Cut(page, title+"\n")
+		end := strings.Index(rest, "\n##")
+		if !found || end < 0 {
+			return page, fmt.Errorf("the page has no %q", title)
+		}
+		page = before + now + rest[end:]
+	}
+	return page, nil
+}
+
 // table formats one row of the measurements as a small table of its variants.
 func table(r result) string {
 	var b strings.Builder
