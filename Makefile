@@ -147,8 +147,9 @@ fleet: ## twenty servers and users who try again, in virtual time: who comes bac
 metrics: ## the tables of docs/metrics.md, from the metrics and the alert rules
 	@go test -count=1 -run '^TestMetricsPage$$' ./warden/wardenprom -update
 
-api: ## write down in docs/api what each module exports, in docs/reference.md every setting, in docs/packages.md every package
+api: ## write down in docs/api what each module exports, in docs/reference.md every setting, in docs/packages.md every package; and the fields of the console's JSON
 	@go test -count=1 -run '^Test(ExportedAPI|Reference|Packages)$$' $(SYSTEM) -update
+	@go test -count=1 -run '^TestStateFields$$' ./warden/console -update
 
 apidiff: ## API changes since the last change of docs/api (BASE=COMMIT: since that)
 	@bash internal/tools/apidiff.sh $(BASE)

@@ -5,6 +5,7 @@
 package console
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -222,6 +223,39 @@ func TestBounded(t *testing.T) {
 		}
 		if n := len(c.history.limits[0]); n < 100 || n > 102 {
 			t.Errorf("%d tallies are remembered for a window of 100 intervals", n)
+		}
+	})
+}
+
+// TestProcess: what the last sample says of the process; what it does not know is null.
+func TestProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sample := monitor.Sample{}
+		w := mustWarden(t, &script{sample: func() monitor.Sample { sample.At = time.Now(); return sample }})
+		c := mustNew(t, Config{Warden: w})
+		check := func(want string) {
+			t.Helper()
+			time.Sleep(100 * time.Millisecond)
+			use(t, w)
+			if got := string(must(json.Marshal(c.state(new(cursor)).Warden.Process))(t)); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+		check(`{"processor_share":null,"memory_live":null,"memory_limit":null,"remote":false,"pools":[]}`)
+		sample.Share = monitor.Reading{Value: 0.25, OK: true}
+		sample.Memory, sample.Remote = monitor.Memory{Live: 3000, Limit: 4000}, true
+		sample.Pools = []monitor.PoolReading{
+			{Name: "db", Part: "checkout", PoolStats: monitor.PoolStats{InUse: 3, Max: 4, Waiting: monitor.Reading{Value: 2, OK: true}}},
+			{Name: "cache", Problem: "blocked"},
+		}
+		check(`{"processor_share":0.25,"memory_live":3000,"memory_limit":4000,"remote":true,"pools":[` +
+			`{"name":"db","part":"checkout","in_use":3,"max":4,"waiting":2,"problem":""},` +
+			`{"name":"cache","part":"","in_use":0,"max":0,"waiting":null,"problem":"blocked"}]}`)
+		sample.Pools = make([]monitor.PoolReading, 1000)
+		time.Sleep(100 * time.Millisecond)
+		use(t, w)
+		if n := len(c.state(new(cursor)).Warden.Process.Pools); n != mostPools {
+			t.Errorf("%d pools", n)
 		}
 	})
 }

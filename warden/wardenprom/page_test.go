@@ -69,7 +69,7 @@ func rows(t *testing.T, scraped map[string]*dto.MetricFamily, rules string) map[
 	for _, name := range names {
 		f := scraped[name]
 		if f == nil {
-			t.Errorf("%s is not scraped", name)
+			t.Errorf("%s is not scraped: give it a value in everything (scrape_test.go)", name)
 			continue
 		}
 		var labels []string

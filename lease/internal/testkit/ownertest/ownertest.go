@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownertest is the contract of dispatch.Ownership as a test suite for authors of group protocols.
+// Package ownertest is the contract of dispatch.Ownership, and of a dispatch.Source ([Overlap], [BadInput]), as a test suite for
+// the engines of this module.
 //
 //	func TestOwnership(t *testing.T) {
 //		ownertest.Run(t, func(t testing.TB, partitions int) ownertest.Group { … })
