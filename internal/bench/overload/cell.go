@@ -19,7 +19,6 @@ import (
 // Cell is the result of one variant. Times are in milliseconds, fractions from 0 to 1. Of several runs Goodput and Critical are
 // the medians, and the rest is of the run with the median goodput.
 type Cell struct {
-	By       string  `json:"by,omitempty"` // flood; "": the generator that this lab had before
 	Workload string  `json:"workload"`
 	Load     float64 `json:"load"` // relative to the capacity
 	Knows    string  `json:"knows"`
@@ -198,7 +197,7 @@ func (a able) ceiling(w workload, load float64) float64 {
 
 // run measures one cell. Equal rounds have the same requests.
 func (l *lab) run(s side, w workload, load float64, knows string, a able, round int) (Cell, error) {
-	cell := Cell{By: "flood", Workload: w.name, Load: load, Knows: knows, Variant: s.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
+	cell := Cell{Workload: w.name, Load: load, Knows: knows, Variant: s.name, Capacity: a.capacity, Ceiling: a.ceiling(w, load)}
 	warm, length, tail := l.warm, l.length, min(w.patience, longestTail)
 	switch {
 	case w.unbound(): // no bottleneck to share

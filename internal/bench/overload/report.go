@@ -174,9 +174,6 @@ func (r *report) document() string {
 	var b strings.Builder
 	b.WriteString(preamble)
 	fmt.Fprintf(&b, "%s, %s.", r.Go, strings.Join(r.Peers, ", "))
-	if n := r.before(); n > 0 {
-		fmt.Fprintf(&b, " %d of the %d cells were measured by the generator that this lab had before flood: an epoll loop with arrivals of the same kind.", n, len(r.Cells))
-	}
 	b.WriteString("\n\n## Told nothing\n\n")
 	b.WriteString("Each entry is the goodput and the share of critical requests answered in time; below the capacity the first is the share of all. *Best peer*: the most goodput in the cell, and of\n")
 	b.WriteString("those within 0.01 of it the most critical; it is told nothing either.\n\n")
@@ -193,16 +190,6 @@ func (r *report) document() string {
 	b.WriteString("\n## Not measured\n\nA network between clients and server; TLS; a server with more than one core, or one that shares it with something else; bodies of more than a few bytes; peers that are " +
 		"tuned to the work; several servers ([the fleet](fleet.md) is a simulation).\n")
 	return b.String()
-}
-
-// before counts the cells that flood has not measured.
-func (r *report) before() (n int) {
-	for _, c := range r.Cells {
-		if c.By == "" {
-			n++
-		}
-	}
-	return n
 }
 
 // loads returns the loads of a workload at which ours was measured with such clients, in order.

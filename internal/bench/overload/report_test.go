@@ -179,23 +179,6 @@ func TestPagesAreOfThisReport(t *testing.T) {
 	}
 }
 
-// The page says how many cells flood has not measured, if any.
-func TestGeneratorBefore(t *testing.T) {
-	r := &report{}
-	r.put(cellWith("cpu4", 2, untold, "warden", 0.9))
-	c := cellWith("cpu4", 4, untold, "warden", 0.9)
-	c.By = "flood"
-	r.put(c)
-	if page := r.document(); !strings.Contains(page, " 1 of the 2 cells were measured by the generator that this lab had before flood") {
-		t.Errorf("%s", page)
-	}
-	c.Load = 2
-	r.put(c)
-	if page := r.document(); strings.Contains(page, "before flood") {
-		t.Errorf("%s", page)
-	}
-}
-
 // The plot has a row for each work that was measured at 4× of ours and of a peer, and for no other.
 func TestPlot(t *testing.T) {
 	r := &report{}
