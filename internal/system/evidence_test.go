@@ -3,9 +3,11 @@
 package system
 
 import (
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -43,5 +45,59 @@ func TestEvidence(t *testing.T) {
 	})
 	if pages < 10 {
 		t.Errorf("%d pages", pages)
+	}
+}
+
+// benchmark is a line of a table of docs/evidence/benchmarks.md: the variant, and its nanoseconds.
+var benchmark = regexp.MustCompile(`(?m)^ \| ([^|]+?) +\| ([\d.]+) +\|`)
+
+// TestQuotedBenchmarks: what README and comparison say of the benchmarks is what their page says.
+func TestQuotedBenchmarks(t *testing.T) {
+	// ratios returns, of each table with such a title, how many times as long the one variant takes as the other.
+	page := read(t, "docs/evidence/benchmarks.md")
+	ratios := func(title, one, other string) (all []float64) {
+		for _, section := range strings.Split(page, "\n### ") {
+			if !strings.HasPrefix(section, title) {
+				continue
+			}
+			ns := map[string]float64{}
+			for _, m := range benchmark.FindAllStringSubmatch(section, -1) {
+				for _, name := range []string{one, other} {
+					if strings.Contains(m[1], name) {
+						ns[name], _ = strconv.ParseFloat(m[2], 64)
+					}
+				}
+			}
+			if ns[one] == 0 || ns[other] == 0 {
+				t.Fatalf("%q has no %q or no %q", title, one, other)
+			}
+			all = append(all, ns[one]/ns[other])
+		}
+		if len(all) == 0 {
+			t.Fatalf("no table %q", title)
+		}
+		return all
+	}
+	const perRecord, perWindow = "ledgers per record", "ledgers per window"
+	rejection := ratios("refusal, explained (one goroutine)", "limiter TryAcquire", "a bare false")
+	pull, river := ratios("JetStream: ", perRecord, "a pull consumer"), ratios("PostgreSQL: ", perRecord, "River")
+	pulled, rivered := ratios("JetStream: ", "a pull consumer", perWindow), ratios("PostgreSQL: ", "River", perWindow)
+	bare := fmt.Sprintf("takes %.0f times as long as", rejection[0])
+	for file, sentences := range map[string][]string{
+		"README.md": {bare},
+		"docs/evidence/comparison.md": {
+			bare,
+			fmt.Sprintf("JetStream consumer is %.0f to %.0f times as fast, and River as fast or up to %.0f %% faster", slices.Min(pull), slices.Max(pull),
+				100*slices.Max(river)-100),
+			fmt.Sprintf("River takes %.1f to %.1f times as long, and a plain consumer %.2f to %.1f times", slices.Min(rivered),
+				slices.Max(rivered), slices.Min(pulled), slices.Max(pulled)),
+		},
+	} {
+		text := strings.Join(strings.Fields(read(t, file)), " ")
+		for _, sentence := range sentences {
+			if !strings.Contains(text, sentence) {
+				t.Errorf("%s: the benchmarks say that it %s", file, sentence)
+			}
+		}
 	}
 }

@@ -80,8 +80,11 @@ func note(before, after string, r run) string {
 	_, rows, _ := strings.Cut(before, table)
 	all := strings.FieldsFunc(rows, func(c rune) bool { return c == '\n' })
 	all = slices.DeleteFunc(all, func(row string) bool { return strings.HasSuffix(row, r.typed()) })
+	if !strings.Contains(r.command, "-render") { // which measures nothing
+		all = append(all, r.String())
+	}
 	text, _, _ := strings.Cut(after, heading)
-	return strings.TrimRight(text, "\n") + "\n" + table + strings.Join(append(all, r.String()), "\n") + "\n"
+	return strings.TrimRight(text, "\n") + "\n" + table + strings.Join(all, "\n") + "\n"
 }
 
 // commit returns the commit that is checked out, with a plus if what is measured differs from it.
