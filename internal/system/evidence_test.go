@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// provenance is a row of a page's last table, which internal/system/made writes.
-var provenance = regexp.MustCompile("^\\| 20\\d\\d-\\d\\d-\\d\\d \\| [0-9a-f]{7,40}\\+? \\| go\\S+ \\w+/\\w+, \\d+ processors, [^|]+ \\| \\d+ \\| ([\\d.]+|unknown) \\| `make [a-z-]+( [^`]*)?` \\|$")
+// provenance is a row of a page's last table, which internal/system/made writes. What runs before it did not note is unknown.
+var provenance = regexp.MustCompile("^\\| 20\\d\\d-\\d\\d-\\d\\d \\| [0-9a-f]{7,40}\\+? \\| go\\S+ \\w+/\\w+, \\d+ processors, [^|]+ \\| (\\d+|unknown) \\| ([\\d.]+|unknown) \\| `make [a-z-]+( [^`]*)?` \\|$")
 
 // TestEvidence: a page of evidence says when, from which commit, where, for how long and by which command it was measured, and
 // what was not.
