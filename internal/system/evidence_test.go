@@ -56,7 +56,7 @@ func TestQuotedBenchmarks(t *testing.T) {
 	// ratios returns, of each table with such a title, how many times as long the one variant takes as the other.
 	page := read(t, "docs/evidence/benchmarks.md")
 	ratios := func(title, one, other string) (all []float64) {
-		for _, section := range strings.Split(page, "\n### ") {
+		for section := range strings.SplitSeq(page, "\n### ") {
 			if !strings.HasPrefix(section, title) {
 				continue
 			}
