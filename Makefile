@@ -161,11 +161,11 @@ mutants: ## (30 min; MUTANTS='-only A3 Q9': minutes) each numbered invariant bro
 	@$(call MADE,mutants,MUTANTS) go run ./internal/system/mutants $(MUTANTS)
 
 # A test that fails says by which seed to repeat it. The fuzzers have a target of their own.
-torture: ## (5 min; TIME=15m: half an hour) properties with more tries, histories, and faults for TIME on each engine, all at once; also into docs/evidence/torture.md
+torture: ## (5 min; TIME=15m: an hour) properties with more tries, histories, and faults for TIME on each engine, all at once; also into docs/evidence/torture.md
 	@RAPID_CHECKS=1000 go test -count=1 -timeout 3h -run Property ./admission/... ./lease ./lease/d... ./lease/internal/journal ./warden/...
 	@$(MAKE) --no-print-directory torture-engines
 
-torture-engines: ## torture without the properties: (TIME twice) ENGINES='leasepg', SEED=N: that seed
+torture-engines: ## torture without the properties: (three times TIME) ENGINES='leasepg', SEED=N: that seed
 	@go run ./internal/system/made docs/evidence/torture.md "make torture-engines TIME=$(TIME) ENGINES='$(ENGINES)'" \
 	  $(MAKE) --no-print-directory torture-faults
 
