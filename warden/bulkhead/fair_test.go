@@ -34,6 +34,7 @@ func spent(t *testing.T, slots int, cfg CompartmentConfig, all []customer, d tim
 		s := mustNew(t, Config{Total: slots, Compartments: []CompartmentConfig{cfg}})
 		ctx, cancel := context.WithTimeout(context.Background(), d)
 		defer cancel()
+		end := time.Now().Add(d)
 		var callers sync.WaitGroup
 		for i, one := range all {
 			c := s.Compartment("a").Tenant(one.key)
@@ -42,8 +43,8 @@ func spent(t *testing.T, slots int, cfg CompartmentConfig, all []customer, d tim
 					time.Sleep(one.comes)
 					for ctx.Err() == nil {
 						_, _ = Do(ctx, c, func(context.Context) (int, error) {
+							used[i].Add(int64(min(one.takes, time.Until(end)))) // the rest comes after d
 							time.Sleep(one.takes)
-							used[i].Add(int64(one.takes))
 							return 0, nil
 						})
 						time.Sleep(one.thinks)
