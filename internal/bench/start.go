@@ -7,14 +7,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stopbank/stopbank/lease"
@@ -66,20 +63,7 @@ func filled(open func(keys int, perWindow bool) func() dispatch.Ownership, n int
 	group := open(n, perWindow)
 	if n > 0 {
 		var done atomic.Int64
-		all := make(chan struct{})
-		go func() {
-			for tick := time.NewTicker(5 * time.Second); ; {
-				select {
-				case <-tick.C:
-					fmt.Fprintf(os.Stderr, "\r\033[K%d of %d keys done", done.Load(), n)
-				case <-all:
-					tick.Stop()
-					return
-				}
-			}
-		}()
 		begin(group(), func() bool { return done.Add(1) == int64(n) })
-		close(all)
 	}
 	return group
 }
@@ -116,15 +100,11 @@ func begin(group dispatch.Ownership, other func() (last bool)) time.Duration {
 func openStartPostgres(keys int, perWindow bool) func() dispatch.Ownership {
 	ctx, run := context.Background(), "start "+runName()
 	outbox := must(leasepg.OpenOutbox(ctx, leasepg.OutboxConfig{Pool: postgres(), Name: run, Partitions: 1}))
-	must(0, pgx.BeginFunc(ctx, postgres(), func(tx pgx.Tx) error { return outbox.Enqueue(ctx, tx, dispatch.Record{Domain: stuck}) }))
-	for at := 0; at < keys; {
-		some := make([]dispatch.Record, 0, 1_000)
-		for ; at < keys && len(some) < cap(some); at++ {
-			some = append(some, dispatch.Record{Domain: "key-" + strconv.Itoa(at)})
-		}
-		must(0, pgx.BeginFunc(ctx, postgres(), func(tx pgx.Tx) error { return outbox.Enqueue(ctx, tx, some...) }))
+	all := []dispatch.Record{{Domain: stuck}}
+	for i := range keys {
+		all = append(all, dispatch.Record{Domain: "key-" + strconv.Itoa(i)})
 	}
-	settlePostgres()
+	enqueue(outbox, all)
 	return func() dispatch.Ownership {
 		return must(leasepg.OpenGroup(ctx, leasepg.GroupConfig{Conn: postgres().Config().ConnConfig, Group: run, Outbox: outbox,
 			Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow}))
@@ -133,18 +113,18 @@ func openStartPostgres(keys int, perWindow bool) func() dispatch.Ownership {
 
 func openStartJetstream(keys int, perWindow bool) func() dispatch.Ownership {
 	ctx, run := context.Background(), "START"+runName()
-	js := must(jetstream.New(jetStream(), jetstream.WithPublishAsyncMaxPending(1000)))
-	must(js.CreateStream(ctx, jetstream.StreamConfig{Name: run, Subjects: []string{run + ".>"}}))
-	must(js.Publish(ctx, run+".0."+stuck, nil))
-	for i := range keys {
-		must(js.PublishAsync(run+".0.key-"+strconv.Itoa(i), nil, jetstream.WithStallWait(time.Minute)))
-	}
-	<-js.PublishAsyncComplete()
+	js := publisher()
+	stream := must(js.CreateStream(ctx, jetstream.StreamConfig{Name: run, Subjects: []string{run + ".>"}}))
+	publish(js, stream, 1+keys, func(i int) string {
+		if i == 0 {
+			return run + ".0." + stuck
+		}
+		return run + ".0.key-" + strconv.Itoa(i)
+	})
 	return func() dispatch.Ownership {
 		return must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 			Conn: jetStream(), Stream: run, Subject: run + ".*.>", Partitions: 1, Bucket: run, Session: 2 * time.Second,
-			Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow,
-			Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+			Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow, Domain: lastToken,
 		}))
 	}
 }

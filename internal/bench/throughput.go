@@ -374,11 +374,16 @@ func loadPostgres() (run string) {
 	for i := range records {
 		all = append(all, dispatch.Record{Domain: teamKey(i), Payload: []byte(strconv.Itoa(i))})
 	}
+	enqueue(outbox, all)
+	return run
+}
+
+func enqueue(outbox *leasepg.Outbox, all []dispatch.Record) {
+	ctx := context.Background()
 	for some := range slices.Chunk(all, 1_000) {
 		must(0, pgx.BeginFunc(ctx, postgres(), func(tx pgx.Tx) error { return outbox.Enqueue(ctx, tx, some...) }))
 	}
 	settlePostgres()
-	return run
 }
 
 func openOutbox(pool *pgxpool.Pool, run string) *leasepg.Outbox {
@@ -463,7 +468,7 @@ func workRiver(ctx context.Context, t *team) {
 // loadStream creates a stream with the records, partitioned by key.
 func loadStream() (run string) {
 	ctx := context.Background()
-	js := must(jetstream.New(jetStream(), jetstream.WithPublishAsyncMaxPending(1000)))
+	js := publisher()
 	for name := range js.StreamNames(ctx).Name() { // of earlier runs
 		if strings.HasPrefix(name, "TEAM") || strings.HasPrefix(name, "KV_team") || strings.HasPrefix(name, "JOURNAL_team") {
 			must(0, js.DeleteStream(ctx, name))
@@ -475,23 +480,34 @@ func loadStream() (run string) {
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "team.*",
 			Destination: fmt.Sprintf("team.{{partition(%d,1)}}.{{wildcard(1)}}", teamParts)},
 	}))
-	for i := range records {
-		must(js.PublishAsync("team."+teamKey(i), nil, jetstream.WithStallWait(time.Minute)))
-	}
-	<-js.PublishAsyncComplete()
-	if info := must(stream.Info(ctx)); info.State.Msgs != records {
-		exit("%d of %d records in the stream", info.State.Msgs, records)
-	}
+	publish(js, stream, records, func(i int) string { return "team." + teamKey(i) })
 	return run
 }
+
+func publisher() jetstream.JetStream {
+	return must(jetstream.New(jetStream(), jetstream.WithPublishAsyncMaxPending(1000)))
+}
+
+// publish fills the stream with n messages, of which subject says where they go.
+func publish(js jetstream.JetStream, stream jetstream.Stream, n int, subject func(i int) string) {
+	for i := range n {
+		must(js.PublishAsync(subject(i), nil, jetstream.WithStallWait(time.Minute)))
+	}
+	<-js.PublishAsyncComplete()
+	if info := must(stream.Info(context.Background())); info.State.Msgs != uint64(n) {
+		exit("%d of %d records in the stream", info.State.Msgs, n)
+	}
+}
+
+// lastToken is the key in a subject.
+func lastToken(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] }
 
 func workJetstream(ctx context.Context, t *team, perWindow bool) {
 	conn := must(nats.Connect(t.URL))
 	defer conn.Close()
 	t.consume(ctx, must(leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: conn, Stream: "TEAM" + t.Run, Subject: "team.*.>", Partitions: teamParts, Bucket: "team" + t.Run, Session: 2 * time.Second,
-		Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow,
-		Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
+		Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow, Domain: lastToken,
 	})), natsWorkers)
 }
 
