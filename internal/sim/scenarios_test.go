@@ -66,11 +66,11 @@ func TestSpells(t *testing.T) {
 		spell Spell
 		left  float64 // of the usual rate of executions
 	}{
-		{"a quarter of the processors", bound(8, 4*ms, 5), Spell{Cores: 2}, 0.25},
-		{"no processors", bound(8, 4*ms, 5), Spell{Pause: true}, 0},
+		{"a quarter of the processors", bound(8, 16*ms, 5), Spell{Cores: 2}, 0.25},
+		{"no processors", bound(8, 16*ms, 5), Spell{Pause: true}, 0},
 		{"calls five times slower", downstream(8, 10, 5), Spell{Slow: 5}, 0.2},
-		{"fewer users", bound(8, 4*ms, 0.8), Spell{Rate: 0.2 * bound(8, 4*ms, 1).Peak}, 0.25},
-		{"down", bound(8, 4*ms, 5), Spell{Down: true}, 0},
+		{"fewer users", bound(8, 16*ms, 0.8), Spell{Rate: 0.2 * bound(8, 16*ms, 1).Peak}, 0.25},
+		{"down", bound(8, 16*ms, 5), Spell{Down: true}, 0},
 	} {
 		c.w.Length = 10
 		usual := try(t, c.w, Static(40), false)
