@@ -159,7 +159,7 @@ func (st *state) step(cfg Config, s monitor.Sample, dt float64) (informed bool) 
 		s.Service.Abandoned, s.Service.AbandonedTime = 0, 0 // a part's own affair
 	}
 	v.vain = false
-	v.step(s.Service, pools, dt, used, float64(cfg.Initial), calm)
+	v.step(s.Service, pools, dt, used, float64(cfg.Initial), st.ends(), calm)
 	v.target = cfg.within(v.target)
 	v.unread = unreadable(s.Pools)
 	if v.vain { // no work waits: its parts have all become slower

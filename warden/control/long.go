@@ -24,10 +24,10 @@ type long struct {
 }
 
 // observe takes note of a sample. Where nothing has ended yet, and processors are not calm, none is added: it may be that all
-// compute. In one step they at most double with limit, and no more than half of them go (C4).
-func (l *long) observe(s monitor.Service, sure bool, limit float64) {
+// compute. In one step come no more than the limit, which is ends and slots, and no more than half of them go (C4).
+func (l *long) observe(s monitor.Service, sure bool, ends float64) {
 	l.last = s
-	n := min(finite(float64(s.Long)), mostLong, 2*l.slots+limit)
+	n := min(finite(float64(s.Long)), mostLong, 2*l.slots+ends)
 	if !sure {
 		n = min(n, l.slots)
 	}

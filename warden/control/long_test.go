@@ -51,6 +51,31 @@ func TestPropertyLongComesOnTop(t *testing.T) {
 	})
 }
 
+// They come in steps of no more than the limit also where processors hold that below what execution times allow.
+func TestLongComesInStepsDuringAJam(t *testing.T) {
+	c, m := mustNew(t, control.Config{Processors: 2, Initial: 100}), newModel(1)
+	m.took, m.offered = 0.05, 50
+	_, before := m.drive(c, 5, begin(c))
+	jam := jammed()
+	for range 15 {
+		before = c.Step(m.next(jam))
+	}
+	if before.TargetConcurrency != 2 {
+		t.Fatalf("the limit in a jam is %d", before.TargetConcurrency)
+	}
+	jam.Service = monitor.Service{Concurrency: 50, Running: 50, Long: 50}
+	for range 10 {
+		d := c.Step(m.next(jam))
+		if d.TargetConcurrency > 2*before.TargetConcurrency {
+			t.Fatalf("C8: from %d to %d in a step", before.TargetConcurrency, d.TargetConcurrency)
+		}
+		before = d
+	}
+	if before.TargetConcurrency != 52 {
+		t.Errorf("C8: the limit is %d while 50 run for long, want 52", before.TargetConcurrency)
+	}
+}
+
 // None comes on top where it may be that all compute.
 func TestLongThatIsNotMadeUpFor(t *testing.T) {
 	busy := func(n int) monitor.Sample {

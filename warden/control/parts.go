@@ -98,7 +98,7 @@ func (p *part) step(r *monitor.Part, pools []monitor.PoolReading, dt, busy float
 		}
 		p.most = limit
 	}
-	p.service.step(r.Service, pools, dt, busy, p.most, calm)
+	p.service.step(r.Service, pools, dt, busy, p.most, p.target, calm)
 	p.target = min(max(p.target, 1), p.most)
 	p.wait.observe(p.limit(), p.expected(), dt, p.phase != watching)
 }

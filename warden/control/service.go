@@ -79,11 +79,12 @@ const (
 	halved                 // most executions were abandoned; what is completed is measured
 )
 
-// step processes the Service of a sample. busy is the recent utilization of the processors, which are calm or not.
-func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy, initial float64, calm bool) {
+// step processes the Service of a sample. busy is the recent utilization of the processors, which are calm or not, and ends the
+// limit in force for what ends.
+func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy, initial, ends float64, calm bool) {
 	v.rate = finite(s.Throughput)
 	v.fed = v.fed || s.Count > 0 || finite(s.Concurrency) > 0
-	v.long.observe(s, calm || len(v.base.times) > 0, v.target)
+	v.long.observe(s, calm || len(v.base.times) > 0, ends)
 	s.Concurrency = max(finite(s.Concurrency)-v.long.slots, 0)
 	n, ended := s.Concurrency, v.window.add(s, dt, busy)
 	if v.trust += (1 - v.trust) * ended / (ended + 4); ended == 0 && n == 0 {
