@@ -99,6 +99,9 @@ func (m *loadMeter) add(at time.Duration, s *monitor.Sample, l *limiter.Stats) *
 // utilization is the largest of all that may bound the process, 0 to 1.
 func utilization(s *monitor.Sample, l *limiter.Stats, limited float64) float64 {
 	u := s.Utilization.Value // 0 if unknown
+	if s.Remote {
+		u = 0 // the work is not at these processors
+	}
 	if s.Share.OK && s.Share.Value > 0 {
 		u /= s.Share.Value // it needed that much
 	}
