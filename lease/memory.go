@@ -12,14 +12,14 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
-// DefaultRetries suits most work as MaxRetries, in Config and in durable.Config, where it has to be asked for: about 80 s
-// of retries with the default pauses of package dispatch.
+// DefaultRetries suits most work as MaxRetries, in Config and in durable.Config, where it has to be asked for: 40 to 80 s of
+// pauses with the defaults of package dispatch.
 const DefaultRetries = 10
 
 // Config configures a ledger in memory. The zero value is a ledger without retries and with an unbounded backlog.
 type Config struct {
 	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up, so an offset gets
-	// MaxRetries+1 attempts. 0 to 2147483647; 0: no retries, the first failure is final. DefaultRetries last about 80 s with
+	// MaxRetries+1 attempts. 0 to 2147483647; 0: no retries, the first failure is final. DefaultRetries last 40 to 80 s with
 	// the backoff of a dispatcher.
 	MaxRetries int
 	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative.

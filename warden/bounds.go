@@ -55,7 +55,7 @@ func (w *Warden) Bounds() (b Bounds, by string, at time.Time) {
 // lost; change must not call back into w.
 //
 // Nothing that runs or waits is interrupted. A lower Max is reached as tasks end, a lower MaxQueue as they start or leave; until
-// then none is added. Min and Max count from the next decision on, which is at most an interval away.
+// then none starts, and one waits only in the place of another. Min and Max count from the next decision on, which is at most an interval away.
 //
 // The error is an [*InvalidError] of this package or of package control: w is nil or zero, by is not allowed, change is nil or
 // made a bound invalid, Max is less than the total of Config.ApplyTo, or Min or Max changed and Config.Controller has no method

@@ -5,7 +5,7 @@
 //
 //	runtime -> monitor -Sample-> control -ControlDecision-> limiter -> your function
 //
-// Package monitor measures and knows no thresholds. Package control turns samples into decisions and sees no tasks. Package
+// Package monitor measures and decides nothing. Package control turns samples into decisions and sees no tasks. Package
 // limiter carries out decisions and sees no measurements. Data flows one way: the limiter's counters and events are for
 // people only.
 //
@@ -27,8 +27,8 @@
 //
 // # Errors and blocking
 //
-// Do and [Warden.Acquire] wait in the queue, by priority, until there is a slot, the deadline of the Task or of the context can
-// no longer be met, or the queue has no room. Then the error is a [*Rejection]: errors.Is matches it with [ErrRejected], and
+// Do and [Warden.Acquire] wait in the queue, by priority, until there is a slot or the task is rejected: its deadline or that of
+// the context can no longer be met, the queue has no room, or the overload lasts. Then the error is a [*Rejection]: errors.Is matches it with [ErrRejected], and
 // errors.As finds its reason, the decision in force and RetryAfter. [ErrReentry] means that the work already holds a slot of this
 // warden, so that a second one could be waited for forever. Errors of the function are returned as they are.
 //
@@ -39,13 +39,13 @@
 // # Sampling
 //
 // A ticker's goroutine starves under exactly the overload that it must detect: while work without scheduling points occupies
-// every processor, it may wait half a second for its turn. Requests therefore help: a request that finds the last sample
+// every processor, it may wait long for its turn. Requests therefore help: a request that finds the last sample
 // overdue takes the next one, which costs it a few microseconds. [Warden.Run] is needed only for quiet times, so that a
 // service recovers without requests. Without Run, or after it has returned, requests drive all sampling.
 //
 // # Execution times
 //
-// The warden reports each task's time from grant to release, and the number of running tasks, to the monitor, so that a slow
+// The warden reports each task's time from start to release, and the number of running tasks, to the monitor, so that a slow
 // dependency shows although no processor is busy. The limiter does not see these measurements.
 //
 // A zero or nil [Warden] and a zero [Permit] are safe: their methods do nothing, or return an [*InvalidError].

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Config bounds and tunes a [Controller]. The zero value is suitable for production on 2 to 128 processors; in every field 0
+// Config bounds and tunes a [Controller]. The zero value is suitable for production; in every field 0
 // means the default. The package comment derives the meaning of each field.
 type Config struct {
 	// Min and Max bound the concurrency limit, in tasks, 1 <= Min <= Max. Default: 1, and 65536 or more if Min, Initial or

@@ -104,8 +104,8 @@ func (c *Controller) Bounds() (low, high int) {
 
 // Step turns a sample into a decision. It blocks at most for another Step, and allocates the decision's Reasons, Stale and Parts.
 //
-// Any sample is safe: missing, negative and NaN values count as not measured, and a sample that is not newer than the one
-// before changes nothing (its decision repeats the previous one, under a new Seq).
+// Any sample is safe: missing, negative and NaN values count as not measured. A sample that is not newer than the one before
+// changes nothing, except that its Memory may lower the limit, and its decision says no_information.
 func (c *Controller) Step(s monitor.Sample) decision.ControlDecision {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 	// DeadlineExceeded: the deadline of the task or its context has passed, or the task would have to wait and has less
 	// time left than work of its kind takes at least (Q19).
 	DeadlineExceeded RejectionReason = "deadline_exceeded"
-	// Canceled: the context ended before the task started.
+	// Canceled: the context was canceled before the task started.
 	Canceled RejectionReason = "canceled"
 	// Closed: the limiter was closed.
 	Closed RejectionReason = "closed"
@@ -45,7 +45,7 @@ const (
 // "starvation_turn" if it had waited longest of all, and it was the turn of such a task.
 type Grant string
 
-// Bound names the limit that was reached when a task had to wait, or was rejected because it could not; "": none. A package with
+// Bound names the limit for which a rejected task waited, or was rejected because it could not wait; "": none. A package with
 // limits of its own declares them as constants of this type.
 type Bound string
 
@@ -78,7 +78,7 @@ const (
 	Started         Outcome = "started"
 	Executed        Outcome = "executed"
 	Rejected        Outcome = "rejected"
-	OutcomeCanceled Outcome = "canceled"     // the task's context ended: the reason is Canceled
+	OutcomeCanceled Outcome = "canceled"     // the task's context was canceled: so is the reason
 	ModeChanged     Outcome = "mode_changed" // of no task: the mode changed, or is not Enforce at the start
 )
 

@@ -3,8 +3,7 @@
 // The decision, the only data that passes from control to the limiter: concurrency limit, share to shed, and reasons.
 
 // Package decision defines the output of an adaptive concurrency controller and the input of a limiter: a [ControlDecision]
-// with the concurrency limit, the share of waiting work to shed, and the reasons. It is plain data, without any logic of its
-// own.
+// with the concurrency limit, the share of waiting work to shed, and the reasons. It is plain data.
 //
 // A decision also covers the time in which control is silent: how long it is valid (ValidFor) and what applies afterwards
 // (Stale). A limiter therefore never has to guess or to ask.

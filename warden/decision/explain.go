@@ -38,7 +38,7 @@ type Explanation struct {
 	// InFlight is the number of tasks that held a slot at that instant, including this one if it was granted one. QueueLen is
 	// the number of other waiting tasks; in a dry run, of those that would have waited.
 	InFlight, QueueLen int
-	// Bound is the limit that kept a rejected (or would-be rejected) task from starting at once, and Limit its value.
+	// Bound is the limit for which a rejected (or would-be rejected) task waited or had no slot, and Limit its value.
 	Bound Bound
 	Limit int
 	// OldestHeld is for how long, at least, the oldest permit had been out; 0: unknown. If it grows and grows, nobody releases that

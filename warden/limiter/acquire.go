@@ -16,8 +16,8 @@ import (
 // permit exactly once: defer p.Release().
 //
 // Acquire blocks until the task is granted a slot or rejected, its deadline passes, or ctx ends. It neither wraps ctx nor
-// cancels running work. Once the limiter has reached its peak number of running tasks, only rejections allocate. The error is
-// an [*InvalidError] if ctx or l is nil.
+// cancels running work. Once the limiter has reached its peak number of running tasks, a start without a wait allocates nothing.
+// The error is an [*InvalidError] if ctx or l is nil.
 func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	switch {
 	case !l.valid():
@@ -366,7 +366,7 @@ func (l *Limiter) newPermitLocked(t Task, d deadline, o outcome) Permit {
 
 // Release ends the task and returns true to exactly one caller: the first. False means that the permit was already released,
 // or is the zero Permit; then nothing changes, even if the slot has been granted to another task since. Release grants the
-// slot to the next waiting task, does not block, and allocates nothing.
+// slot to the next waiting task, and calls the Observer; without one it does not block, and allocates nothing.
 func (p Permit) Release() bool { return p.end(answered) }
 
 // Abandon is Release for a task whose deadline or client ended it before it had an answer: it counts in [Tally].Abandoned as well

@@ -8,12 +8,12 @@
 //
 //   - A task holds a slot from its grant until its [Permit] is released. The limiter grants at most TargetConcurrency slots.
 //     A lower limit interrupts nothing: the number in flight shrinks as tasks end.
-//   - Shedding is the last resort. Only a task that would have to wait can be shed, the least important of the recent mix
-//     first, up to the share that the decision names.
+//   - Shedding is the last resort. Only a task that would have to wait, or waits, can be shed, the least important of the
+//     recent mix first, up to the share that the decision names.
 //   - The queue is bounded and ordered by priority. Within a priority the oldest task goes first. A standing queue (more
 //     work arrives than can be served) switches to newest first, because the newest tasks can still be answered in time. The
-//     older tasks stay, as long as there is room, in case the load falls.
-//   - The limiter does not start work that cannot end before its deadline.
+//     older tasks stay, as long as there is room and MaxWait allows, in case the load falls.
+//   - No task starts after its deadline, and one that waits leaves once less is left than its kind of work takes.
 //   - Every outcome keeps its reason together with the decision in force: [Permit.Explain], [decision.Rejection],
 //     [Limiter.Recent], [Observer].
 //

@@ -37,17 +37,17 @@ type Config struct {
 	// 0: 128 of each.
 	Recent int
 	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other number
-	// costs each start a clock reading and the copy of its explanation, some 400 bytes, under a lock.
+	// costs each start a clock reading and the copy of its explanation, some 300 bytes, under a lock.
 	RecentStarts int
 	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws decide which tasks of
-	// the boundary priority are shed.
+	// the boundary priority are shed, and which wait whatever their kind needs (Q19).
 	Rand func() float64
 	// Observer, if not nil, receives every outcome.
 	Observer Observer
 }
 
-// Limiter runs tasks under the decision that was applied last. All methods are safe for concurrent use. A Limiter starts no
-// goroutine that outlives a call and needs no cleanup. A nil or zero Limiter rejects every call with an [*InvalidError]. A
+// Limiter runs tasks under the decision that was applied last. All methods are safe for concurrent use. A Limiter keeps no
+// goroutine and needs no cleanup. A nil or zero Limiter rejects every call with an [*InvalidError]. A
 // Limiter must not be copied.
 type Limiter struct {
 	name       string
@@ -246,8 +246,8 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, none is added until
-// enough have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero. SetMaxQueue does not block.
+// SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, one is added only in
+// the place of another until enough have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero. SetMaxQueue does not block.
 func (l *Limiter) SetMaxQueue(n int) error {
 	switch {
 	case !l.valid():

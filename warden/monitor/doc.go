@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package monitor measures the overload signals of a Go process: Go scheduler latency, processor utilization, cgroup
-// throttling, execution times and concurrency. It contains no thresholds.
+// throttling, execution times and concurrency. It judges nothing.
 //
 // A [Sampler] reads counters of the runtime and the kernel, and each [Sample] has their change since the one before: how long
 // goroutines waited to run, how much of the allowed processor time was used, how much the cgroup withheld. Its [Recorder] adds
@@ -24,7 +24,8 @@
 //
 // A sample holds measurements only:
 //
-//   - No number is compared with a threshold here: that is up to the reader of the sample.
+//   - Numbers are compared with thresholds by the reader of the sample; here only to say what runs for long, what a kind of work
+//     needs, and what other processes took (M7, M8, M11).
 //   - A value that could not be measured is missing, not zero: a [Reading] says whether it exists, and a distribution has
 //     its number of observations.
 //   - No difference is negative, even when counters restart, GOMAXPROCS changes, or a clock jumps.
