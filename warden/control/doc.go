@@ -95,9 +95,9 @@
 //   - A limit in use for 12 execution times, later for 3 to 64, is cut for a trial anyway. A bound on waits in longer trials was tried: 3 % fewer
 //     overloads reached 0.95 of the oracle.
 //
-// Where most of 32 or more executions, and most of their time, are abandoned while the limit is in use, the limit is halved,
-// and only completions judge: if less completes, no limit helps; the limit returns, and stays for longer each time. Otherwise
-// it is halved again, down to one if need be, until executions complete; then the baseline is learned anew.
+// Where most of 32 or more executions, and most of their time, are abandoned while the limit is in use, the limit falls to half of
+// what runs, and only completions judge: if less completes, no limit helps; the limit returns, and stays for longer each time.
+// Otherwise it falls again, down to one if need be, until executions complete; then the baseline is learned anew.
 //
 // A compartment has this half for itself, and is not cut for a trial. Compartments also vote on what they share: each compares its last 16
 // execution times with its usual ones, and has become slower if they are longer by 5 standard deviations and by a tenth. Where
