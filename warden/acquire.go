@@ -46,7 +46,7 @@ func (p Permit) Failed() Permit {
 }
 
 // Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It
-// does not block and allocates nothing.
+// calls the limiter's Observer; without one it does not block, and allocates nothing.
 func (p Permit) Release() bool {
 	if !p.end() {
 		return false

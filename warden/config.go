@@ -53,8 +53,8 @@ type Config struct {
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 2200 bytes each, and 600
-	// more for each compartment of ApplyTo; 0: 600, which is a minute at the default interval.
+	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 2.5 kB each, and up to
+	// 1 kB more for each compartment of ApplyTo; 0: 600, which is a minute at the default interval.
 	History int
 
 	// Pools are resources that work inside waits for, such as the connections of a database: see package pool. When one is full,

@@ -33,7 +33,7 @@ type Config struct {
 	// that has waited longest, whatever its priority, and one in N tasks that would be rejected for their low priority enters
 	// the queue and keeps its place there. 0: off.
 	StarvationEvery int
-	// Recent is the number of rejections that [Limiter.Recent] keeps, and separately the number of delayed starts, 0 or more;
+	// Recent is the number of rejections, a dry run's too, that [Limiter.Recent] keeps, and separately the number of delayed starts, 0 or more;
 	// 0: 128 of each.
 	Recent int
 	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other number
@@ -261,8 +261,8 @@ func (l *Limiter) SetMaxQueue(n int) error {
 	return nil
 }
 
-// Recent returns the explanations of the last rejected tasks and of the last tasks that started after waiting, oldest first,
-// at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates
+// Recent returns the explanations of the last tasks that were rejected, or would have been, and of the last that started after
+// waiting, oldest first, at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates
 // the copy.
 func (l *Limiter) Recent() []decision.Explanation {
 	if !l.valid() {
