@@ -54,8 +54,9 @@ func (w *Warden) Bounds() (b Bounds, by string, at time.Time) {
 // those who look later: the console shows it. One Adjust runs at a time, so that of two that change different bounds none is
 // lost; change must not call back into w.
 //
-// Nothing that runs or waits is interrupted. A lower Max is reached as tasks end, a lower MaxQueue as they start or leave; until
-// then none starts, and one waits only in the place of another. Min and Max count from the next decision on, which is at most an interval away.
+// Nothing that runs or waits is interrupted. A lower Max is reached as tasks end, a lower MaxQueue as they start or leave;
+// until then none starts, and one waits only in the place of another. Min and Max count from the next decision on, which is at
+// most an interval away.
 //
 // The error is an [*InvalidError] of this package or of package control: w is nil or zero, by is not allowed, change is nil or
 // made a bound invalid, Max is less than the total of Config.ApplyTo, or Min or Max changed and Config.Controller has no method

@@ -27,10 +27,11 @@
 //
 // # Errors and blocking
 //
-// Do and [Warden.Acquire] wait in the queue, by priority, until there is a slot or the task is rejected: its deadline or that of
-// the context can no longer be met, the queue has no room, or the overload lasts. Then the error is a [*Rejection]: errors.Is matches it with [ErrRejected], and
-// errors.As finds its reason, the decision in force and RetryAfter. [ErrReentry] means that the work already holds a slot of this
-// warden, so that a second one could be waited for forever. Errors of the function are returned as they are.
+// Do and [Warden.Acquire] wait in the queue, by priority, until there is a slot or the task is rejected: its deadline or that
+// of the context can no longer be met, the queue has no room, or the overload lasts. Then the error is a [*Rejection]:
+// errors.Is matches it with [ErrRejected], and errors.As finds its reason, the decision in force and RetryAfter. [ErrReentry]
+// means that the work already holds a slot of this warden, so that a second one could be waited for forever. Errors of the
+// function are returned as they are.
 //
 // A function that hangs holds its slot until it returns, because running work is never interrupted: give it a context with a
 // deadline, and heed it. The limit makes up for up to 512 executions that run much longer than others of their name; when more of

@@ -92,18 +92,17 @@
 //     run.
 //   - Verification: if times are shorter, only waiting was removed, and the cut stays. If less is done instead, the limit
 //     returns and the baseline is learned anew.
-//   - A limit in use for 12 execution times, later for 3 to 64, is cut for a trial anyway. A bound on waits in longer trials was tried: 3 % fewer
-//     overloads reached 0.95 of the oracle.
+//   - A limit in use for 12 execution times, later for 3 to 64, is cut for a trial anyway.
 //
 // Where most of 32 or more executions, and most of their time, are abandoned while the limit is in use, the limit falls to half of
 // what runs, and only completions judge: if less completes, no limit helps; the limit returns, and stays for longer each time.
 // Otherwise it falls again, down to one if need be, until executions complete; then the baseline is learned anew.
 //
-// A compartment has this half for itself, and is not cut for a trial. Compartments also vote on what they share: each compares its last 16
-// execution times with its usual ones, and has become slower if they are longer by 5 standard deviations and by a tenth. Where
-// two or more have, and none in which calls end has not, the least slowed says which share of the work waits; that share is
-// cut, and verified over all. One in which nothing has ended for four execution times, and a second, says nothing. What is
-// slower is usual after a minute, or 32 execution times if that is more, or once a cut has shown that nothing waits.
+// A compartment has this half for itself, and is not cut for a trial. Compartments also vote on what they share: each compares
+// its last 16 execution times with its usual ones, and has become slower if they are longer by 5 standard deviations and by a
+// tenth. Where two or more have, and none in which calls end has not, the least slowed says which share of the work waits; that
+// share is cut, and verified over all. One in which nothing has ended for four execution times, and a second, says nothing.
+// What is slower is usual after a minute, or 32 execution times if that is more, or once a cut has shown that nothing waits.
 //
 // # Memory
 //

@@ -33,8 +33,8 @@ type Config struct {
 	// that has waited longest, whatever its priority, and one in N tasks that would be rejected for their low priority enters
 	// the queue and keeps its place there. 0: off.
 	StarvationEvery int
-	// Recent is the number of rejections, a dry run's too, that [Limiter.Recent] keeps, and separately the number of delayed starts, 0 or more;
-	// 0: 128 of each.
+	// Recent is the number of rejections, a dry run's too, that [Limiter.Recent] keeps, and separately the number of delayed
+	// starts, 0 or more; 0: 128 of each.
 	Recent int
 	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other number
 	// costs each start a clock reading and the copy of its explanation, some 300 bytes, under a lock.
@@ -247,7 +247,8 @@ func (l *Limiter) Stats() Stats {
 }
 
 // SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, one is added only in
-// the place of another until enough have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero. SetMaxQueue does not block.
+// the place of another until enough have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero.
+// SetMaxQueue does not block.
 func (l *Limiter) SetMaxQueue(n int) error {
 	switch {
 	case !l.valid():
@@ -262,8 +263,8 @@ func (l *Limiter) SetMaxQueue(n int) error {
 }
 
 // Recent returns the explanations of the last tasks that were rejected, or would have been, and of the last that started after
-// waiting, oldest first, at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does not block and allocates
-// the copy.
+// waiting, oldest first, at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does
+// not block and allocates the copy.
 func (l *Limiter) Recent() []decision.Explanation {
 	if !l.valid() {
 		return nil
