@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package monitor measures the overload signals of a Go process: Go scheduler latency, processor utilization, cgroup
-// throttling, execution times and concurrency. It contains no thresholds.
+// throttling, execution times and concurrency. It judges none of them.
 //
 // A [Sampler] reads counters of the runtime and the kernel, and each [Sample] has their change since the one before: how long
 // goroutines waited to run, how much of the allowed processor time was used, how much the cgroup withheld. Its [Recorder] adds
@@ -24,12 +24,12 @@
 //
 // A sample holds measurements only:
 //
-//   - No number is compared with a threshold here: that is up to the reader of the sample.
+//   - No number is called good or bad here: that is up to the reader of the sample.
 //   - A value that could not be measured is missing, not zero: a [Reading] says whether it exists, and a distribution has
 //     its number of observations.
 //   - No difference is negative, even when counters restart, GOMAXPROCS changes, or a clock jumps.
-//   - Measuring must not disturb the measurement: no allocation, a few microseconds, no goroutine that would have to be
-//     scheduled under overload, except those that ask pools.
+//   - Measuring must not disturb the measurement: next to no allocation, a few microseconds, no goroutine that would have
+//     to be scheduled under overload, except those that ask pools.
 //
 // Because of the last rule, a sample is taken by the caller of [Sampler.Sample]. When all processors are busy, a ticker fires
 // late, exactly when a sample matters; then the work itself has to call, and Sample.Gap shows the delay.

@@ -55,7 +55,7 @@ const (
 )
 
 // New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
-// an [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
+// an [*decision.InvalidError]: there are more pools, or one is incomplete or has the name of another one.
 //
 // On Linux a Sampler keeps files open, at most four for each level of the process's cgroup, one for each of at most 32 threads,
 // and two more, so that it can read them even when the process has run out of file descriptors; they are closed when the Sampler

@@ -53,7 +53,8 @@
 // So a server that answers overload with them teaches the throttle nothing: let it answer 503, or Unavailable over gRPC. The
 // budget bounds these retries like all others.
 //
-// A retry waits for as long as the server asks (Retry-After, RetryInfo, grpc-retry-pushback-ms), plus a random time up to Backoff.
+// A retry waits for as long as the server asks (Retry-After, RetryInfo, grpc-retry-pushback-ms), plus a random time up to
+// Backoff, doubled with each attempt.
 //
 // # Errors and blocking
 //

@@ -22,8 +22,8 @@ import (
 // A request waits for its slot as [warden.Warden.Acquire] says; its body has not been read by then. It holds the slot until
 // next is done; a panic or runtime.Goexit passes through with its stack trace complete. If next hijacks the connection, the
 // request holds its slot until next is done and the connection that Hijack returned has been closed; see [http.Hijacker]. The
-// execution time does not count as the service's if the connection was hijacked, or if the request's context was canceled, as
-// net/http does when the client disconnects.
+// execution time does not count as the service's if the connection was hijacked, if the client was too slow, if the request's
+// context was canceled, as net/http does when the client disconnects, or if its deadline passed before next had answered.
 //
 // The request's context ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's (see
 // Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends through

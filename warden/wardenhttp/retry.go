@@ -61,8 +61,9 @@ type retrier struct {
 //     connection could be made.
 //   - [retry.Failed]: the status is 502 or 504 without that header, or it is one of these four and the answer has the header
 //     Warden-Scope: compartment; or the connection broke, the stream was reset, or AttemptTimeout or the deadline has passed.
-//   - [retry.Unknown]: the status is 429 without Warden-Rejected, most likely a quota, or it is one of these four and the answer
-//     has Warden-Scope: tenant; or the request was canceled or not sent.
+//   - [retry.Unknown]: the status is 429 without Warden-Rejected, most likely a quota, or it is one of these four and the
+//     answer has Warden-Scope: tenant; or the request was canceled or not sent; or any other error, such as an invalid
+//     certificate.
 //   - [retry.Accepted]: any other status, 500 too.
 //
 // The four statuses, failed connections, broken ones and AttemptTimeout are retried; other results are not. An attempt was
