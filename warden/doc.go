@@ -39,8 +39,9 @@
 //
 // A ticker's goroutine starves under exactly the overload that it must detect: while work without scheduling points occupies
 // every processor, it waits for its turn like all others. Requests therefore help: a request that finds the last sample overdue
-// takes the next one, which costs it a few microseconds. [Warden.Run] is needed only for quiet times, so that a service
-// recovers without requests. Without Run, or after it has returned, requests drive all sampling.
+// takes the next one, which costs it a few microseconds, and up to 20 ms if a pool of Config.Pools does not answer.
+// [Warden.Run] is needed only for quiet times, so that a service recovers without requests. Without Run, or after it has
+// returned, requests drive all sampling.
 //
 // # Execution times
 //

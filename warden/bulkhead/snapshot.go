@@ -187,8 +187,9 @@ func (p *pool) snapshotLocked(now time.Duration, l loan) CompartmentSnapshot {
 	return c
 }
 
-// Recent returns the explanations of the last rejected and delayed calls of all compartments, oldest first. Limiter is the
-// name of the compartment, Task.Name the key of the tenant, if any. It allocates.
+// Recent returns the explanations of the last rejected and delayed calls of all compartments, 128 of each at most for one,
+// oldest first; a breaker's rejections and reentries are not kept. Limiter is the name of the compartment, Task.Name the key of
+// the tenant, if any. It allocates.
 func (s *Set) Recent() []decision.Explanation {
 	if !s.valid() {
 		return nil

@@ -36,9 +36,8 @@
 //
 // # Signals
 //
-//   - Lag: scheduling latency by percentile, /sched/latencies:seconds. Blind to waits for locks, connections and the kernel.
-//     The runtime observes about one delay in eight, so trust a percentile only as far as its Count; values of Go 1.25 and 1.26
-//     do not compare.
+//   - Lag: scheduling latency by percentile, /sched/latencies:seconds. Blind to waits for locks, connections and the
+//     kernel. The runtime observes about one delay in eight, so trust a percentile only as far as its Count.
 //   - Runnable: goroutines ready to run, per processor, at one instant, /sched/goroutines/runnable:goroutines, from Go 1.26 on.
 //     Blind to everything between two samples, and to system calls.
 //   - Utilization: CPU time used / allowed, 0 to 1, by getrusage, GOMAXPROCS and the cgroup's quota; on Unix only. Blind to
@@ -68,7 +67,7 @@
 //	Share = used / min(used + waited - own, c)
 //
 // Waiting that is not stolen is left out. Threads beyond c wait for each other: with GOMAXPROCS above the quota, or a collector
-// on all processors, that is own. An idle processor takes up to 0.1 ms to wake up. And nobody can want more than c.
+// on all processors, that is own. An idle processor may take 0.1 ms to wake up. And nobody can want more than c.
 //
 // Share is missing where the kernel counts nothing, while less than a hundredth of a processor is wanted, for the first second,
 // and where the kernel's clock has not gone as far as the program's (a test with a clock of its own). A value covers a second,

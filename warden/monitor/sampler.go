@@ -105,9 +105,9 @@ func (s *Sampler) measure(seconds []float64) {
 // Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only: a
 // Sampler should have one consumer.
 //
-// A sample takes a few microseconds, and about two for each pool and each part; once a second also what the cgroup and the threads
-// take, up to 200 with twenty of them. It may wait for another reader of runtime/metrics, and for a pool that does not answer, 20 ms
-// at most.
+// A sample takes about two microseconds (docs/evidence/benchmarks.md), more with pools and parts, and once a second also what
+// the cgroup and the threads take: BenchmarkCgroup and BenchmarkThreads print it. It may wait for another reader of
+// runtime/metrics, and for a pool that does not answer, 20 ms at most.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,10 +37,10 @@ import (
 // The ResponseWriter of next supports what w supports, and so does a connection that it hijacks, except for the deprecated
 // http.CloseNotifier. With Buffered it can only be written to.
 //
-// A request that gets its slot immediately costs five allocations: its ID, its state, its context, the copy of the request,
-// and the watch for the client; one more if there is something to hijack, and some for a deadline, besides those of Config's
-// functions. Reading or writing adds a timer. A request that the warden rejects costs four: its ID, its rejection, the
-// headers' values and the body.
+// A request that gets its slot immediately costs five allocations: its ID, its state, its context, the copy of the request, and
+// the watch for the client; one more if there is something to hijack, one more in a compartment, and some for a deadline,
+// besides those of Config's functions. Reading or writing adds a timer. A request that the warden rejects costs four: its ID,
+// its rejection, the headers' values and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if m == nil {
 		m = new(Middleware)

@@ -76,7 +76,8 @@ type retrier struct {
 //
 // The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them. No goroutine outlives
 // it except that of a losing hedge, until the base has noticed its cancellation. A request that is sent once costs one small
-// allocation, unless AttemptTimeout or HedgeAfter is set.
+// allocation, two more if its path has digits, and a copy with headers if there are any to add; AttemptTimeout and HedgeAfter
+// cost more.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	if c == nil {
 		return nil, invalidField("NewRetry: the caller", "nil", "a caller made by retry.New")
