@@ -28,8 +28,8 @@
 //
 // # Errors and blocking
 //
-// A call waits in the queue of its compartment, for MaxWait at most, or for Timeout where MaxWait is 0. If it gets no slot, its
-// function is not called, and the error is
+// A call waits in the queue of its compartment, for MaxWait at most, or for Timeout where MaxWait is 0. Where its function is
+// not called, the error is
 //
 //   - a *decision.Rejection for want of a slot, with the limiter's reason; with a [*TimeoutError] as its cause after MaxWait or
 //     Timeout (timeout_queued); with the breaker's error as its cause if the breaker is open (breaker_open);

@@ -62,10 +62,10 @@ func (s *Set) Plan() Plan {
 	return p
 }
 
-// Resize replaces the plan in one step and returns the new revision, which is that of p plus one. Running calls continue:
-// where the new plan has fewer slots, the number in flight shrinks as functions return, and no call is admitted in their
-// place until then. The error is [ErrConflict] if p has an outdated revision, or an [*decision.InvalidError]; the plan is unchanged
-// then. Resize does not block.
+// Resize replaces the plan in one step and returns the new revision, which is that of p plus one. Running calls continue: where
+// the new plan has fewer slots, the number in flight shrinks as functions return, and no call is admitted in their place until
+// then. The error is [ErrConflict] if p has an outdated revision, or an [*decision.InvalidError]; the plan is unchanged then.
+// Resize does not block.
 func (s *Set) Resize(p Plan) (revision uint64, err error) {
 	if !s.valid() {
 		return 0, invalidField("Set", "nil or zero", "a set made by New")

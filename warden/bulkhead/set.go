@@ -160,9 +160,9 @@ func (s *Set) Compartment(name string) *Compartment {
 	return &Compartment{unknown: unknown{s, name}}
 }
 
-// Total returns the number of slots of all compartments by the current plan, before any decision; 0 for a nil or zero Set. A
-// warden whose decisions the set follows begins with that many at least, unless its configuration says more. It does not block
-// and allocates nothing.
+// Total returns the number of slots of all compartments by the current plan, before any decision; 0 for a nil or zero Set. The
+// controller of a warden whose decisions the set follows begins with that many at least. It does not block and allocates
+// nothing.
 func (s *Set) Total() int {
 	if !s.valid() {
 		return 0

@@ -16,7 +16,7 @@
 //	}
 //
 // Step blocks only for another Step and returns no error: what a sample lacks counts as not measured. Executions that hang are
-// counted by the monitor as long, and come on top of the limit, up to 512.
+// counted by the monitor as long, and come on top of the limit, up to 512 and within Max.
 //
 // Two resources bound useful concurrency, and each has its half of the algorithm:
 //

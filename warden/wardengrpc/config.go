@@ -45,9 +45,10 @@ type Config struct {
 	Trusted func(ctx context.Context, fullMethod string) bool
 	// LoadReports adds [warden.Warden.Load] to the trailer of Trusted clients' calls, on the server and whether rejected or
 	// not, as the per-call report of ORCA (endpoint-load-metrics-bin): a client with the balancer weighted_round_robin sends
-	// less to a server that has less room. It reveals the capacity of the service. Not without a warden and Trusted, and not
-	// beside orca.CallMetricsServerOption: grpc-go ignores two reports in one call. Each call costs one more call of Trusted,
-	// and one of such a client its trailer.
+	// less to a server that has less room. It is missing while the load has no Utilization or no Served, which balancers would
+	// ignore. It reveals the capacity of the service. Not without a warden and Trusted, and not beside
+	// orca.CallMetricsServerOption: grpc-go ignores two reports in one call. Each call costs one more call of Trusted, and one
+	// of such a client its trailer.
 	LoadReports bool
 	// Rejected, if not nil, is called for every rejected call with its error, after the decision, on the call's own goroutine,
 	// which waits for it. A panic in it is recovered.

@@ -73,9 +73,10 @@ type Config struct {
 	Trusted func(*http.Request) bool
 
 	// LoadReports adds the header endpoint-load-metrics with [warden.Warden.Load] to the answers to Trusted requests,
-	// rejections included: a load balancer that reads it (ORCA) sends less to a server that has less room. It reveals the
-	// capacity of the service: let Trusted accept only the balancer, which removes the header. Not without a warden and
-	// Trusted. It costs each request a call of Trusted, and such a one two allocations.
+	// rejections included: a load balancer that reads it (ORCA) sends less to a server that has less room. The header is
+	// missing while the load has no Utilization or no Served, which balancers would ignore. It reveals the capacity of the
+	// service: let Trusted accept only the balancer, which removes the header. Not without a warden and Trusted. It costs each
+	// request a call of Trusted, and such a one two allocations.
 	LoadReports bool
 
 	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s. It is rounded up
