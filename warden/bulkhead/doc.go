@@ -14,7 +14,7 @@
 //     its guarantee, the most critical first, and to a borrower only if there is none.
 //   - Running functions are never interrupted to get a slot back.
 //
-// A compartment queues and rejects like a [limiter.Limiter], with the same queue and the same explanations. This package adds
+// A compartment queues and rejects like a limiter.Limiter, with the same queue and the same explanations. This package adds
 // the sharing of slots, and per call the maximum queue wait, a timeout, a circuit breaker and a fallback.
 //
 // # The shared pool

@@ -27,7 +27,7 @@ type Snapshot struct {
 	Decision *decision.ControlDecision `json:"decision,omitempty"`
 	// Stale is true if Decision has outlived its ValidFor, so that its Stale decision is in force.
 	Stale bool `json:"stale,omitempty"`
-	// Proposal is a plan for [Set.Resize] that would suit the last minutes better; nil: none (B15). It is shared: do not modify it.
+	// Proposal is a plan for [Set.Resize]; nil: none (B15). It is shared: do not modify it.
 	Proposal *Proposal `json:"proposal,omitempty"`
 	// Unknown counts calls of unknown compartments.
 	Unknown uint64 `json:"unknown"`

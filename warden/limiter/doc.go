@@ -3,8 +3,8 @@
 // Package limiter runs tasks under a concurrency limit, with priorities, deadlines and load shedding, and explains every
 // outcome.
 //
-// A limiter measures nothing. The concurrency limit, the share of waiting work to shed and the expected execution time all
-// come in a [decision.ControlDecision]. The limiter adds these rules:
+// A limiter decides by no measurement but how long its tasks wait. The concurrency limit, the share of waiting work to shed and
+// the expected execution time all come in a [decision.ControlDecision]. The limiter adds these rules:
 //
 //   - A task holds a slot from its grant until its [Permit] is released. The limiter grants at most TargetConcurrency slots.
 //     A lower limit interrupts nothing: the number in flight shrinks as tasks end.

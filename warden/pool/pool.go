@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one it reports nothing. While a
-// bound that was lowered is exceeded, its readings are invalid and not used. A nil db is an error of warden.New.
+// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one no limit follows it.
+// While a bound that was lowered is exceeded, its readings are invalid and not used. A nil db is an error of warden.New.
 func SQL(name string, db *sql.DB) monitor.Pool {
 	if db == nil {
 		return monitor.Pool{Name: name}

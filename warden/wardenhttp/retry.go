@@ -34,8 +34,9 @@ type RetryConfig struct {
 	// AttemptTimeout bounds an attempt until the header of its response has arrived, 1 ms or more; 0: only the request's context
 	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
 	AttemptTimeout time.Duration
-	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second
-	// attempt beside the first, 10 µs or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
+	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second attempt
+	// beside the first, 10 µs or more; 0: no hedges. The 95th percentile of that latency is the choice of Dean and Barroso
+	// ("The Tail at Scale", 2013).
 	HedgeAfter time.Duration
 }
 

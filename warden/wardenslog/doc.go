@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package wardenslog logs load shedding with log/slog: changes of the state of a limiter, or of a set of compartments, and a
-// sample of the rejections, never a line per request. It is quiet enough to stay enabled in production. [Logger.Limiter] is the
-// observer of a limiter, [Logger.Bulkhead] that of a set; all of them share the lines per second.
+// sample of the rejections, never a line per request: at most 20 lines a second, besides changes of the mode. [Logger.Limiter]
+// is the observer of a limiter, [Logger.Bulkhead] that of a set; all of them share the lines per second.
 //
 // # Messages
 //
