@@ -7,7 +7,7 @@ package monitor
 import "time"
 
 // Sample holds the measurements of one instant, and of the time since the previous sample. It is a plain value. No value is
-// negative, and no value is compared with a threshold.
+// negative.
 type Sample struct {
 	// At is when the sample was taken, with a monotonic clock reading.
 	At time.Time
@@ -41,9 +41,9 @@ type Sample struct {
 	Gap time.Duration
 }
 
-// Lag is the distribution of scheduling delays. Go observes about one in eight of a goroutine's transitions, and which ones
-// differs between versions of Go: a percentile is only as good as Count. With Count 0 nothing was observed and everything
-// else is 0, which does not mean that there was no delay.
+// Lag is the distribution of scheduling delays. Go observes about one in eight of a goroutine's transitions: a percentile is
+// only as good as Count. With Count 0 nothing was observed and everything else is 0, which does not mean that there was no
+// delay.
 type Lag struct {
 	P50, P90, P99 time.Duration
 	// Count is the number of observed delays.
@@ -76,7 +76,7 @@ type Service struct {
 	LongName string
 	LongFor  time.Duration
 	// Needs is how long work of a name takes at least: the shortest of the last 64 executions that ended, rounded down by a
-	// sixteenth at most, if 64 have ended. Samples share it: do not modify it.
+	// sixteenth or 64 ns at most, if 64 have ended. Samples share it: do not modify it.
 	Needs map[string]time.Duration
 	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.
