@@ -45,8 +45,8 @@ func (p Permit) Failed() Permit {
 	return p
 }
 
-// Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It
-// calls the limiter's Observer; without one it does not block, and allocates nothing.
+// Release ends the task, reports its execution time to the monitor, and returns true to exactly one caller: the first. It calls
+// the limiter's Observer, if there is one; apart from that it does not block and allocates nothing.
 func (p Permit) Release() bool {
 	if !p.end() {
 		return false
@@ -99,16 +99,17 @@ func (p Permit) end() bool {
 // priority [decision.Normal] takes the priority of ctx, see [WithPriority], and a task without an ID takes that of ctx, see
 // [WithRequestID].
 //
-// The error is a [*Rejection]; a [*decision.ReentryError], immediately, if ctx already belongs to work that holds a slot of w and
-// so could wait for itself forever; or an [*InvalidError] if ctx or w is nil. On error, the returned context is ctx. Acquire
-// blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue, Acquire takes it first,
-// which costs some microseconds, a few allocations, and what Config.Pools take, 20 ms at most.
+// The error is a [*Rejection]; a [*decision.ReentryError], immediately, if ctx already belongs to work that holds a slot of w
+// and so could wait for itself forever; or an [*InvalidError] if ctx is nil, or w is nil or zero. On error, the returned
+// context is ctx. Acquire blocks as [limiter.Limiter.Acquire] does and allocates the context, 48 bytes. If a sample is overdue,
+// Acquire takes it first, which costs a few microseconds and some ten allocations, more with compartments, and waits for
+// Config.Pools, 20 ms at most.
 func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, error) {
-	if err := w.sampleIfOverdue(); err != nil {
-		return ctx, Permit{}, err
-	}
 	if ctx == nil {
 		return nil, Permit{}, invalidField("ctx", "nil", "a context")
+	}
+	if err := w.sampleIfOverdue(); err != nil {
+		return ctx, Permit{}, err
 	}
 	if w.Holds(ctx) {
 		w.reentries.Add(1)
@@ -146,8 +147,8 @@ func (w *Warden) TryAcquire(t Task) (Permit, error) {
 // [*InvalidError] if fn is nil. A task that ends with an error or a panic has failed ([Permit.Failed]), or is abandoned
 // ([Permit.Abandon]) if it returns an error after ctx has ended. Do blocks and allocates as Acquire does.
 //
-// Goroutines that fn starts with its context share fn's slot while fn runs, and are denied a second one. Work that outlives
-// fn, or needs a slot of its own, needs a context that does not derive from fn's.
+// Goroutines that fn starts with its context share fn's slot while fn runs, and are denied a second one: work that needs a slot
+// of its own meanwhile needs a context that does not derive from fn's.
 func Do[T any](ctx context.Context, w *Warden, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {

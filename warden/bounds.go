@@ -54,13 +54,13 @@ func (w *Warden) Bounds() (b Bounds, by string, at time.Time) {
 // those who look later: the console shows it. One Adjust runs at a time, so that of two that change different bounds none is
 // lost; change must not call back into w.
 //
-// Nothing that runs or waits is interrupted. A lower Max is reached as tasks end, a lower MaxQueue as they start or leave;
-// until then none starts, and one waits only in the place of another. Min and Max count from the next decision on, which is at
-// most an interval away.
+// Nothing that runs or waits is interrupted. A lower Max is reached as tasks end, and none starts until then; a lower MaxQueue
+// as they start or leave, and until then a task enters the queue only in the place of another. Min and Max count from the next
+// decision on.
 //
 // The error is an [*InvalidError] of this package or of package control: w is nil or zero, by is not allowed, change is nil or
-// made a bound invalid, Max is less than the total of Config.ApplyTo, or Min or Max changed and Config.Controller has no method
-// SetBounds(low, high int) error. Nothing has changed then.
+// made a bound invalid, Max is less than the total of Config.ApplyTo, or Min or Max changed and Config.Controller lacks a
+// method Bounds() (low, high int) or SetBounds(low, high int) error. Nothing has changed then.
 func (w *Warden) Adjust(by string, change func(*Bounds)) error {
 	switch {
 	case !w.made():
@@ -98,7 +98,7 @@ func (w *Warden) setBounds(b Bounds) error {
 	c, ok := w.controller.(bounded)
 	if !ok {
 		return invalidField(
-			"Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no SetBounds",
+			"Bounds.Min and Max", fmt.Sprintf("%d and %d", b.Min, b.Max), "unchanged: Config.Controller has no Bounds and SetBounds",
 		)
 	}
 	if sized, ok := w.target.(interface{ Total() int }); ok && b.Max < sized.Total() {

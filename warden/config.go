@@ -42,19 +42,20 @@ type (
 	}
 )
 
-// Config describes a warden. The zero value is suitable for production. Sampler, Controller and ApplyTo are never called
-// concurrently.
+// Config describes a warden. Each field may be zero. The methods Sample, Step, Pressure and Apply of its parts are never called
+// concurrently; Bounds, SetBounds and Total, for [Warden.Adjust], may be called during one of them.
 type Config struct {
 	// Limiter configures the limiter. A MaxQueue of 0 means 1024 tasks here, which bounds memory, since deadlines and load
 	// shedding bound the queue wait; tasks that must not wait call TryAcquire. A Name of "" means "warden" here.
 	Limiter limiter.Config
-	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s; the
-	// decision in force before the first sample is valid for as long, with any Controller.
+	// Control configures the controller, unless Controller is set. A ValidFor of 0 means four intervals here, at least 1 s.
+	// Without a Limiter.Initial, the decision in force before the first sample is valid for as long; with a Controller, for
+	// that default.
 	Control control.Config
 	// Interval is the time between samples, 10 ms to 10 s; 0: 100 ms.
 	Interval time.Duration
-	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 2.5 kB each, and up to
-	// 1 kB more for each compartment of ApplyTo; 0: 600, which is a minute at the default interval.
+	// History is the number of readings that [Warden.History] keeps, 1 to 100,000, about 2600 bytes each, and 600 more for each
+	// compartment of ApplyTo; 0: 600, which is a minute at the default interval.
 	History int
 
 	// Pools are resources that work inside waits for, such as the connections of a database: see package pool. When one is full,
@@ -75,8 +76,9 @@ type Config struct {
 	}
 	// ApplyTo receives every decision after the limiter: usually a bulkhead.Set; nil: none. If it has a method Total() int, as
 	// a Set has, that is the least that Control.Initial and Control.Max may be, and Initial is at least that by default: so a
-	// target on an idle machine keeps what it has alone. A later growth of the target is not seen. If it has a method
-	// Feed(*monitor.Recorder), as a Set has, and Sampler is nil, New calls it, so that the target's own executions are measured.
+	// target on an idle machine keeps what it has alone. New asks it once: a later growth of the target raises neither. If it
+	// has a method Feed(*monitor.Recorder), as a Set has, and Sampler is nil, New calls it, so that the target's own executions
+	// are measured.
 	ApplyTo interface {
 		Apply(d decision.ControlDecision)
 	}

@@ -5,12 +5,11 @@
 //
 //	runtime -> monitor -Sample-> control -ControlDecision-> limiter -> your function
 //
-// Package monitor measures and decides nothing. Package control turns samples into decisions and sees no tasks. Package
-// limiter carries out decisions and sees no measurements. Data flows one way: the limiter's counters and events are for
-// people only.
+// Package monitor measures and does not judge. Package control turns samples into decisions and sees no tasks. Package limiter
+// carries out decisions and sees no measurements. Data flows one way: the limiter's counters and events are for people only.
 //
-// A [Warden] runs the three layers: every 100 ms it takes a sample, lets the controller decide, and applies the decision.
-// [Do] runs a function under that limit:
+// A [Warden] runs the three layers: in each interval, by default 100 ms, it takes a sample, lets the controller decide, and
+// applies the decision. [Do] runs a function under that limit:
 //
 //	w, err := warden.New(warden.Config{})
 //	if err != nil {
@@ -27,27 +26,27 @@
 //
 // # Errors and blocking
 //
-// Do and [Warden.Acquire] wait in the queue, by priority, until there is a slot or the task is rejected: its deadline or that
-// of the context can no longer be met, the queue has no room, or the overload lasts. Then the error is a [*Rejection]:
-// errors.Is matches it with [ErrRejected], and errors.As finds its reason, the decision in force and RetryAfter. [ErrReentry]
-// means that the work already holds a slot of this warden, so that a second one could be waited for forever. Errors of the
-// function are returned as they are.
+// Do and [Warden.Acquire] wait in the queue, by priority, until there is a slot. A task that cannot have one in time, for which
+// the queue has no room, that is shed, or whose context ends, gets a [*Rejection]: errors.Is matches it with [ErrRejected], and
+// errors.As finds its reason, the decision in force and RetryAfter. [ErrReentry] means that the work already holds a slot of
+// this warden, so that a second one could be waited for forever. Errors of the function are returned as they are.
 //
 // A function that hangs holds its slot until it returns, because running work is never interrupted: give it a context with a
-// deadline, and heed it. The limit makes up for up to 512 executions that run much longer than others of their name; when more of
-// them hold every slot, everything else is rejected.
+// deadline, and heed it. The limit makes up, within Control.Max, for up to 512 executions that run much longer than others of
+// their name; when more of them hold every slot, everything else is rejected.
 //
 // # Sampling
 //
 // A ticker's goroutine starves under exactly the overload that it must detect: while work without scheduling points occupies
-// every processor, it may wait long for its turn. Requests therefore help: a request that finds the last sample
-// overdue takes the next one, which costs it a few microseconds. [Warden.Run] is needed only for quiet times, so that a
-// service recovers without requests. Without Run, or after it has returned, requests drive all sampling.
+// every processor, it waits for its turn like all others. Requests therefore help: a request that finds the last sample overdue
+// takes the next one, which costs it a few microseconds, and up to 20 ms if a pool of Config.Pools does not answer.
+// [Warden.Run] is needed only for quiet times, so that a service recovers without requests. Without Run, or after it has
+// returned, requests drive all sampling.
 //
 // # Execution times
 //
 // The warden reports each task's time from start to release, and the number of running tasks, to the monitor, so that a slow
 // dependency shows although no processor is busy. The limiter does not see these measurements.
 //
-// A zero or nil [Warden] and a zero [Permit] are safe: their methods do nothing, or return an [*InvalidError].
+// A zero or nil [Warden] and a zero [Permit] are safe: their methods do nothing, return zero values, or an [*InvalidError].
 package warden

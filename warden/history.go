@@ -56,8 +56,8 @@ func (w *Warden) recordLocked(r Reading) {
 	}
 }
 
-// Latest returns the last reading; the zero Reading before the first. It does not wait for a sample in progress. Reasons and
-// Stale are shared: do not modify them.
+// Latest returns the last reading; the zero Reading before the first. It does not wait for a sample in progress. Its slices,
+// maps and pointers are shared: do not modify what they lead to.
 func (w *Warden) Latest() Reading {
 	if w == nil {
 		return Reading{}
@@ -67,9 +67,9 @@ func (w *Warden) Latest() Reading {
 	return w.last
 }
 
-// History appends to buf the kept readings whose decision number is greater than since, oldest first; 0: all. The warden
-// keeps the last Config.History readings. History does not wait for a sample in progress, and allocates only to grow buf.
-// Reasons and Stale are shared, as in [Warden.Latest].
+// History appends to buf the kept readings whose decision number is greater than since, oldest first; 0: all. The warden keeps
+// the last Config.History readings. History does not wait for a sample in progress, and allocates only to grow buf. Slices,
+// maps and pointers are shared, as in [Warden.Latest].
 func (w *Warden) History(buf []Reading, since uint64) []Reading {
 	if w == nil {
 		return buf

@@ -13,20 +13,19 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// Load is how loaded a process is, as balancers that weight their servers understand it: they weight a server by
-// Served / (Utilization + Failed / Served). It covers the last one to two seconds, and more where samples are further
+// Load is how loaded a process is, as balancers that weight their servers understand it: they weight a server by Served /
+// (Utilization + Failed / Served). It covers the last one to two seconds, less after New, and more where samples are further
 // apart. The zero Load is that of an idle process, or says that nothing is known; balancers ignore it.
 type Load struct {
-	// Utilization is how much is in use of what bounds the process most, 0 to 1: of the processors, unless Config.Remote; of a
-	// pool that all work may use (Config.Pools); or of the concurrency limit, if it is enforced and was reached lately: as
-	// time passes since then, it counts less, e times in 30 s. Processor time that other processes took is in use. More tasks
-	// than the limit allows are 1.
+	// Utilization is how much is in use of what bounds the process most, 0 to 1: of the processors; of a pool that all work may
+	// use (Config.Pools); or of the concurrency limit, if it is enforced and was reached lately: as time passes since then, it
+	// counts less, e times in 30 s. Processor time that other processes took is in use. More tasks than the limit allows are 1.
 	Utilization float64
-	// Served is how many tasks ended per second, those of compartments included, 0 or more.
+	// Served is how many tasks ended per second, those of compartments included and those of [Permit.Abandon] not, 0 or more.
 	Served float64
-	// Failed is how many tasks per second the limiter rejected, or were ended by their deadline or client ([Permit.Abandon]), or
-	// failed ([Permit.Failed]), 0 or more. Without those that failed, a process that fails at once would look like one with room.
-	// Rejections by compartments say nothing about other work and are not in it.
+	// Failed is how many tasks per second the limiter rejected, or were ended by their deadline or client ([Permit.Abandon];
+	// those of compartments too), or failed ([Permit.Failed]), 0 or more. Without those that failed, a process that fails at
+	// once would look like one with room. Rejections by compartments say nothing about other work and are not in it.
 	Failed float64
 }
 

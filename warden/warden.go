@@ -16,7 +16,7 @@ import (
 )
 
 // Warden combines a monitor, a controller and a limiter. All methods are safe for concurrent use. It must come from [New] and
-// must not be copied; a nil or zero Warden rejects every call with an [*InvalidError].
+// must not be copied; the methods of a nil or zero Warden return an [*InvalidError], or zero values and do nothing.
 type Warden struct {
 	limiter    *limiter.Limiter
 	name       string            // the limiter's
@@ -51,13 +51,13 @@ type Warden struct {
 type Stats struct {
 	// Samples is the number of samples taken; ByRequests, of those, the number taken by requests because the ticker was late.
 	Samples, ByRequests uint64
-	// LargestGap is the longest time between two samples so far.
+	// LargestGap is the longest time between two samples so far, or from New to the first.
 	LargestGap time.Duration
 	// Late is the number of samples that came more than half a second late while Run was active: the process was frozen, or starved
 	// of processors. Without Run nobody can tell that from a pause between requests, and nothing is late.
 	Late uint64
-	// Panics counts recovered panics of Sampler, Controller and ApplyTo. The previous decision stays in force, until it expires
-	// and its Stale decision replaces it.
+	// Panics counts recovered panics of Sampler, Controller and ApplyTo. After one of Sampler or of Controller's Step the
+	// previous decision stays in force, until it expires and its Stale decision, if it has one, replaces it.
 	Panics uint64
 	// Reentries counts calls of Acquire and Do that were rejected with a [*decision.ReentryError].
 	Reentries uint64
@@ -69,9 +69,10 @@ const lateBy = 500 * time.Millisecond
 const runGrace = 10 * time.Second // after which a warden without Run is reported
 
 // Run takes a sample in every interval until ctx ends, and then returns nil. It blocks: start it with go. The error, an
-// [*InvalidError], means that ctx is nil or another Run of this warden is active. A warden works without Run, driven by
-// requests, but then recovers only as requests arrive: if Run has not been called ten seconds after New, the next such request
-// says so to slog.Default, once. After Run has returned, requests continue to drive the warden, and Run may be called again.
+// [*InvalidError], means that ctx is nil, w is nil or zero, or another Run of this warden is active. A warden works without
+// Run, driven by requests, but then recovers only as requests arrive: if Run has not been called ten seconds after New, the
+// next request that takes a sample says so to slog.Default, once. After Run has returned, requests continue to drive the
+// warden, and Run may be called again.
 func (w *Warden) Run(ctx context.Context) error {
 	switch {
 	case ctx == nil:
@@ -179,7 +180,7 @@ func (w *Warden) turnLocked(byRequest bool) {
 	}
 }
 
-// Stats returns a copy of the counters; all are 0 for a nil Warden. It does not wait for a sample in progress.
+// Stats returns a copy of the counters; all are 0 for a nil or zero Warden. It does not wait for a sample in progress.
 func (w *Warden) Stats() Stats {
 	if w == nil {
 		return Stats{}

@@ -407,6 +407,17 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestAnInvalidCallHasNoEffect: not even the sample that is overdue is taken.
+func TestAnInvalidCallHasNoEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := mustNew(t, Config{})
+		time.Sleep(time.Second)
+		if _, _, err := w.Acquire(nil, Task{}); !errors.Is(err, ErrInvalid) || w.Stats().Samples != 0 { //nolint:staticcheck // the point
+			t.Errorf("%v, %+v", err, w.Stats())
+		}
+	})
+}
+
 // TestTheFirstDecisionIsTheControllers: what Control is configured to begin with rules before the first sample.
 func TestTheFirstDecisionIsTheControllers(t *testing.T) {
 	usual := decision.Default().TargetConcurrency

@@ -95,7 +95,8 @@ type Config struct {
 	// reclaimed. 0: a minute.
 	Grace time.Duration
 	// DrainTimeout is how long handlers, and a commit that was sent, may go on after Run's context is done. Then their
-	// context ends, and handlers get a tenth of this time to return. The drain's own commit has as long again. 0: 10 s.
+	// context ends, and handlers get a tenth of this time to return. The drain's own commit has as long again. 0: the
+	// Ownership's if it has one (leasekafka.GroupConfig.DrainTimeout), which is also the most; else 10 s.
 	DrainTimeout time.Duration
 	// CommitEvery is how often the floor is committed. 0: 500 ms. With ledgers in memory a shorter one, such as 50 ms, repeats
 	// less after a crash.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
@@ -30,13 +31,21 @@ type Consumer struct {
 	invalid error   // of a Partition that is not valid, which ends the membership
 }
 
-// NewConsumer returns a Consumer, without calling any of its parts. Every partition gets a Dispatcher with cfg. MaxInFlight,
-// MaxBuffered and Rate hold for all partitions together, and owners share the slots of all partitions. A free slot goes to the
-// waiting owner with the fewest slots, and of its partitions to the one with the fewest. A partition fetches more while it has
-// fewer records than all could still fetch, and may always have one. Error: *lease.InvalidError naming the field.
+// NewConsumer returns a Consumer, and calls none of its parts but DrainTimeout of the Ownership. Every partition gets a
+// Dispatcher with cfg. MaxInFlight, MaxBuffered and Rate hold for all partitions together, and owners share the slots of all
+// partitions. A free slot goes to the waiting owner with the fewest slots, and of its partitions to the one with the fewest. A
+// partition fetches more while it has fewer records than all could still fetch, and may always have one. Error:
+// *lease.InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if missing := nilcheck.Required(ownership); missing != "" {
 		return nil, invalidField("ownership", missing, "an Ownership")
+	}
+	if bound, ok := ownership.(interface{ DrainTimeout() time.Duration }); ok {
+		most := bound.DrainTimeout()
+		if cfg.DrainTimeout > most {
+			return nil, invalidField("Config.DrainTimeout", cfg.DrainTimeout, "0, or the Ownership's ("+most.String()+") or less")
+		}
+		cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, most)
 	}
 	cfg, err := cfg.complete()
 	if err != nil {

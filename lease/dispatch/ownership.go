@@ -51,6 +51,8 @@ func (p Partition) check() error {
 // JetStream bucket (leasenats), advisory locks of PostgreSQL (leasepg). It says who should work where, and need not be
 // exact: the fencing tokens of the ledger protect the records. A member may go on for a while after its partition was
 // assigned to another, and nothing is lost.
+//
+// An Ownership with a method DrainTimeout() time.Duration waits no longer than that for a drain: Config.DrainTimeout.
 type Ownership interface {
 	// Hold joins the group and calls work, in a new goroutine, for every partition that this member gets, until ctx is
 	// done or the membership cannot go on, which is the error. The context of work ends when the partition is to be

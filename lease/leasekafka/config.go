@@ -53,8 +53,8 @@ type GroupConfig struct {
 	// heartbeat, which the member sends every third of it, or every 3 s if that is less. 0: 45 s. At least 100 ms. Brokers
 	// have limits of their own, from 6 s to 30 minutes: beyond them Hold fails.
 	Session time.Duration
-	// DrainTimeout is how long a dispatcher lets its handlers go on when its partition is revoked:
-	// dispatch.Config.DrainTimeout. 0: 10 s.
+	// DrainTimeout is how long a dispatcher may let its handlers go on when its partition is revoked: the
+	// dispatch.Config.DrainTimeout of a Consumer, where that is 0. 0: 10 s.
 	DrainTimeout time.Duration
 	// RebalanceTimeout is how long the group waits in a rebalance for a live member to give partitions back, before it
 	// takes all of its partitions away. 0: 60 s, or as much as DrainTimeout requires if that is more. At least two and a

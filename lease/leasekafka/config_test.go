@@ -89,6 +89,50 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// A group waits for no longer drain than it says, so its consumers have none.
+func TestNoDrainIsLongerThanTheGroupWaits(t *testing.T) {
+	group, err := leasekafka.OpenGroup(t.Context(), leasekafka.GroupConfig{
+		Brokers: []string{"127.0.0.1:1"}, Group: "g", Topics: []string{"t"}, DrainTimeout: 2 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard}
+	for drain, allowed := range map[time.Duration]bool{0: true, time.Second: true, 2 * time.Second: true, 3 * time.Second: false} {
+		cfg.DrainTimeout = drain
+		_, err := dispatch.NewConsumer(group, cfg)
+		var invalid *lease.InvalidError
+		if allowed && err != nil || !allowed && (!errors.As(err, &invalid) || invalid.Field != "dispatch.Config.DrainTimeout") {
+			t.Errorf("%v: %v", drain, err)
+		}
+	}
+}
+
+// What a consumer does not say of its drain, it has from its group.
+func TestConsumerDrainsAsLongAsItsGroupWaits(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		k := fake(t, 1)
+		k.produce(t, of(1, 1, 1)...)
+		cfg := k.config()
+		cfg.DrainTimeout = 20 * time.Second
+		started := make(chan struct{})
+		a := run(t, cfg, dispatch.Config{Handler: func(ctx context.Context, _ dispatch.Job) error {
+			close(started)
+			select {
+			case <-ctx.Done():
+				t.Error("the handler was cut off")
+			case <-time.After(15 * time.Second): // more than dispatch's own default
+			}
+			return ctx.Err()
+		}})
+		<-started
+		a.cancel()
+		if err := <-a.result; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A final rejection by the group ends Hold.
 func TestHoldRefused(t *testing.T) {
 	virtually(t, func(t *testing.T) {

@@ -42,6 +42,14 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	return &Group{cfg: cfg}, nil
 }
 
+// DrainTimeout is that of the GroupConfig, by which dispatch.NewConsumer bounds its own. 0 for a nil or zero Group.
+func (g *Group) DrainTimeout() time.Duration {
+	if g == nil {
+		return 0
+	}
+	return g.cfg.DrainTimeout
+}
+
 // Hold implements dispatch.Ownership: it joins the group and calls work for each assigned partition. It waits for
 // unreachable brokers and missing topics. Kafka cannot give back a single partition whose work returns early: work is
 // called for it again after a second. When ctx is done, works are ended and waited for while the membership goes on;

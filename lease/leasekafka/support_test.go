@@ -320,7 +320,6 @@ func run(t *testing.T, cfg leasekafka.GroupConfig, with dispatch.Config) *runnin
 	if err != nil {
 		t.Fatal(err)
 	}
-	with.DrainTimeout = cfg.DrainTimeout
 	if with.DeadLetter == nil {
 		with.DeadLetter = dispatch.Discard
 	}

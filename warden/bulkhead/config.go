@@ -27,31 +27,33 @@ type Config struct {
 type CompartmentConfig struct {
 	// Name is unique in the set and not empty.
 	Name string
-	// Guaranteed is the number of slots that belong to this compartment, 0 or more.
+	// Guaranteed is the number of slots that belong to this compartment, 0 to Total. A decision below Total lowers it, see
+	// [Set.Apply].
 	Guaranteed int
 	// Lendable is the number of guaranteed slots that others may use while idle, 0 to Guaranteed; the rest, Guaranteed -
-	// Lendable, is always reserved. A Lendable above 0 needs a MaxQueue: the owner of a lent slot has to wait for it.
+	// Lendable, is reserved. A Lendable above 0 needs a MaxQueue: the owner of a lent slot has to wait for it.
 	Lendable int
 	// Max is the maximum number of slots, borrowed ones included, 1 to Total, and at least Guaranteed; 0: Guaranteed.
 	Max int
 	// Mode is the initial mode; the zero value is decision.Enforce. In decision.DryRun and decision.Bypass no call waits or is
 	// rejected for lack of a slot (B12, B13); Timeout, Breaker and the reentry check still apply.
 	Mode decision.Mode
-	// MaxQueue is the maximum number of waiting calls, 0 or more; with tenants, per tenant. 0: no queue.
+	// MaxQueue is the maximum number of waiting calls, 0 or more; with tenants, per tenant, and 1 or more. 0: no queue.
 	MaxQueue int
-	// MaxWait bounds the queue wait, 10 µs or more; 0: the Timeout; if both are 0, only the call's context bounds it. A
-	// MaxWait above 0 needs a MaxQueue.
+	// MaxWait bounds the queue wait, 10 µs or more; 0: the Timeout; if both are 0, only the call's context bounds it, and in a
+	// standing queue the decision's MaxWait. A MaxWait above 0 needs a MaxQueue.
 	MaxWait time.Duration
 	// Timeout bounds a function's running time, 10 µs or more, counted from its start. When it passes, the function's context
 	// ends and the caller gets a [*TimeoutError]; the slot stays taken until the function returns. 0: none.
 	Timeout time.Duration
-	// Criticality decides which compartment below its guarantee gets a slot first, and whose guarantee shrinks last. Every
-	// value is valid. A compartment at decision.Critical that rejects more than 5 % of its calls is reported unhealthy.
+	// Criticality decides which of the waiting compartments below their guarantee, and then which of the others, gets a slot
+	// first, and which keep one where a decision leaves fewer slots than compartments. Every value is valid. A compartment at
+	// decision.Critical that rejected more than 5 % of the calls of the last minute is reported unhealthy.
 	Criticality decision.Priority
 	// Fallback, if not nil, answers calls of [Do] that fail, as if each were a [DoOr] with it: see [FallbackOf]. Calls of
 	// [Compartment.Acquire], and so the requests of adapters, do not use it: for HTTP requests set wardenhttp.Config.Fallback.
 	Fallback Fallback
-	// MaxFallback is the maximum number of fallbacks running at once, 0 or more; 0: as Max.
+	// MaxFallback is the maximum number of fallbacks running at once, 0 or more; 0: as Max at New.
 	MaxFallback int
 	// Breaker, if not nil, is asked before each function call; several compartments may share one. With a MaxQueue it must be
 	// able to say that it is open: see [Breaker].
@@ -62,7 +64,7 @@ type CompartmentConfig struct {
 
 // TenantsConfig describes the tenants of a compartment.
 type TenantsConfig struct {
-	// Max is the maximum number of slots of one tenant, 1 or more; 0: the compartment has no tenants.
+	// Max is the maximum number of slots of one tenant, 1 to 1,000,000; 0: the compartment has no tenants.
 	Max int
 	// Keys is the maximum number of tenants tracked at a time, 1 to 1,000,000; 0: 10,000. Keys beyond share as many
 	// compartments, at most 64.

@@ -21,9 +21,9 @@ var (
 // Timeout, fn runs on the caller's goroutine; with one, on its own, and a panic or runtime.Goexit of fn reaches the caller as
 // long as the caller waits.
 //
-// The error is fn's own; or a [*decision.Rejection], a [*TimeoutError], a [*decision.ReentryError],
-// [ErrUnknownCompartment], the context's error if it ended while fn ran with a Timeout, or an [*InvalidError] if ctx or fn
-// is nil. In a compartment with a Fallback, Do is [DoOr] with it. Without breaker, timeouts and waiting, Do makes one allocation.
+// The error is fn's own; or a [*decision.Rejection], a [*TimeoutError], a [*decision.ReentryError], [ErrUnknownCompartment],
+// the context's error if it ended while fn ran with a Timeout, or an [*decision.InvalidError] if ctx or fn is nil. In a
+// compartment with a Fallback, Do is [DoOr] with it. Without breaker, timeouts and waiting, Do makes one allocation.
 func Do[T any](ctx context.Context, c *Compartment, fn func(context.Context) (T, error)) (T, error) {
 	if c.exists() && c.pool.config.Fallback != nil {
 		return doOr(ctx, c, fn)

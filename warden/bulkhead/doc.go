@@ -6,14 +6,15 @@
 // A [Set] shares a total number of slots among named compartments:
 //
 //   - A call holds its slot from the grant until its function has returned, even if its caller timed out before.
-//   - Of its Guaranteed slots, a compartment keeps all but Lendable reserved for itself, always.
+//   - Of its Guaranteed slots, a compartment keeps all but Lendable reserved for itself. Only a decision below the Total
+//     lowers both.
 //   - Its idle Lendable slots, and all slots that no compartment is guaranteed, form a shared pool. A compartment that has
 //     used up its reserved slots takes from the pool, up to its Max.
 //   - While the pool is empty, calls wait in their own compartment's queue. The next free slot goes to a compartment below
 //     its guarantee, the most critical first, and to a borrower only if there is none.
 //   - Running functions are never interrupted to get a slot back.
 //
-// A compartment queues and rejects like a [limiter.Limiter], with the same queue and the same explanations. This package adds
+// A compartment queues and rejects like a limiter.Limiter, with the same queue and the same explanations. This package adds
 // the sharing of slots, and per call the maximum queue wait, a timeout, a circuit breaker and a fallback.
 //
 // # The shared pool
@@ -27,7 +28,8 @@
 //
 // # Errors and blocking
 //
-// A call waits in the queue of its compartment, for MaxWait at most. Then its function was not called, and the error is
+// A call waits in the queue of its compartment, for MaxWait at most, or for Timeout where MaxWait is 0. Where its function is
+// not called, the error is
 //
 //   - a *decision.Rejection for want of a slot, with the limiter's reason; with a [*TimeoutError] as its cause after MaxWait or
 //     Timeout (timeout_queued); with the breaker's error as its cause if the breaker is open (breaker_open);

@@ -56,7 +56,8 @@ func checkObserver(field string, o Observer) *decision.InvalidError {
 // Kind is the kind of an [Event]: a code in snake_case.
 type Kind string
 
-// The kinds. Each call of Do, and each permit, produces exactly one Answered; a fallback adds one Degraded or FallbackFailed.
+// The kinds. Each call of Do or Acquire with valid arguments in a compartment of the set produces exactly one Answered: when
+// its caller is answered, or its permit released. A fallback adds one Degraded or FallbackFailed.
 const (
 	Answered  Kind = "answered"  // a caller got its answer: Outcome, Err, Reason
 	Abandoned Kind = "abandoned" // a caller got its answer while its function still runs and holds its slot
@@ -96,7 +97,7 @@ type Event struct {
 	decision.Explanation
 
 	Kind     Kind
-	Err      error         // what the caller, or the function, returned
+	Err      error         // what the caller got, or the function returned
 	Took     time.Duration // from the start of the function until now
 	Stack    []byte        // of a panic that could reach no caller
 	Revision uint64

@@ -19,10 +19,10 @@ type Permit struct {
 	cancel context.CancelFunc // nil: no Timeout
 }
 
-// Acquire waits for a slot as [Do] does, and returns a permit and the context of the work, which marks the slot as held and
-// ends when Timeout has passed or the permit is released. Release the permit exactly once. The errors are those of Do that
-// mean that fn was not called. There is no fallback but by [Compartment.RunFallback], and nobody interrupts the holder: it has
-// to watch the context, whose cause (context.Cause) is a [*TimeoutError] once Timeout has passed.
+// Acquire waits for a slot as [Do] does, and returns a permit and the context of the work, which marks the slot as held and, if
+// there is a Timeout, ends when that has passed or the permit is released. Release the permit exactly once. The errors are
+// those of Do that mean that fn was not called. There is no fallback but by [Compartment.RunFallback], and nobody interrupts
+// the holder: it has to watch the context, whose cause (context.Cause) is a [*TimeoutError] once Timeout has passed.
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
 	switch {
 	case !c.exists():
@@ -59,7 +59,7 @@ func (p Permit) Release(err error) bool {
 }
 
 // Discard is Release for work whose execution time says nothing about the compartment: a hijacked connection, or a stream. A
-// monitor only counts it. If err is [context.Canceled], the work counts as canceled, whatever its context says.
+// monitor does not count it. If err is [context.Canceled], the work counts as canceled, whatever its context says.
 func (p Permit) Discard(err error) bool {
 	k := p.k
 	if k == nil || !k.become(ended) {

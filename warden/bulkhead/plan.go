@@ -28,7 +28,7 @@ const longestBy = 128
 
 // Share is one compartment's part of a [Plan]; every field means what it means in [CompartmentConfig]. A call has the Timeout
 // that was in force when its function started, and the MaxWait that was when it began to wait. Where more wait than a lower
-// MaxQueue allows, none is added until enough have left.
+// MaxQueue allows, a call enters only in the place of another until enough have left.
 type Share struct {
 	Name       string `json:"name"`
 	Guaranteed int    `json:"guaranteed"`
@@ -62,10 +62,10 @@ func (s *Set) Plan() Plan {
 	return p
 }
 
-// Resize replaces the plan in one step and returns the new revision, which is that of p plus one. Running calls continue:
-// where the new plan has fewer slots, the number in flight shrinks as functions return, and no call is admitted in their
-// place until then. The error is [ErrConflict] if p has an outdated revision, or an [*InvalidError]; the plan is unchanged
-// then. Resize does not block.
+// Resize replaces the plan in one step and returns the new revision, which is that of p plus one. Running calls continue: where
+// the new plan has fewer slots, the number in flight shrinks as functions return, and no call is admitted in their place until
+// then. The error is [ErrConflict] if p has an outdated revision, or an [*decision.InvalidError]; the plan is unchanged then.
+// Resize does not block.
 func (s *Set) Resize(p Plan) (revision uint64, err error) {
 	if !s.valid() {
 		return 0, invalidField("Set", "nil or zero", "a set made by New")
@@ -113,11 +113,11 @@ func (s *Set) resize(p Plan) ([]modeChange, error) {
 
 // Apply limits the sum of all slots to d.TargetConcurrency if that is below Total, unless d.Seq is less than that of the
 // decision applied last. To meet a lower limit, slots that no compartment is guaranteed are withheld first, then guarantees
-// shrink in proportion, to one slot at least, and below that by Criticality. Lendable shrinks like its guarantee, and while
-// the limit is below Total, a compartment without a Timeout does not borrow what others lend. ShedProbability applies to every
+// shrink in proportion, to one slot at least, and below that by Criticality. Lendable shrinks like its guarantee, and while the
+// limit is below Total, a compartment without a Timeout does not borrow what others lend. ShedProbability applies to every
 // compartment below decision.Critical, and Yields to all. Parts lower the Max of the compartments that they name, and bound the
-// wait in them; where there are none, MaxWait does. Expected is ignored, because it does not describe the work of a single
-// compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
+// wait in them; where there are none, MaxWait does. Expected, Burst and Needs are ignored, because they do not describe the
+// work of a single compartment. A Set is meant to be a warden's Config.ApplyTo. Apply does not block.
 func (s *Set) Apply(d decision.ControlDecision) {
 	if !s.valid() {
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Proposal is a plan that would suit the load of the last minutes better (B15). It changes nothing: pass Plan to [Set.Resize].
+// Proposal is a plan that gives slots that nobody used in the last two windows, each of a minute or more, to compartments that
+// lacked some in both (B15). It changes nothing: pass Plan to [Set.Resize].
 type Proposal struct {
 	// Plan is made from the revision in force. It has the same Total.
 	Plan Plan `json:"plan"`

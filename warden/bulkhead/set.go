@@ -17,8 +17,8 @@ import (
 )
 
 // Set is a group of compartments that share a total number of slots. All methods are safe for concurrent use. A Set starts no
-// goroutines except for functions with a Timeout, and needs no cleanup. It must not be copied. A nil or zero Set has no
-// compartments: it rejects every call, and every plan, with an [*InvalidError].
+// goroutines except for functions with a Timeout and to end a decision that is not renewed, and needs no cleanup. It must not
+// be copied. A nil or zero Set has no compartments: it rejects every call, and every plan, with an [*decision.InvalidError].
 type Set struct {
 	observer Observer
 	epoch    time.Time
@@ -97,7 +97,7 @@ type unknown struct {
 	name string
 }
 
-// New returns a set, ready for use. The error, an [*InvalidError], names the invalid field of cfg.
+// New returns a set, ready for use. The error, an [*decision.InvalidError], names the invalid field of cfg.
 func New(cfg Config) (*Set, error) {
 	plan, err := cfg.check()
 	if err != nil {
@@ -160,8 +160,9 @@ func (s *Set) Compartment(name string) *Compartment {
 	return &Compartment{unknown: unknown{s, name}}
 }
 
-// Total returns the number of slots of all compartments by the current plan, before any decision; 0 for a nil or zero Set. A
-// warden whose decisions the set follows begins with that many. It does not block and allocates nothing.
+// Total returns the number of slots of all compartments by the current plan, before any decision; 0 for a nil or zero Set. The
+// controller of a warden whose decisions the set follows begins with that many at least. It does not block and allocates
+// nothing.
 func (s *Set) Total() int {
 	if !s.valid() {
 		return 0

@@ -27,7 +27,7 @@ type Snapshot struct {
 	Decision *decision.ControlDecision `json:"decision,omitempty"`
 	// Stale is true if Decision has outlived its ValidFor, so that its Stale decision is in force.
 	Stale bool `json:"stale,omitempty"`
-	// Proposal is a plan for [Set.Resize] that would suit the last minutes better; nil: none (B15). It is shared: do not modify it.
+	// Proposal is a plan for [Set.Resize]; nil: none (B15). It is shared: do not modify it.
 	Proposal *Proposal `json:"proposal,omitempty"`
 	// Unknown counts calls of unknown compartments.
 	Unknown uint64 `json:"unknown"`
@@ -187,8 +187,9 @@ func (p *pool) snapshotLocked(now time.Duration, l loan) CompartmentSnapshot {
 	return c
 }
 
-// Recent returns the explanations of the last rejected and delayed calls of all compartments, oldest first. Limiter is the
-// name of the compartment, Task.Name the key of the tenant, if any. It allocates.
+// Recent returns the explanations of the last rejected and delayed calls of all compartments, 128 of each at most for one,
+// oldest first; a breaker's rejections and reentries are not kept. Limiter is the name of the compartment, Task.Name the key of
+// the tenant, if any. It allocates.
 func (s *Set) Recent() []decision.Explanation {
 	if !s.valid() {
 		return nil

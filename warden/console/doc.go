@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package console is a web page for the on-call engineer: the current state of a warden and its compartments, the history of
-// the last minute, and the reason of each recent rejection.
+// Package console is a web page for the on-call engineer: the current state of a warden and its compartments, the history that
+// the warden keeps (by default, of the last minute), and the reason of each recent rejection.
 //
 //	c, err := console.New(console.Config{Warden: w})
 //	if err != nil {
@@ -17,9 +17,9 @@
 // # Access
 //
 // The page shows names of tasks and compartments, loads and limits, which help an attacker. Therefore importing the package
-// registers nothing, and the console must be mounted explicitly. Never expose it to the public: give it its own listener
-// on loopback or on an operators' network, and put authentication in front if others share that network. The console is
-// read-only: it answers only GET and HEAD, and no request reaches a limiter.
+// registers nothing, and the console must be mounted explicitly. Never expose it to the public: give it its own listener on
+// loopback or on an operators' network, and put authentication in front if others share that network. The console is read-only:
+// it answers only GET and HEAD, and changes nothing.
 //
 // # Cost
 //
@@ -55,7 +55,7 @@
 // pools holds none of them. Each limiter and compartment has its level and text, also where verdicts only counts it.
 //
 // Errors are application/problem+json with a code: read_only, not_found, nothing_to_find, bad_history, too_many_streams, busy,
-// closed, unknown_host or cross_site.
+// closed, unknown_host, cross_site or not_encodable.
 //
 // docs/console.md explains each part of the page.
 package console

@@ -110,8 +110,9 @@ func (c *Console) endAnswer() {
 	c.answers--
 }
 
-// Guard returns a handler that calls next, unless another site or a host name outside Config.Hosts led a browser here: such
-// requests get 403, as from the console itself. Use it for handlers served beside the console, such as metrics.
+// Guard returns a handler that calls next, unless a page of another site asks, other than by a link, or a browser came by a
+// host name outside Config.Hosts: such requests get 403, as from the console itself. Use it for handlers served beside the
+// console, such as metrics.
 func (c *Console) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if code, detail := c.forbidden(r); code != "" {

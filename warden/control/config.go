@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Config bounds and tunes a [Controller]. The zero value is suitable for production; in every field 0
-// means the default. The package comment derives the meaning of each field.
+// Config bounds and tunes a [Controller]. In every field 0 means the default. The package comment derives the meaning of each
+// field.
 type Config struct {
-	// Min and Max bound the concurrency limit, in tasks, 1 <= Min <= Max. Default: 1, and 65536 or more if Min, Initial or
-	// Processors requires it.
+	// Min and Max bound the concurrency limit, in tasks, 1 <= Min <= Max <= 16,777,216. Default: 1, and 65536 or more if Min,
+	// Initial or Processors requires it.
 	Min, Max int
 	// Initial is the first concurrency limit, Min to Max. Calm samples without requests bring the limit back up to it.
 	// Default: one per processor, at least 16, clamped to Min and Max.
 	Initial int
-	// Processors is the number of processors available to the work, 1 or more. A queue for processors never cuts the limit
-	// below it, because that would only leave processors idle. Default: GOMAXPROCS at the call of New. Set it to replay
+	// Processors is the number of processors available to the work, 1 to 16,777,216. A queue for processors never cuts the
+	// limit below it, because that would only leave processors idle. Default: GOMAXPROCS at the call of New. Set it to replay
 	// samples of another machine.
 	Processors int
 	// Lag is how long work may wait for a processor: the 90th percentile of the scheduling delay at which the limit starts to
@@ -32,7 +32,7 @@ type Config struct {
 	ValidFor time.Duration
 }
 
-// complete returns cfg with its defaults, or an [*InvalidError].
+// complete returns cfg with its defaults, or an [*decision.InvalidError].
 func (cfg Config) complete() (Config, error) {
 	if cfg.Processors == 0 {
 		cfg.Processors = runtime.GOMAXPROCS(0)

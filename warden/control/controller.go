@@ -63,7 +63,7 @@ func (st *state) all() float64 { return st.ends() + st.served.long.slots }
 // target returns the limit: all has to fit into memory.
 func (st *state) target(cfg Config) float64 { return cfg.within(min(st.all(), st.memory.most())) }
 
-// New returns a controller at its initial limit. The error is an [*InvalidError].
+// New returns a controller at its initial limit. The error is an [*decision.InvalidError].
 func New(cfg Config) (*Controller, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -79,8 +79,8 @@ func New(cfg Config) (*Controller, error) {
 }
 
 // SetBounds changes Config.Min and Config.Max for the next Step and all later ones. A limit outside comes inside with the next
-// Step; Config.Initial is the nearest value inside for as long. The error is an [*InvalidError], as of New, except that 0 is no
-// default here; nothing has changed then. SetBounds may wait for a Step and allocates nothing.
+// Step; Config.Initial is the nearest value inside for as long. The error is an [*decision.InvalidError], as of New, except
+// that 0 is no default here; nothing has changed then. SetBounds may wait for a Step and allocates nothing.
 func (c *Controller) SetBounds(low, high int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +104,9 @@ func (c *Controller) Bounds() (low, high int) {
 
 // Step turns a sample into a decision. It blocks at most for another Step, and allocates the decision's Reasons, Stale and Parts.
 //
-// Any sample is safe: missing, negative and NaN values count as not measured. A sample that is not newer than the one before
-// changes nothing, except that its Memory may lower the limit, and its decision says no_information.
+// Any sample is safe: missing and NaN values count as not measured or 0, negative ones as 0. After a sample that is not newer
+// than the one before, the decision repeats the previous one, under a new Seq and with no_information among its Reasons; only
+// what is known of memory may change.
 func (c *Controller) Step(s monitor.Sample) decision.ControlDecision {
 	c.mu.Lock()
 	defer c.mu.Unlock()

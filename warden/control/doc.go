@@ -16,7 +16,7 @@
 //	}
 //
 // Step blocks only for another Step and returns no error: what a sample lacks counts as not measured. Executions that hang are
-// counted by the monitor as long, and come on top of the limit, up to 512.
+// counted by the monitor as long, and come on top of the limit, up to 512 and within Max.
 //
 // Two resources bound useful concurrency, and each has its half of the algorithm:
 //
@@ -56,11 +56,11 @@
 //
 // # Stolen processors
 //
-// While the share of the processor time, smoothed, is below 0.7 and until it is above 0.8, the process is starved:
+// Delays and runnable goroutines are multiplied by the share of the processor time before they become levels, and utilization
+// is divided by it. Once utilization / share nears 1 the queue is ours: from 0.85 to 0.97, delays come to count by the square
+// root of the share, because the neighbour's turn is part of each, and goroutines in full. While the share, smoothed, is below
+// 0.7 and until it is 0.8, the process is starved:
 //
-//   - Delays and runnable goroutines are multiplied by the share before they become levels, and utilization is divided by it.
-//     Once utilization / share nears 1 the queue is ours: from 0.85 to 0.97, delays come to count by the square root of the
-//     share, because the neighbour's turn is part of each, and goroutines in full.
 //   - The limit falls no further than to n + √n and one per processor, where n is how many tasks wait for something else than a
 //     processor: throughput x usual execution time, less the processors in use, and no more than what runs. Usual is the
 //     baseline of before; for a process that was starved from its first sample, the shortest tenth of its execution times. A
@@ -86,13 +86,15 @@
 // # Execution times
 //
 //   - Baseline: the last 256 execution times from windows without a sign of waiting. Their median is Expected.
-//   - Growth: while 0.8 of the limit or more is in use and nothing waits, each execution that ends lets one more run.
+//   - Growth: while 0.8 of the limit or more is in use and nothing waits, each execution that ends lets one more run, fewer
+//     at first after a cut.
 //   - Cut: when 8 executions or more are longer than the baseline by 3.5 standard deviations of the Mann-Whitney test, growth
 //     stops. Added time x throughput is how many of them wait; the limit is cut by that number, to 0.2 to 0.75 of those that
 //     run.
 //   - Verification: if times are shorter, only waiting was removed, and the cut stays. If less is done instead, the limit
 //     returns and the baseline is learned anew.
-//   - A limit in use for 12 execution times, later for 3 to 64, is cut for a trial anyway.
+//   - A limit in use for 12 execution times is cut for a trial anyway: for 3 after a trial that found waiting, for up to 64
+//     after those that found none.
 //
 // Where most of 32 or more executions, and most of their time, are abandoned while the limit is in use, the limit falls to half of
 // what runs, and only completions judge: if less completes, no limit helps; the limit returns, and stays for longer each time.

@@ -45,8 +45,8 @@ const (
 // "starvation_turn" if it had waited longest of all, and it was the turn of such a task.
 type Grant string
 
-// Bound names the limit for which a rejected task waited, or was rejected because it could not wait; "": none. A package with
-// limits of its own declares them as constants of this type.
+// Bound names the limit that kept a rejected task, or one that a dry run would have rejected, from starting at once; "": none.
+// A package with limits of its own declares them as constants of this type.
 type Bound string
 
 // BoundTarget is the concurrency limit of the decision: TargetConcurrency, or that of a Part.
@@ -85,7 +85,8 @@ const (
 // Mode says whether decisions are enforced.
 type Mode uint8 //nolint:recvcheck // UnmarshalText alone changes it
 
-// The modes. In DryRun and Bypass every task starts at once, unless its context has ended or nothing starts any more.
+// The modes. In DryRun and Bypass every task starts at once, unless its context has ended or nothing starts any more; in a
+// compartment, unless its breaker or the reentry check rejects it.
 const (
 	Enforce Mode = iota // tasks start, wait and are rejected as the decision says
 	DryRun              // every task starts; Explanation.WouldReject says which ones Enforce would reject (Q17)

@@ -155,9 +155,9 @@ type Rejection struct { //nolint:errname // the word of the field
 	Cause error
 }
 
-// Error names the limiter, the reason and the bound reached. The text is the same for every rejection of the kind, without
-// numbers, times or task, so that logs and counters can group by it. For the details see the fields, String and LogValue. It
-// allocates.
+// Error names the limiter, the reason and the bound reached, and says so if a slot has been held for 10 s or longer. It has no
+// other numbers or times, and no task, so that logs and counters can group by it. For the details see the fields, String and
+// LogValue. It allocates.
 func (r *Rejection) Error() string {
 	var b strings.Builder
 	b.WriteString("limiter: ")

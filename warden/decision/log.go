@@ -66,9 +66,9 @@ func (d ControlDecision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// LogValue returns the explanation as a group: limiter, outcome, reason or grant, request_id and would_reject if set, mode unless
-// it enforces, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, oldest_held from one second
-// on, shed_below if set, decision_state and decision. It allocates.
+// LogValue returns the explanation as a group: limiter, outcome, reason or grant, request_id if set, would_reject if set, mode
+// unless it is enforce, task with its deadline, waited, in_flight, queued, bound and limit if one was reached, oldest_held from
+// one second on, shed_below if set, decision_state and decision. It allocates.
 func (e Explanation) LogValue() slog.Value { return slog.GroupValue(e.attrs()...) }
 
 // LogValue returns the group of the explanation, with retry_after if it is known. It allocates.

@@ -21,8 +21,8 @@ type Task struct {
 	// Deadline is the instant after which the result is useless; the zero time means none. The context's deadline counts as
 	// well: the earlier of the two applies. A deadline only prevents a start; running tasks are not interrupted.
 	Deadline time.Time
-	// Patient is for work that nobody waits for impatiently, such as jobs: without a deadline it waits for its turn however long
-	// that takes. The decision's MaxWait does not apply to it, nor to [Critical] tasks.
+	// Patient is for work that nobody waits for impatiently, such as jobs: without a deadline nothing bounds the time for which
+	// it waits. The decision's MaxWait does not apply to it, nor to [Critical] tasks.
 	Patient bool
 }
 

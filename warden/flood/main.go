@@ -6,9 +6,10 @@
 //
 //	go run github.com/stopbank/stopbank/warden/flood@v0.1.0 -load 2,4 http://127.0.0.1:8080/
 //
-// It measures the service's capacity first. For each load it sends half the capacity for a while, then the load, then half the
-// capacity again. The bounds are a rate of 20,000/s, 10,000 requests in flight, and 15 minutes. It floods loopback only, unless it
-// is told -beyond-loopback and the target answers with the header Flood-Agreed: the requests per second that it agrees to.
+// It measures the service's capacity first, unless -capacity says it. For each load it sends a base load (-base, half the
+// capacity) for a while, then the load, then the base load again. The bounds are a rate of 20,000/s, 10,000 requests in flight,
+// and 15 minutes for all loads together. It floods loopback only, unless it is told -beyond-loopback and the target answers
+// with the header Flood-Agreed: the requests per second that it agrees to.
 package main
 
 import (

@@ -16,8 +16,9 @@ import (
 // permit exactly once: defer p.Release().
 //
 // Acquire blocks until the task is granted a slot or rejected, its deadline passes, or ctx ends. It neither wraps ctx nor
-// cancels running work. Once the limiter has reached its peak number of running tasks, a start without a wait allocates nothing.
-// The error is an [*InvalidError] if ctx or l is nil.
+// cancels running work. Once the limiter has reached its peak number of running tasks, a start without waiting allocates
+// nothing, a rejection once, and a wait takes what it needs from a pool. The error is an [*decision.InvalidError] if ctx or l
+// is nil.
 func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	switch {
 	case !l.valid():
@@ -77,9 +78,9 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 }
 
 // Do acquires a slot, runs fn(ctx), and releases the slot when fn returns, panics or calls runtime.Goexit; a panic is not
-// recovered, so its stack trace stays complete. The error is fn's own; or that of [Limiter.Acquire], and fn was not called;
-// or an [*InvalidError] if fn or l is nil. A task that ends with an error or a panic has failed ([Permit.Fail]), or is abandoned
-// ([Permit.Abandon]) if it returns an error after ctx has ended. Do blocks and allocates as Acquire does.
+// recovered, so its stack trace stays complete. The error is fn's own; or that of [Limiter.Acquire], and fn was not called; or
+// an [*decision.InvalidError] if fn or l is nil. A task that ends with an error or a panic has failed ([Permit.Fail]), or is
+// abandoned ([Permit.Abandon]) if it returns an error after ctx has ended. Do blocks and allocates as Acquire does.
 func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if fn == nil {
@@ -364,9 +365,9 @@ func (l *Limiter) newPermitLocked(t Task, d deadline, o outcome) Permit {
 	return Permit{l, s, s.number}
 }
 
-// Release ends the task and returns true to exactly one caller: the first. False means that the permit was already released,
-// or is the zero Permit; then nothing changes, even if the slot has been granted to another task since. Release grants the
-// slot to the next waiting task, and calls the Observer; without one it does not block, and allocates nothing.
+// Release ends the task and returns true to exactly one caller: the first. False means that the permit was already released, or
+// is the zero Permit; then nothing changes, even if the slot has been granted to another task since. Release grants the slot to
+// the next waiting task and calls the Observer, if there is one; apart from that it does not block and allocates nothing.
 func (p Permit) Release() bool { return p.end(answered) }
 
 // Abandon is Release for a task whose deadline or client ended it before it had an answer: it counts in [Tally].Abandoned as well

@@ -115,8 +115,9 @@ func (l *Limiter) refreshLocked(now time.Duration) {
 	l.rule = newRule(d, decision.Stale, l.rule.mode, queue.Never)
 }
 
-// Close rejects all waiting and all later tasks with reason Closed. Running tasks continue and release their permits as
-// usual. Closing twice, or closing a nil or zero Limiter, does nothing. Close does not block.
+// Close rejects all waiting and all later tasks with reason Closed, or that of their context or deadline if that has ended
+// before. Running tasks continue and release their permits as usual. Closing twice, or closing a nil or zero Limiter, does
+// nothing. Close does not block.
 func (l *Limiter) Close() {
 	if !l.valid() {
 		return

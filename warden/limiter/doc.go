@@ -3,17 +3,18 @@
 // Package limiter runs tasks under a concurrency limit, with priorities, deadlines and load shedding, and explains every
 // outcome.
 //
-// A limiter measures nothing. The concurrency limit, the share of waiting work to shed and the expected execution time all
-// come in a [decision.ControlDecision]. The limiter adds these rules:
+// A limiter decides by no measurement but how long its tasks wait. The concurrency limit, the share of waiting work to shed and
+// the expected execution time all come in a [decision.ControlDecision]. The limiter adds these rules:
 //
 //   - A task holds a slot from its grant until its [Permit] is released. The limiter grants at most TargetConcurrency slots.
 //     A lower limit interrupts nothing: the number in flight shrinks as tasks end.
 //   - Shedding is the last resort. Only a task that would have to wait, or waits, can be shed, the least important of the
 //     recent mix first, up to the share that the decision names.
 //   - The queue is bounded and ordered by priority. Within a priority the oldest task goes first. A standing queue (more
-//     work arrives than can be served) switches to newest first, because the newest tasks can still be answered in time. The
-//     older tasks stay, as long as there is room and MaxWait allows, in case the load falls.
-//   - No task starts after its deadline, and one that waits leaves once less is left than its kind of work takes.
+//     work arrives than can be served) switches to newest first, because the newest tasks can still be answered in time.
+//     The older tasks stay, as long as there is room and the decision's MaxWait allows, in case the load falls.
+//   - The limiter rejects work whose deadline has passed, and work that would have to wait and has less time left than work
+//     of its name takes at least.
 //   - Every outcome keeps its reason together with the decision in force: [Permit.Explain], [decision.Rejection],
 //     [Limiter.Recent], [Observer].
 //
@@ -32,8 +33,8 @@
 // # Implementation
 //
 // One mutex guards the running tasks, the queue, the decision in force and the counters; no foreign code runs under it. The
-// queue has a list for each priority, so entering, leaving and granting take constant time whatever the queue's length.
-// Package bulkhead's compartments use the same queue.
+// queue has a list for each priority, so entering, leaving and granting take constant time whatever the queue's length, unless
+// StarvationEvery is set. Package bulkhead's compartments use the same queue.
 //
 // docs/reasons.md explains every reason, docs/guarantees/limiter.md has the invariants, from Q1.
 package limiter

@@ -89,13 +89,12 @@ func TestOnlyWhoWaitsNeedsAChannel(t *testing.T) {
 		ctx := &asked{Context: later}
 		p := must(l.Acquire(ctx, Task{}))(t)
 		waits := &asked{Context: later, panics: true}
-		done := make(chan Permit, 1) // the goroutine ends though the test has failed
+		var waited Permit
+		done := make(chan error, 1) // the goroutine ends though the test has failed
 		go func() {
-			p, err := l.Acquire(waits, Task{})
-			if err != nil {
-				t.Error(err)
-			}
-			done <- p
+			var err error
+			waited, err = l.Acquire(waits, Task{})
+			done <- err
 		}()
 		synctest.Wait()
 		_, err := l.Acquire(ctx, Task{})
@@ -104,7 +103,10 @@ func TestOnlyWhoWaitsNeedsAChannel(t *testing.T) {
 			t.Errorf("asked for a channel %d times by who does not wait, %d times by who does", ctx.n, waits.n)
 		}
 		p.Release()
-		(<-done).Release()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		waited.Release()
 		if s := l.Stats(); s.ObserverPanics != 1 || s.Executed != 2 || s.Running != 0 || s.Queued != 0 {
 			t.Errorf("Q6: %+v", s)
 		}

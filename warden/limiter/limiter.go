@@ -31,24 +31,24 @@ type Config struct {
 	Mode decision.Mode
 	// StarvationEvery prevents starvation of low priorities. For a value N, one in N grants from the queue goes to the task
 	// that has waited longest, whatever its priority, and one in N tasks that would be rejected for their low priority enters
-	// the queue and keeps its place there. 0: off.
+	// the queue and keeps its place there, while such tasks fill no more than an N-th of it. 0: off; not negative.
 	StarvationEvery int
-	// Recent is the number of rejections, a dry run's too, that [Limiter.Recent] keeps, and separately the number of delayed
-	// starts, 0 or more; 0: 128 of each.
+	// Recent is the number of rejections that [Limiter.Recent] keeps (in a dry run, of those there would have been), and
+	// separately the number of delayed starts, 0 or more; 0: 128 of each.
 	Recent int
-	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other number
-	// costs each start a clock reading and the copy of its explanation, some 300 bytes, under a lock.
+	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other
+	// number costs each such start a clock reading and the copy of its explanation, 320 bytes, under a lock.
 	RecentStarts int
-	// Rand returns numbers in [0, 1) and must be safe for concurrent use; nil: math/rand/v2. Its draws decide which tasks of
-	// the boundary priority are shed, and which wait whatever their kind needs (Q19).
+	// Rand returns numbers from 0 to below 1 and must be safe for concurrent use; nil: math/rand/v2. Its draws decide which
+	// tasks of the boundary priority are shed, and which one in 64 may wait whatever the decision's Needs say.
 	Rand func() float64
 	// Observer, if not nil, receives every outcome.
 	Observer Observer
 }
 
-// Limiter runs tasks under the decision that was applied last. All methods are safe for concurrent use. A Limiter keeps no
-// goroutine and needs no cleanup. A nil or zero Limiter rejects every call with an [*InvalidError]. A
-// Limiter must not be copied.
+// Limiter runs tasks under the decision that was applied last. All methods are safe for concurrent use. A Limiter starts no
+// goroutine, except that a timer ends a decision that is not renewed, and needs no cleanup. The methods of a nil or zero
+// Limiter return an [*decision.InvalidError], or zero values and do nothing. A Limiter must not be copied.
 type Limiter struct {
 	name       string
 	epoch      time.Time
@@ -78,7 +78,7 @@ type Limiter struct {
 	classes                   [classes]Tally // all fields but Queued
 }
 
-// New returns an open limiter. The error, an [*InvalidError], names the invalid field of cfg.
+// New returns an open limiter. The error, an [*decision.InvalidError], names the invalid field of cfg.
 func New(cfg Config) (*Limiter, error) {
 	initial, err := cfg.check()
 	if err != nil {
@@ -246,9 +246,9 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, one is added only in
-// the place of another until enough have left. The error is an [*InvalidError] if n is negative, or the Limiter nil or zero.
-// SetMaxQueue does not block.
+// SetMaxQueue changes Config.MaxQueue for later tasks. Those that wait go on waiting: where they are more, a task enters only
+// in the place of another until enough have left. The error is an [*decision.InvalidError] if n is negative, or the Limiter nil
+// or zero. SetMaxQueue does not block.
 func (l *Limiter) SetMaxQueue(n int) error {
 	switch {
 	case !l.valid():
@@ -262,9 +262,9 @@ func (l *Limiter) SetMaxQueue(n int) error {
 	return nil
 }
 
-// Recent returns the explanations of the last tasks that were rejected, or would have been, and of the last that started after
-// waiting, oldest first, at most Config.Recent of each, and of the last Config.RecentStarts tasks that started at once. It does
-// not block and allocates the copy.
+// Recent returns the explanations of the last rejected tasks, in a dry run of those that would have been, and of the last tasks
+// that started after waiting, oldest first, at most Config.Recent of each, and of the last Config.RecentStarts tasks that
+// started at once. It does not block and allocates the copy.
 func (l *Limiter) Recent() []decision.Explanation {
 	if !l.valid() {
 		return nil

@@ -13,10 +13,10 @@ import (
 
 const validModes = "Enforce, DryRun or Bypass"
 
-// SetMode changes the mode for later tasks. Tasks that wait when the limiter stops enforcing start at once. After a change
-// back to Enforce, more tasks may be in flight than the limit: nothing is interrupted, and no task starts until enough have
-// ended. The observer receives an event of Outcome ModeChanged. The error, an [*InvalidError], is for an unknown mode, or a
-// nil or zero Limiter. SetMode does not block; it allocates.
+// SetMode changes the mode for later tasks. Tasks that wait when the limiter stops enforcing start at once. After a change back
+// to Enforce, more tasks may be in flight than the limit: nothing is interrupted, and no task starts until enough have ended.
+// If m is another mode, the observer receives an event of Outcome ModeChanged. The error, an [*decision.InvalidError], is for
+// an unknown mode, or a nil or zero Limiter. SetMode does not block; it allocates.
 func (l *Limiter) SetMode(m decision.Mode) error {
 	switch {
 	case !l.valid():

@@ -21,9 +21,9 @@ type Observer interface {
 	Observe(Event)
 }
 
-// Event is one outcome: a task was started, executed, rejected or canceled; or the mode changed, and then only Limiter, Mode,
-// At, Decision and DecisionState are set, to the current values. Each Started event is followed by an Executed one when the
-// permit is released, and At is then the time of the release.
+// Event is one outcome: a task was started, executed, rejected or canceled; or the mode changed, and then only Limiter,
+// Outcome, Mode, At, Decision and DecisionState are set, to the current values. Each Started event is followed by an Executed
+// one when the permit is released, and At is then the time of the release.
 type Event struct {
 	decision.Explanation
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package monitor measures the overload signals of a Go process: Go scheduler latency, processor utilization, cgroup
-// throttling, execution times and concurrency. It judges nothing.
+// throttling, execution times and concurrency. It judges none of them.
 //
 // A [Sampler] reads counters of the runtime and the kernel, and each [Sample] has their change since the one before: how long
 // goroutines waited to run, how much of the allowed processor time was used, how much the cgroup withheld. Its [Recorder] adds
@@ -24,22 +24,20 @@
 //
 // A sample holds measurements only:
 //
-//   - Numbers are compared with thresholds by the reader of the sample; here only to say what runs for long, what a kind of work
-//     needs, and what other processes took (M7, M8, M11).
+//   - No number is called good or bad here: that is up to the reader of the sample.
 //   - A value that could not be measured is missing, not zero: a [Reading] says whether it exists, and a distribution has
 //     its number of observations.
 //   - No difference is negative, even when counters restart, GOMAXPROCS changes, or a clock jumps.
-//   - Measuring must not disturb the measurement: no allocation, a few microseconds, no goroutine that would have to be
-//     scheduled under overload, except those that ask pools.
+//   - Measuring must not disturb the measurement: next to no allocation, a few microseconds, no goroutine that would have
+//     to be scheduled under overload, except those that ask pools.
 //
 // Because of the last rule, a sample is taken by the caller of [Sampler.Sample]. When all processors are busy, a ticker fires
 // late, exactly when a sample matters; then the work itself has to call, and Sample.Gap shows the delay.
 //
 // # Signals
 //
-//   - Lag: scheduling latency by percentile, /sched/latencies:seconds. Blind to waits for locks, connections and the kernel.
-//     The runtime observes about one delay in eight, so trust a percentile only as far as its Count; values of Go 1.25 and 1.26
-//     do not compare.
+//   - Lag: scheduling latency by percentile, /sched/latencies:seconds. Blind to waits for locks, connections and the
+//     kernel. The runtime observes about one delay in eight, so trust a percentile only as far as its Count.
 //   - Runnable: goroutines ready to run, per processor, at one instant, /sched/goroutines/runnable:goroutines, from Go 1.26 on.
 //     Blind to everything between two samples, and to system calls.
 //   - Utilization: CPU time used / allowed, 0 to 1, by getrusage, GOMAXPROCS and the cgroup's quota; on Unix only. Blind to
@@ -69,7 +67,7 @@
 //	Share = used / min(used + waited - own, c)
 //
 // Waiting that is not stolen is left out. Threads beyond c wait for each other: with GOMAXPROCS above the quota, or a collector
-// on all processors, that is own. An idle processor takes up to 0.1 ms to wake up. And nobody can want more than c.
+// on all processors, that is own. An idle processor may take 0.1 ms to wake up. And nobody can want more than c.
 //
 // Share is missing where the kernel counts nothing, while less than a hundredth of a processor is wanted, for the first second,
 // and where the kernel's clock has not gone as far as the program's (a test with a clock of its own). A value covers a second,

@@ -23,8 +23,8 @@ type Part struct {
 
 // Part returns the recorder of a part of the program in which at most limit executions, 1 or more, run at once: a compartment,
 // say. It feeds Sample.Parts. For a name that is known it returns the same recorder, with the new limit. Beyond 64 parts, for a
-// limit below 1, from a part's own recorder, and from a nil or zero one, it returns nil, which records nothing. Part may allocate
-// 20 KiB.
+// limit below 1, from a part's own recorder, and from a nil or zero one, it returns nil, which records nothing. For a new name,
+// Part allocates 14 KiB.
 func (r *Recorder) Part(name string, limit int) *Recorder {
 	if r == nil || r.kinds == nil || limit < 1 {
 		return nil

@@ -14,13 +14,13 @@ import (
 // Pool is a bounded resource that knows its own use and queue: the connections of a database, tokens, workers. If nobody asks the
 // pool, only execution times show that executions wait for it.
 type Pool struct {
-	// Name names the pool in decisions, metrics and the console: up to 64 bytes, unique within a Sampler.
+	// Name names the pool in decisions, metrics and the console: 1 to 64 bytes, unique within a Sampler.
 	Name string
 	// Part names the part of the program that alone uses the pool, a compartment, whose limit then follows the pool; "": all may
 	// use it.
 	Part string
-	// Stats returns the pool's use at the instant of the call. It is called once a sample, on a goroutine of its own, never twice
-	// at the same time, and should return within microseconds.
+	// Stats returns the pool's use at the instant of the call. It is called once a sample, unless the call before has not
+	// returned, on a goroutine of its own, and should return within microseconds.
 	Stats func() PoolStats
 }
 

@@ -12,11 +12,10 @@ import (
 )
 
 // Recorder records the start and end of executions, and feeds Sample.Service of its [Sampler]. Its methods are safe for
-// concurrent use. They wait for no more than a mutex, which a sample holds for a few microseconds, and for one more for each kind of
-// work that runs for long; and allocate nothing while no more run than have run before and no kind is new. A nil or zero Recorder
-// records nothing.
+// concurrent use. They may wait microseconds for a mutex, and allocate nothing while no more run than have run before and the
+// name is not new. A nil or zero Recorder records nothing.
 //
-// It takes about 16 KiB, and 0.6 KiB for each of at most 64 kinds of work.
+// It takes about 14 KiB, and 0.6 KiB for each of at most 64 names.
 type Recorder struct {
 	epoch time.Time
 

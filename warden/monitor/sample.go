@@ -41,9 +41,9 @@ type Sample struct {
 	Gap time.Duration
 }
 
-// Lag is the distribution of scheduling delays. Go observes about one in eight of a goroutine's transitions, and which ones
-// differs between versions of Go: a percentile is only as good as Count. With Count 0 nothing was observed and everything
-// else is 0, which does not mean that there was no delay.
+// Lag is the distribution of scheduling delays. Go observes about one in eight of a goroutine's transitions: a percentile is
+// only as good as Count. With Count 0 nothing was observed and everything else is 0, which does not mean that there was no
+// delay.
 type Lag struct {
 	P50, P90, P99 time.Duration
 	// Count is the number of observed delays.

@@ -55,7 +55,7 @@ const (
 )
 
 // New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
-// an [*InvalidError]: there are more pools, or one is incomplete or has the name of another one.
+// an [*decision.InvalidError]: there are more pools, or one is incomplete or has the name of another one.
 //
 // On Linux a Sampler keeps files open, at most four for each level of the process's cgroup, one for each of at most 32 threads,
 // and two more, so that it can read them even when the process has run out of file descriptors; they are closed when the Sampler
@@ -105,9 +105,9 @@ func (s *Sampler) measure(seconds []float64) {
 // Concurrent callers take turns, each sampling the time since the previous call, so each observation goes to one caller only: a
 // Sampler should have one consumer.
 //
-// A sample takes a few microseconds, and about two for each pool and each part; once a second also what the cgroup and the threads
-// take, up to 200 with twenty of them. It may wait for another reader of runtime/metrics, and for a pool that does not answer, 20 ms
-// at most.
+// A sample takes about two microseconds (docs/evidence/benchmarks.md), more with pools and parts, and once a second also what
+// the cgroup and the threads take: BenchmarkCgroup and BenchmarkThreads print it. It may wait for another reader of
+// runtime/metrics, and for a pool that does not answer, 20 ms at most.
 func (s *Sampler) Sample() Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
-// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one it reports nothing. While a
-// bound that was lowered is exceeded, its readings are invalid and not used. A nil db is an error of warden.New.
+// SQL is the pool of connections of db, to which SetMaxOpenConns must have given a bound: without one no limit follows it.
+// While a bound that was lowered is exceeded, its readings are invalid and not used. A nil db is an error of warden.New.
 func SQL(name string, db *sql.DB) monitor.Pool {
 	if db == nil {
 		return monitor.Pool{Name: name}
@@ -47,8 +47,8 @@ func Pgx[S interface {
 }
 
 // Gauge counts who waits for something that does not count them itself: a semaphore, a rate limit, a connection of a client
-// library. The zero Gauge is empty. Its methods are safe for concurrent use, never block and allocate nothing. It must not be
-// copied.
+// library. The zero Gauge is empty. Its methods are safe for concurrent use and never block; Enter and Leave allocate nothing.
+// It must not be copied.
 //
 // Only executions that hold a slot of the warden may be counted: the limit follows the number.
 type Gauge struct{ waiting atomic.Int64 }

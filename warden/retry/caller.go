@@ -41,9 +41,9 @@ const (
 
 // Target is where a call goes. The zero Target is suitable if a Caller has only one dependency, with one path.
 type Target struct {
-	// Dependency is the server, such as a URL's host; its first 256 bytes count. Each has its own budget and throttle. A
-	// Caller tells about 200 of them apart (1,000 pairs of dependency and priority, budgets included), and forgets one after
-	// a minute without calls. Those beyond count together.
+	// Dependency is the server, such as a URL's host; its first 256 bytes count. Each has its own budget and throttle. A Caller
+	// tells 500 of them apart, 200 if each has calls of four priorities (1,000 pairs of dependency and priority, budgets
+	// included), and once it has as many, forgets those that had no call for a minute. Those beyond count together.
 	Dependency string
 	// Path is a part of the dependency that may fail alone, such as a URL's path or an RPC's method. Leave out what
 	// differs from call to call, such as IDs. Of each dependency and priority the last 32 paths of the last minute count.
@@ -87,8 +87,8 @@ type Call struct {
 // Begin asks for the first attempt of a call. If the dependency accepts too few calls of this priority, the error is
 // [ErrThrottled]: send nothing. Otherwise start the attempt, and report its outcome with [Call.Ended].
 //
-// Begin allocates nothing, except for the error, and for the first call of a dependency or of one of its priorities (about
-// 1.3 kB each, at most 1,257 times).
+// Begin allocates nothing, except for the error, and for the first call of a dependency or of one of its priorities (about 1.3
+// kB each, for 1,257 at a time at most).
 func (c *Caller) Begin(t Target) (Call, error) {
 	if c == nil || c.windows == nil {
 		return Call{}, invalidField("Caller", "nil or zero", "a caller made by retry.New")

@@ -16,12 +16,12 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 )
 
-// Config describes a [Caller]. The zero value is suitable for production.
+// Config describes a [Caller]. Each field may be zero.
 type Config struct {
 	// Attempts is the maximum number of attempts per call, the first one and hedges included, 1 to 10; 0: 3.
 	Attempts int
-	// Ratio is the maximum number of retries and hedges per first attempt of the last ten seconds to the same dependency, up to
-	// 1; 0: 0.1. More where single failures are frequent and the server has room.
+	// Ratio is the maximum number of retries and hedges per first attempt of the last ten seconds to the same dependency, above
+	// 0 to 1; 0: 0.1. More where single failures are frequent and the server has room.
 	Ratio float64
 	// MinRetries is the number of retries and hedges allowed in ten seconds at any rate of first attempts to a dependency, up to
 	// 1000; 0: 1, negative: none. With a Ratio of 0.1, a MinRetries of 1 matters below one first attempt a second. Each Caller
@@ -30,7 +30,7 @@ type Config struct {
 	// Backoff is the upper bound of the random wait before the second attempt, up to a minute; it doubles with each further
 	// attempt. No wait is longer than 10 s. 0: 100 ms.
 	Backoff time.Duration
-	// Rand returns numbers in [0, 1) and is not called concurrently; nil: math/rand/v2.
+	// Rand returns numbers from 0 to below 1 and is not called concurrently; nil: math/rand/v2.
 	Rand func() float64
 }
 
@@ -41,8 +41,8 @@ const (
 	longestWait = 10 * time.Second
 )
 
-// New returns a Caller: one is enough for all dependencies of a client. The error, an [*InvalidError], names the invalid field.
-// New starts no goroutine.
+// New returns a Caller: one is enough for all dependencies of a client. The error, an [*decision.InvalidError], names the
+// invalid field. New starts no goroutine.
 func New(cfg Config) (*Caller, error) {
 	for _, f := range []struct {
 		field   string

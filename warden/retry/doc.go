@@ -8,8 +8,9 @@
 //
 //   - First attempts and retries of the last ten seconds. A retry starts only while retries stay below a tenth of first
 //     attempts ([Config.Ratio]), or below a small floor. When the dependency rejects everything, it gets 1.1 times the
-//     demand instead of three times. The models are Finagle's RetryBudget and Envoy's retry_budget; a time window, rather
-//     than a share of the requests in flight, works at five requests a second as well as at 50,000.
+//     demand instead of [Config.Attempts] times. The models are Finagle's RetryBudget and Envoy's retry_budget; a time
+//     window, rather than a share of the requests in flight, leaves five retries in ten seconds at five requests a second
+//     too.
 //   - Requests and accepted requests of each priority, over the last second, or as much of the last ten seconds as it takes
 //     to see ten requests. When fewer than half are accepted, the Caller rejects some itself, with probability (requests - 2
 //     accepted) / (requests + 1), at most 0.8: client-side throttling as in "Handling Overload", chapter 21 of Site
@@ -53,7 +54,8 @@
 // So a server that answers overload with them teaches the throttle nothing: let it answer 503, or Unavailable over gRPC. The
 // budget bounds these retries like all others.
 //
-// A retry waits for as long as the server asks (Retry-After, RetryInfo, grpc-retry-pushback-ms), plus a random time up to Backoff.
+// A retry waits for as long as the server asks (Retry-After, RetryInfo, grpc-retry-pushback-ms), plus a random time up to
+// Backoff, doubled with each attempt.
 //
 // # Errors and blocking
 //

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service puts the parts of this module together as most HTTP services need them: a warden, compartments if there are
-// any, the middleware, logs, metrics, the operators' console, readiness, and a shutdown that loses no request.
+// Package service puts the parts of this module together for an HTTP service: a warden, compartments if there are any, the
+// middleware, logs, metrics, the operators' console, readiness, and a shutdown that waits for requests.
 //
 //	request -> Handler -> warden or compartment -> your handler
 //	operators -> OperatorsAddr -> console, and what you add: metrics, pprof

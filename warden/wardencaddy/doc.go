@@ -40,8 +40,9 @@
 //     everything pass.
 //   - trusted <CIDR...>, default nobody: peers, also private_ranges, that may raise their priority by a header. Behind a
 //     proxy that changes addresses everybody has a private one; a trusted proxy removes Warden-Priority from what comes from outside.
-//   - max, min and initial, default 65,536, 1, and 16 (more on a machine with more processors): bounds of the limit, and its
-//     beginning. If you know the number of workers, set max to it, and initial too.
+//   - max, min and initial, default 65,536, 1, and 16 (more on a machine with more processors, and total with compartments
+//     if that is more): bounds of the limit, and its beginning. If you know the number of workers, set max to it, and
+//     initial too.
 //   - queue, default 1024: how many requests may wait, 1 or more.
 //   - grace, default 10s: how long Caddy waits for a client that sends or reads slowly, and for an upstream that goes on after
 //     its client has left.
@@ -50,10 +51,12 @@
 //
 // Of a compartment:
 //
-//   - guaranteed, default 0: slots that are always its own, together no more than total; lendable, default 0: of these, those
-//     that others may use while they are idle; max, default guaranteed: slots with those that it borrows.
-//   - queue, default 0, nobody waits: how many may wait, with tenant of each tenant.
-//   - max_wait and timeout, default unlimited: how long a request may wait, and run after that.
+//   - guaranteed, default 0: slots of its own, together no more than total; lendable, default 0: of these, those that
+//     others may use while they are idle; max, default guaranteed: slots with those that it borrows.
+//   - queue, default 0, nobody waits: how many may wait, with tenant of each tenant. lendable, max_wait and tenant need
+//     one.
+//   - max_wait, default as timeout: how long a request may wait; timeout, default unlimited: how long it may run after
+//     that.
 //   - priority, default normal: which compartment below its guarantee comes first; 127 (critical) is watched by alerts.
 //   - tenant <placeholder> <slots>: whose request it is, and how many slots one tenant may have. Requests without the key are
 //     one tenant together.

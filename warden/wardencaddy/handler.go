@@ -28,20 +28,23 @@ func init() { //nolint:gochecknoinits // as Caddy finds modules
 	httpcaddyfile.RegisterDirectiveOrder("stopbank", httpcaddyfile.Before, "reverse_proxy")
 }
 
-// Handler lets a request go on when it gets a slot, in the order of priorities, and answers it with a reason if it cannot get one
-// in time: 503 with Retry-After, 429 for a tenant that has used up its share, 504 if its time is up. The zero Handler is suitable
-// for production; Timeout and Priorities are worth setting. The upstream's processors are elsewhere: only execution times count.
+// Handler lets a request go on when it gets a slot, in the order of priorities, and answers it with a reason if it cannot get
+// one in time: 503 with Retry-After, 429 for a tenant that has used up its share, 504 if its time is up. Each field may be
+// empty; Timeout and Priorities are worth setting. The upstream's processors are elsewhere: only execution times count, and the
+// memory of this process.
 type Handler struct {
 	// Name is the name of the warden in metrics, logs and on the console, 1 to 128 bytes; default: caddy. Handlers of a
-	// configuration that have the same name share its warden; all but Timeout, Priorities, Exempt, Trusted and Grace must be equal.
+	// configuration that have the same name share its warden; all but Timeout, Priorities, Exempt, Trusted, Grace, and the
+	// matchers and placeholders of Compartments, must be equal.
 	Name string `json:"name,omitempty"`
 	// Timeout is the time from a request's arrival within which an answer is useful, 1 ms or more: it is not started after
 	// that, and answered 504. Default: unlimited. A client's own shorter deadline counts as well.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 	// Queue is the maximum number of waiting requests, 1 or more. Default: 1024. Not with Compartments, which have their own.
 	Queue int `json:"queue,omitempty"`
-	// Min and Max bound the number of requests at a time, Initial is the number at the start. Default: 1, 65,536, and 16 or one
-	// per processor of this machine. If the number of the upstream's workers is known, it is a good Max.
+	// Min and Max bound the number of requests at a time, Initial is the number at the start. Default: 1, 65,536, and the
+	// largest of 16, one per processor of this machine, and Total. If the number of the upstream's workers is known, it is a
+	// good Max.
 	Min     int `json:"min,omitempty"`
 	Max     int `json:"max,omitempty"`
 	Initial int `json:"initial,omitempty"`

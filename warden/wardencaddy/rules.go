@@ -38,13 +38,14 @@ type Compartment struct {
 	// MatcherSetsRaw are its requests. The last compartment has none: it gets what no other matches.
 	MatcherSetsRaw caddyhttp.RawMatcherSets `json:"match,omitempty" caddy:"namespace=http.matchers"`
 	// Guaranteed is the number of slots that belong to it, 0 or more; Lendable, of those, the number that others may use while
-	// they are idle; Max the number that it may have with those of others, default: Guaranteed.
+	// they are idle, which needs a Queue; Max the number that it may have with those of others, default: Guaranteed.
 	Guaranteed int `json:"guaranteed,omitempty"`
 	Lendable   int `json:"lendable,omitempty"`
 	Max        int `json:"max,omitempty"`
-	// Queue is the maximum number of waiting requests, with tenants of each; default: 0, nobody waits.
+	// Queue is the maximum number of waiting requests, with tenants of each, and 1 or more; default: 0, nobody waits.
 	Queue int `json:"queue,omitempty"`
-	// MaxWait bounds the wait, and Timeout the time after that, 10 µs or more; default: unlimited.
+	// MaxWait bounds the wait, and Timeout the time after that, 10 µs or more; default: MaxWait as Timeout, and Timeout
+	// unlimited.
 	MaxWait caddy.Duration `json:"max_wait,omitempty"`
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 	// Priority is background, normal, high, critical or -128 to 127: which compartment below its guarantee comes first.

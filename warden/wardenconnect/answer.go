@@ -47,8 +47,8 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 	}
 }
 
-// Convert returns err as a *connect.Error if it is, or wraps, a rejection of this project and no *connect.Error; other errors
-// are returned unchanged. Use it in handlers that acquire slots themselves.
+// Convert returns err as a *connect.Error if it is, or wraps, an error of this project and no *connect.Error; other errors are
+// returned unchanged. Use it in handlers that acquire slots themselves.
 func Convert(err error) error {
 	var already *connect.Error
 	if errors.As(err, &already) {

@@ -20,8 +20,8 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// Config describes [Interceptors]. The zero value is suitable for production. Its functions must be safe for concurrent use
-// and are called before the call acquires its slot; a panic of one is the panic of the call, which then holds nothing.
+// Config describes [Interceptors]. Each field may be zero. Its functions must be safe for concurrent use. All but Rejected are
+// called before the call acquires its slot; a panic of one is the panic of the call, which then holds nothing.
 type Config struct {
 	// Task returns the call's task, by its context and full method ("/package.Service/Method"). nil: a task named after the
 	// method. Priority Normal means that of the context: on the client, that of the request being served. Its Name is
@@ -43,11 +43,12 @@ type Config struct {
 	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
 	// malformed one is ignored, also from a trusted client.
 	Trusted func(ctx context.Context, fullMethod string) bool
-	// LoadReports adds [warden.Warden.Load] to the trailer of Trusted clients' calls, on the server and whether rejected or not, as
-	// the per-call report of ORCA (endpoint-load-metrics-bin): a client with the balancer weighted_round_robin sends less to a
-	// server that has less room. It reveals the capacity of the service. Not without a warden and Trusted, and not beside
-	// orca.CallMetricsServerOption: grpc-go ignores two reports in one call. Such a call costs one more call of Trusted, and its
-	// trailer.
+	// LoadReports adds [warden.Warden.Load] to the trailer of Trusted clients' calls, on the server and whether rejected or
+	// not, as the per-call report of ORCA (endpoint-load-metrics-bin): a client with the balancer weighted_round_robin sends
+	// less to a server that has less room. It is missing while the load has no Utilization or no Served, which balancers would
+	// ignore. It reveals the capacity of the service. Not without a warden and Trusted, and not beside
+	// orca.CallMetricsServerOption: grpc-go ignores two reports in one call. Each call costs one more call of Trusted, and one
+	// of such a client its trailer.
 	LoadReports bool
 	// Rejected, if not nil, is called for every rejected call with its error, after the decision, on the call's own goroutine,
 	// which waits for it. A panic in it is recovered.

@@ -13,13 +13,14 @@
 //     After the first header or message, closing the connection ends it as well.
 //
 // A stream holds one slot however long it lives and however little it does, so give long-lived streams their own warden or
-// compartment. The duration of a stream says nothing about the service and is not reported to the monitor; neither is that of
-// a unary call whose client canceled it.
+// compartment. The duration of a stream says nothing about the service and is not reported to the monitor; neither is that of a
+// unary call that its client canceled, or that failed after its deadline.
 //
 // # Status of a rejected call
 //
 //	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, no_slot, priority_drop, max_wait_exceeded: overload
-//	Unavailable         closed: this server is shutting down, another one may be up; breaker_open: a dependency is down
+//	Unavailable         closed: this server is shutting down, another one may be up; breaker_open: a dependency is down;
+//	                    throttled: a retry.Caller did not make a call that the handler needed
 //	DeadlineExceeded    deadline_exceeded: the call could not have ended in time; timeout_queued, timeout_running: the
 //	                    compartment's own bounds
 //	Canceled            canceled: the context ended during the wait
@@ -27,10 +28,10 @@
 //
 // Each status has a google.rpc.ErrorInfo with the limiter's reason in capitals, such as PRESSURE_HIGH, and the domain
 // "stopbank/warden"; its metadata has the number of the decision in force, the request ID (see Config.Task), "processed: false"
-// unless a handler returned the error, "scope: tenant" if a tenant has used up its share, which says nothing about calls of
-// others, and nothing else about the server's internals. ResourceExhausted and breaker_open add a google.rpc.RetryInfo with a
-// random delay, so that clients rejected together do not return together. gRPC's own retry policies ignore it; clients that retry
-// should use it.
+// unless a handler returned the error, "scope: tenant" if a tenant has used up its share, or "scope: compartment" if a
+// compartment has or its breaker is open, which says nothing about calls of others, and nothing else about the server's
+// internals. ResourceExhausted, breaker_open and throttled add a google.rpc.RetryInfo with a random delay, so that clients
+// rejected together do not return together. gRPC's own retry policies ignore it; clients that retry should use it.
 //
 // On the interceptor's side, errors.As finds the *warden.Rejection in the error, and status.Code the code. An error of this
 // project that a handler returns is converted in the same way.

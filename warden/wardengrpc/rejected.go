@@ -33,9 +33,9 @@ func (e *rejectedError) Unwrap() error { return e.cause }
 // GRPCStatus returns the status that is sent: it has only what the other side may know.
 func (e *rejectedError) GRPCStatus() *status.Status { return e.status }
 
-// Convert returns err with a gRPC status if it is, or wraps, a rejection of this project without one; other errors are returned
-// unchanged. status.Code finds the code, and errors.As the cause. The server's interceptors convert the errors of handlers, so a
-// handler that acquires slots itself can return them as they are.
+// Convert returns err with a gRPC status if it is, or wraps, an error of this project without one; other errors are returned
+// unchanged. status.Code finds the code, and errors.As the cause. The server's interceptors convert the errors of handlers, so
+// a handler that acquires slots itself can return them as they are.
 func (i *Interceptors) Convert(err error) error {
 	if err == nil {
 		return nil

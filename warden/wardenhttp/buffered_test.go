@@ -32,18 +32,18 @@ type writing struct {
 	state string // "", left, done
 }
 
-// Answers of any size are written at the same time, end, and are given up, in any order.
+// Answers of any size are written at the same time, end, are given up, and are followed by others, in any order.
 func TestPropertyBufferedAnswersAreBounded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		each := rapid.IntRange(1, 20).Draw(rt, "per answer")
-		total := rapid.IntRange(each, 60).Draw(rt, "total")
+		total := rapid.IntRange(each, 3*each).Draw(rt, "total")
 		n := rapid.IntRange(1, 5).Draw(rt, "answers")
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) [3]int {
 			return [3]int{
 				rapid.IntRange(0, n-1).Draw(rt, "answer"),
-				rapid.IntRange(0, 9).Draw(rt, "what"), rapid.IntRange(0, 25).Draw(rt, "bytes"),
+				rapid.IntRange(0, 5).Draw(rt, "what"), rapid.IntRange(0, 25).Draw(rt, "bytes"),
 			}
-		}), 1, 40).Draw(rt, "steps")
+		}), 20, 60).Draw(rt, "steps")
 		wrong := ""
 		synctest.Test(t, func(t *testing.T) { wrong = write(t, each, total, n, steps) })
 		if wrong != "" {
@@ -56,7 +56,7 @@ func TestPropertyBufferedAnswersAreBounded(t *testing.T) {
 func write(t *testing.T, each, total, n int, steps [][3]int) (wrong string) {
 	m := newMiddleware(t, newGuard(t, n, 0), wardenhttp.Config{Buffered: true, BufferPerAnswer: each, BufferTotal: total})
 	all := make([]*writing, n)
-	for i := range all {
+	begin := func(i int) {
 		a := &writing{writes: make(chan []byte), got: httptest.NewRecorder()}
 		ctx, cancel := context.WithCancel(t.Context())
 		a.cancel = cancel
@@ -68,6 +68,9 @@ func write(t *testing.T, each, total, n int, steps [][3]int) (wrong string) {
 		}))
 		go h.ServeHTTP(a.got, newRequest().WithContext(ctx))
 		all[i] = a
+	}
+	for i := range all {
+		begin(i)
 	}
 	defer func() {
 		for _, a := range all {
@@ -83,14 +86,15 @@ func write(t *testing.T, each, total, n int, steps [][3]int) (wrong string) {
 		a := all[s[0]]
 		switch {
 		case a.state == "done":
-			continue
-		case s[1] == 8:
+			a.cancel()
+			begin(s[0]) // in the room of those before
+		case s[1] == 4:
 			close(a.writes)
 			if kept -= a.kept; a.state != "left" {
 				a.sent = true
 			}
 			a.state, a.kept = "done", 0
-		case s[1] == 9:
+		case s[1] == 5:
 			a.cancel()
 			if !a.sent && a.state == "" { // the answer of one that is being sent goes on
 				kept -= a.kept

@@ -19,8 +19,9 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/unit"
 )
 
-// Config describes a [Middleware]. The zero value is suitable for production. Its functions must be safe for concurrent use
-// and are called before the request acquires its slot; a panic of one is the panic of the request, which then holds nothing.
+// Config describes a [Middleware]. Each field may be zero. Its functions must be safe for concurrent use. Task, Exempt,
+// Compartment and Trusted are called before the request acquires its slot; a panic of one is the panic of the request, which
+// then holds nothing.
 type Config struct {
 	// Task returns the request's task. nil: a task named after the pattern of the [http.ServeMux] in front of the middleware,
 	// or after the request's path if there is none. Priority Normal means that of the context ([warden.WithPriority]). A Task
@@ -42,8 +43,8 @@ type Config struct {
 	// Exempt reports requests that need no slot and never wait, such as health checks. nil: none.
 	Exempt func(*http.Request) bool
 	// Compartment returns the compartment of a request. nil: requests use the warden. If set, requests acquire a slot of the
-	// compartment instead, with its Criticality as their priority, and only the Task's deadline is used. A request for which
-	// it returns nil is answered 500: an unknown compartment is a configuration error.
+	// compartment instead, with its Criticality as their priority, and only the Task's deadline and ID are used. A request for
+	// which it returns nil is answered 500: an unknown compartment is a configuration error.
 	Compartment func(*http.Request) *bulkhead.Compartment
 
 	// Buffered keeps each answer in memory until its handler is done, as net/http's TimeoutHandler does. A request whose
@@ -51,9 +52,9 @@ type Config struct {
 	// discarded. Handlers run on their own goroutines, cannot flush or hijack, and release their slot before the client has
 	// read the answer.
 	Buffered bool
-	// BufferPerAnswer is how many bytes of one body Buffered keeps, and BufferTotal of all bodies together, 1 or more; 0: 1 MiB
-	// and 64 MiB. An answer that needs more is sent as it is written, whole, and from then on its handler as without Buffered.
-	// What is kept takes up to twice its length.
+	// BufferPerAnswer is how many bytes of one body Buffered keeps, 1 or more, and BufferTotal of all bodies together,
+	// BufferPerAnswer or more; 0: 1 MiB and 64 MiB. Both are 0 without Buffered. An answer that needs more is sent as it is
+	// written, whole, and from then on its handler as without Buffered. What is kept takes up to twice its length.
 	BufferPerAnswer, BufferTotal int
 	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 1 ms or more; 0: 10 s.
 	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
@@ -71,13 +72,15 @@ type Config struct {
 	// the package comment lists; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
 
-	// LoadReports adds the header endpoint-load-metrics with [warden.Warden.Load] to the answers to Trusted requests, rejections
-	// included: a load balancer that reads it (ORCA) sends less to a server that has less room. It reveals the capacity of the
-	// service: let Trusted accept only the balancer, which removes the header. Not without a warden and Trusted. It costs such a
-	// request a call of Trusted and two allocations.
+	// LoadReports adds the header endpoint-load-metrics with [warden.Warden.Load] to the answers to Trusted requests,
+	// rejections included: a load balancer that reads it (ORCA) sends less to a server that has less room. The header is
+	// missing while the load has no Utilization or no Served, which balancers would ignore. It reveals the capacity of the
+	// service: let Trusted accept only the balancer, which removes the header. Not without a warden and Trusted. It costs each
+	// request a call of Trusted, and such a one two allocations.
 	LoadReports bool
 
-	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s.
+	// RetryAfter is the Retry-After of a rejection for which the limiter has no estimate, 1 ms to 1 h; 0: 1 s. It is rounded up
+	// to whole seconds, and a random part of up to the same length is added.
 	RetryAfter time.Duration
 	rand       func() float64 // in [0, 1), for tests; nil: math/rand/v2
 	// Answer, if not nil, may answer a rejected request itself, in its clients' own protocol, and reports whether it did; if

@@ -31,8 +31,8 @@ import (
 // behind a Middleware sends, with its context, go to base as they are. To send the remaining time and the priority to the
 // upstream, let the transport be the Base of a [TransportConfig].
 //
-// RoundTrip blocks until the answer's header has come or the request's context has ended. It starts a goroutine and allocates a
-// context and a copy of the request with its headers.
+// RoundTrip of a request with a slot blocks until the answer's header has come or the request's context has ended. It starts a
+// goroutine and allocates a context and a copy of the request with its headers.
 func Detach(base http.RoundTripper) http.RoundTripper {
 	d := &detacher{base: base, err: checkBase("Detach", base)}
 	if base == nil {

@@ -32,12 +32,13 @@
 //     the connection is closed, whichever comes last.
 //   - On the client a request holds its slot until nothing more can arrive: there is no response, or one without a body, or
 //     its body was read to the end, failed or was closed. A connection that switched protocols ends when it is closed.
-//   - The time until then counts as the service's execution time, except for upgraded connections and for clients that
-//     disconnected.
+//   - The time until then counts as the service's execution time, except for upgraded connections, for clients that
+//     disconnected or were too slow, and for requests whose time was up before they were answered.
 //   - A rejected request gets an answer in the form of RFC 9457, with what the client needs and nothing about the server's
 //     internals; [WriteError] writes the same for handlers that acquire slots themselves.
 //   - A client that sends its body or reads the answer too slowly is cut off, and its request ends as soon as the handler
-//     has noticed. A request whose deadline passes is answered 504, never with a 200 that no handler wrote.
+//     has noticed. A request whose deadline passes before its handler has answered is answered 504, never with a 200 that
+//     no handler wrote.
 //   - A client may lower its priority or shorten its deadline in headers. Only a trusted client may raise its priority. Both
 //     are passed on with the requests that the handler sends.
 //
@@ -52,9 +53,9 @@
 //	Priority (RFC 9218)    u=7 is background; other urgencies mean nothing here
 //
 // Only a request that is Trusted raises a priority. Decide Trusted by what a client cannot choose: a client certificate, the
-// listener, the gateway's address; and let the gateway remove Warden-Priority from outside. Requests sent through a [Transport]
-// carry Warden-Timeout, the remaining time without that on the network, and Warden-Priority, to foreign services too unless a
-// Base deletes them.
+// listener, the gateway's address; and let the gateway remove Warden-Priority from outside. Requests sent through the transport
+// of [NewTransport] or [NewRetry] carry Warden-Timeout, the remaining time without that on the network, and Warden-Priority, to
+// foreign services too unless a Base deletes them.
 //
 // # Priorities, streams and requests that never end
 //

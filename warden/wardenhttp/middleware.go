@@ -22,8 +22,8 @@ import (
 // A request waits for its slot as [warden.Warden.Acquire] says; its body has not been read by then. It holds the slot until
 // next is done; a panic or runtime.Goexit passes through with its stack trace complete. If next hijacks the connection, the
 // request holds its slot until next is done and the connection that Hijack returned has been closed; see [http.Hijacker]. The
-// execution time does not count as the service's if the connection was hijacked, or if the request's context was canceled, as
-// net/http does when the client disconnects.
+// execution time does not count as the service's if the connection was hijacked, if the client was too slow, if the request's
+// context was canceled, as net/http does when the client disconnects, or if its deadline passed before next had answered.
 //
 // The request's context ends with its deadline: the earliest of Config.Timeout's, the Task's and the client's (see
 // Config.Trusted). It carries the priority ([warden.PriorityFrom]), which is passed on with the requests that next sends through
@@ -34,13 +34,14 @@ import (
 // A client that keeps next waiting is cut off, see [Config].Grace. A request whose context's deadline passes while next runs
 // is answered 504 if next returns without having written; with [Config].Buffered, immediately.
 //
-// The ResponseWriter of next supports what w supports, and so does a connection that it hijacks, except for the deprecated
-// http.CloseNotifier. With Buffered it can only be written to.
+// The ResponseWriter of next supports those of net/http's interfaces that w supports, except for the deprecated
+// http.CloseNotifier. A connection that it hijacks is a net.Conn with CloseWrite, and not a *net.TCPConn or *tls.Conn. With
+// Buffered the ResponseWriter can only be written to.
 //
-// A request that gets its slot immediately costs five allocations: its ID, its state, its context, the copy of the request,
-// and the watch for the client; one more if there is something to hijack, and some for a deadline, besides those of Config's
-// functions. Reading or writing adds a timer. A request that the warden rejects costs four: its ID, its rejection, the
-// headers' values and the body.
+// A request that gets its slot immediately costs five allocations: its ID, its state, its context, the copy of the request, and
+// the watch for the client; one more if there is something to hijack, one more in a compartment, and some for a deadline,
+// besides those of Config's functions. Reading or writing adds a timer. A request that the warden rejects costs four: its ID,
+// its rejection, the headers' values and the body.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if m == nil {
 		m = new(Middleware)
@@ -60,9 +61,9 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r, h.next) }
 
 // Serve serves one request as the handler that [Middleware.Handler] returns for next does. It is for frameworks in which each
-// request has another next: it spares them a handler per request. answered reports whether the Middleware has written the answer
-// itself, because the request was rejected, or its time was up and next had written nothing: an error of next then needs no
-// answer any more.
+// request has another next: it spares them a handler per request. answered reports whether the Middleware has written the
+// answer itself, because the request was rejected, or next had written nothing when its time was up or its client was cut off
+// or, with Buffered, had left: an error of next then needs no answer any more.
 func (m *Middleware) Serve(w http.ResponseWriter, r *http.Request, next http.Handler) (answered bool) {
 	if m == nil {
 		m = new(Middleware)

@@ -34,8 +34,9 @@ type RetryConfig struct {
 	// AttemptTimeout bounds an attempt until the header of its response has arrived, 1 ms or more; 0: only the request's context
 	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
 	AttemptTimeout time.Duration
-	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second
-	// attempt beside the first, 10 µs or more; 0: no hedges. The 95th percentile of that latency is a usual choice.
+	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second attempt
+	// beside the first, 10 µs or more; 0: no hedges. The 95th percentile of that latency is the choice of Dean and Barroso
+	// ("The Tail at Scale", 2013).
 	HedgeAfter time.Duration
 }
 
@@ -61,8 +62,9 @@ type retrier struct {
 //     connection could be made.
 //   - [retry.Failed]: the status is 502 or 504 without that header, or it is one of these four and the answer has the header
 //     Warden-Scope: compartment; or the connection broke, the stream was reset, or AttemptTimeout or the deadline has passed.
-//   - [retry.Unknown]: the status is 429 without Warden-Rejected, most likely a quota, or it is one of these four and the answer
-//     has Warden-Scope: tenant; or the request was canceled or not sent.
+//   - [retry.Unknown]: the status is 429 without Warden-Rejected, most likely a quota, or it is one of these four and the
+//     answer has Warden-Scope: tenant; or the request was canceled or not sent; or any other error, such as an invalid
+//     certificate.
 //   - [retry.Accepted]: any other status, 500 too.
 //
 // The four statuses, failed connections, broken ones and AttemptTimeout are retried; other results are not. An attempt was
@@ -75,7 +77,8 @@ type retrier struct {
 //
 // The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them. No goroutine outlives
 // it except that of a losing hedge, until the base has noticed its cancellation. A request that is sent once costs one small
-// allocation, unless AttemptTimeout or HedgeAfter is set.
+// allocation, two more if its path has digits, and a copy with headers if there are any to add; AttemptTimeout and HedgeAfter
+// cost more.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	if c == nil {
 		return nil, invalidField("NewRetry: the caller", "nil", "a caller made by retry.New")

@@ -52,15 +52,17 @@ type transport struct {
 // for a status of 500 or more, else nil. The context of the sent request ends with the Task's deadline, and with the
 // compartment's Timeout.
 //
-// The header Warden-Timeout has the remaining time of the context in milliseconds; Warden-Priority has the priority unless it is
-// normal, and replaces any such header of the request, which may come from an untrusted client. Other servers may ignore them; a
-// server with this package accepts them as [Config].Trusted says.
+// The header Warden-Timeout has the remaining time of the context in milliseconds, or that of a header of the request if it is
+// shorter; it is not sent if that is more than a day. Warden-Priority has the priority unless it is normal, and replaces any
+// such header of the request, which may come from an untrusted client. Other servers may ignore them; a server with this
+// package accepts them as [Config].Trusted says.
 //
-// If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment, most
-// often a [*warden.Rejection]; [warden.ErrReentry] if w is the warden of the request being served; or context.DeadlineExceeded if
-// less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the error, or that of a Read of the
-// body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and [WriteError] find them in the
-// url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside the base do not.
+// If the request is rejected, nothing is sent, its body is closed and the error is that of the warden or of the compartment,
+// most often a [*warden.Rejection]; [warden.ErrReentry] if w is the warden of the request being served; or one that matches
+// context.DeadlineExceeded if less than a millisecond is left. If the compartment's Timeout ends a request that was sent, the
+// error, or that of a Read of the body, is a [*bulkhead.TimeoutError]. Through an [http.Client], errors.Is, errors.As and
+// [WriteError] find them in the url.Error. Each redirect and each retry of a client acquires a slot of its own; retries inside
+// the base do not.
 //
 // The transport is safe for concurrent use and does not modify requests. RoundTrip blocks for the queue wait and as long as the
 // base does. It allocates the context, the copy of the request that is sent, its headers if there is something to add, and one or

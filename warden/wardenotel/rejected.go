@@ -20,18 +20,18 @@ import (
 // eventRejected is the name of the event that [RecordRejection] adds.
 const eventRejected = "stopbank.rejected"
 
-// RecordRejection adds an event to the span of ctx if err is a rejection by a limiter or a compartment, sets its attributes
-// stopbank.reason, stopbank.decision.number and stopbank.request_id, as far as err has them, so that the span can be found by
-// them, and error.type, whose value is the reason too, and returns err:
+// RecordRejection adds an event to the span of ctx if err is a rejection by a limiter or a compartment, a timeout of a
+// compartment or a reentry, sets its attributes stopbank.reason, stopbank.decision.number and stopbank.request_id, as far as
+// err has them, so that the span can be found by them, and error.type, whose value is the reason too, and returns err:
 //
 //	ctx, permit, err := w.Acquire(ctx, task)
 //	if err != nil {
 //		return wardenotel.RecordRejection(ctx, err)
 //	}
 //
-// The event has the whole explanation: stopbank.reason, the limiter, the task, the queue wait, the load, and the decision in
-// force with its reasons. The span's status is unchanged: the caller decides whether a rejection is an error. With
-// wardenhttp, use [RecordAnswer]:
+// The event of a rejection has stopbank.reason, the limiter, the task, the queue wait, the load, and the decision in force with
+// its reasons. The span's status is unchanged: the caller decides whether a rejection is an error. With wardenhttp, use
+// [RecordAnswer]:
 //
 //	Answer: wardenotel.RecordAnswer,
 //

@@ -8,7 +8,7 @@
 //   - [New] returns one that reads counters and states at each scrape. It costs nothing between scrapes, and nothing per
 //     request.
 //   - [Events] are the metrics that only an observer can keep: histograms of queue wait and execution times, and the
-//     decisions of a ledger. Each event costs one or two observations and no allocation.
+//     decisions of a ledger. Each event costs one or two observations, and no allocation but for exemplars.
 //
 // [Register] registers several collectors, or none. With package service, [Exporter] does all of it.
 // docs/metrics.md lists every metric, its meaning and its alert; docs/observability.md shows how OpenTelemetry exports them.

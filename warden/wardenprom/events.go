@@ -16,11 +16,11 @@ import (
 )
 
 // Events are the metrics that only observers can keep: histograms of the queue wait, the execution time and both together of a
-// limiter ([Events.Limiter]), and of the first two of a set ([Events.Bulkhead]), and counters of the decisions of a ledger ([Events.Ledger]). It is a
-// prometheus.Collector, safe for concurrent use, and must come from [NewEvents]. The histograms are native, with up to 160
-// buckets; scrapers that do not ask for native ones get 14 classic buckets from 0.5 ms to 10 s.
+// limiter ([Events.Limiter]), and of the first two of a set ([Events.Bulkhead]), and counters of the decisions of a ledger
+// ([Events.Ledger]). It is a prometheus.Collector, safe for concurrent use, and must come from [NewEvents]. The histograms are
+// native, with up to 160 buckets; scrapers that do not ask for native ones get 14 classic buckets from 0.5 ms to 10 s.
 //
-// An event blocks for less than a microsecond, and allocates nothing once its labels have occurred, but for exemplars.
+// An event allocates nothing once its labels and its histogram's bucket have occurred, but for exemplars.
 type Events struct {
 	limiterWait, limiterExecution, limiterResponse *prometheus.HistogramVec
 	compartmentWait, compartmentExecution          *prometheus.HistogramVec
@@ -62,10 +62,10 @@ func histograms(name, help, kind, source string, labels ...string) *prometheus.H
 	}, labels)
 }
 
-// Limiter returns the observer of a limiter (limiter.Config.Observer). It adds exemplars to stopbank_limiter_response_seconds, with
-// the ID of the task as request_id, and as trace_id as well if it has the form of one (32 lowercase hexadecimal digits): one of each
-// series in 10 ms, at most, for tasks that were rejected, that took more than a second, or that are one in 128, drawn at random. An
-// exemplar takes some two microseconds and ten allocations.
+// Limiter returns the observer of a limiter (limiter.Config.Observer). It adds exemplars to stopbank_limiter_response_seconds,
+// with the ID of the task as request_id, and as trace_id as well if it has the form of one (32 lowercase hexadecimal digits):
+// one of each series in 10 ms, at most, for tasks that were rejected, that took more than a second, or that are one in 128,
+// drawn at random. An exemplar allocates.
 func (e *Events) Limiter() limiter.Observer {
 	o := &limiterEvents{execution: e.limiterExecution.WithLabelValues()}
 	for i, class := range classes() { // all of them now: a rate needs a 0 to begin with

@@ -14,7 +14,7 @@ import (
 )
 
 // Bulkhead returns the observer of one set (bulkhead.Config.Observer). Tenants are logged as their compartment. Its method
-// blocks for less than a microsecond, and allocates only for an event that becomes a line.
+// waits for a mutex at most, and allocates only for an event that becomes a line or begins an episode.
 func (l *Logger) Bulkhead() bulkhead.Observer {
 	return &setLog{log: l, compartments: map[string]*compartmentLog{}}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package wardenslog logs load shedding with log/slog: changes of the state of a limiter, or of a set of compartments, and a
-// sample of the rejections, never a line per request. It is quiet enough to stay enabled in production. [Logger.Limiter] is the
-// observer of a limiter, [Logger.Bulkhead] that of a set; all of them share the lines per second.
+// sample of the rejections, never a line per request: at most 20 lines a second, besides changes of the mode. [Logger.Limiter]
+// is the observer of a limiter, [Logger.Bulkhead] that of a set; all of them share the lines per second.
 //
 // # Messages
 //
@@ -56,8 +56,9 @@
 //
 // # Cost
 //
-// Logging never delays a request: an observer queues a copy of the event, and a goroutine that exists only while there are lines
-// to write calls the handler. At most 10 samples, and as many changes, are queued per second, and at most 64 lines wait for a
-// slow handler; further ones are counted as left_out. A handler that blocks, panics or ends its goroutine loses its own line and
-// nothing else. An event that is not logged costs a mutex and no allocation.
+// No request waits for a handler: an observer queues a copy of the event, and a goroutine that exists only while there are
+// lines to write calls the handler. At most 10 samples, and as many changes beside those of the mode, are queued per second,
+// and at most 64 lines wait for a slow handler; further ones are counted as left_out. A handler that fails, panics or ends its
+// goroutine loses its own line and nothing else; while one blocks, lines wait. An event that is not logged costs a mutex and no
+// allocation.
 package wardenslog

@@ -12,8 +12,8 @@ import (
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// Limiter returns the observer of one limiter (limiter.Config.Observer). Its method blocks for less than a microsecond, and
-// allocates only for an event that becomes a line.
+// Limiter returns the observer of one limiter (limiter.Config.Observer). Its method waits for a mutex at most, and allocates
+// only for an event that becomes a line or begins an episode.
 func (l *Logger) Limiter() limiter.Observer { return &limiterLog{log: l} }
 
 // limiterLog is the state of the log of one limiter. Logger.mu guards it.
