@@ -17,9 +17,10 @@ import (
 // (Utilization + Failed / Served). It covers the last one to two seconds, less after New, and more where samples are further
 // apart. The zero Load is that of an idle process, or says that nothing is known; balancers ignore it.
 type Load struct {
-	// Utilization is how much is in use of what bounds the process most, 0 to 1: of the processors; of a pool that all work may
-	// use (Config.Pools); or of the concurrency limit, if it is enforced and was reached lately: as time passes since then, it
-	// counts less, e times in 30 s. Processor time that other processes took is in use. More tasks than the limit allows are 1.
+	// Utilization is how much is in use of what bounds the process most, 0 to 1: of the processors, unless Config.Remote; of a
+	// pool that all work may use (Config.Pools); or of the concurrency limit, if it is enforced and was reached lately: as time
+	// passes since then, it counts less, e times in 30 s. Processor time that other processes took is in use. More tasks than the
+	// limit allows are 1.
 	Utilization float64
 	// Served is how many tasks ended per second, those of compartments included and those of [Permit.Abandon] not, 0 or more.
 	Served float64
