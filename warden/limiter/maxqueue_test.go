@@ -96,3 +96,38 @@ func TestMaxQueueBadInput(t *testing.T) {
 		}
 	}
 }
+
+// Where more wait than may, a more important task waits in the place of another, and others are rejected.
+func TestALowerMaxQueueAddsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := limiter.New(limiter.Config{MaxQueue: 3, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		wait := func(p decision.Priority) {
+			go func() {
+				if p, err := l.Acquire(ctx, limiter.Task{Priority: p}); err == nil {
+					<-ctx.Done()
+					p.Release()
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 4 {
+			wait(decision.Normal)
+		}
+		if err := l.SetMaxQueue(1); err != nil {
+			t.Fatal(err)
+		}
+		wait(decision.High)
+		wait(decision.Normal)
+		s := l.Stats()
+		if s.Queued != 3 || s.Of(decision.High).Queued != 1 || s.RejectedFor(decision.PriorityDrop) != 1 ||
+			s.RejectedFor(decision.QueueOverflow) != 1 {
+			t.Errorf("Q3: %d wait, %d of them high; %d dropped, %d found the queue full", s.Queued, s.Of(decision.High).Queued,
+				s.RejectedFor(decision.PriorityDrop), s.RejectedFor(decision.QueueOverflow))
+		}
+	})
+}
