@@ -47,13 +47,14 @@ type DeadLetter struct {
 // Discard is a DeadLetter function that drops the records.
 func Discard(context.Context, DeadLetter) error { return nil }
 
-// Config configures a Dispatcher or a Consumer. Handler and DeadLetter are required; every other field may be zero.
+// Config configures a Dispatcher or a Consumer. Handler and DeadLetter are required; every other field may be zero. Numbers
+// are at most 2147483647 and durations at most a year; none is negative.
 type Config struct {
 	// Handler processes the records. It must be set.
 	Handler Handler
 
-	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16; hundreds are
-	// fine where handlers wait for a network.
+	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16; at most
+	// 2147483647. Hundreds are fine where handlers wait for a network.
 	MaxInFlight int
 	// Concurrency, when not nil, admits every attempt, in addition to MaxInFlight: an admission gate or a limiter. It calls
 	// run once, in this goroutine, and returns any error; or it returns without calling run, at once or after a wait, which
@@ -84,22 +85,24 @@ type Config struct {
 	MaxPerOwner int
 
 	// Backoff is the pause before the first retry; it doubles with every retry. A random part, up to half, is taken off
-	// each pause. 0: 100 ms.
+	// each pause. 0: 100 ms. At most a year.
 	Backoff time.Duration
-	// MaxBackoff bounds the pause. 0: 30 s, or Backoff if that is more. At least Backoff.
+	// MaxBackoff bounds the pause. 0: 30 s, or Backoff if that is more. Backoff to a year.
 	MaxBackoff time.Duration
 	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. A call that ignores
-	// its context keeps its key and its slot until it returns, and its result then counts. 0: a minute.
+	// its context keeps its key and its slot until it returns, and its result then counts. 0: a
+	// minute. At most a year.
 	AttemptTimeout time.Duration
 	// Grace is how long a lease that another process takes while this one has the partition is left alone before it is
-	// reclaimed. 0: a minute.
+	// reclaimed. 0: a minute. At most a year.
 	Grace time.Duration
 	// DrainTimeout is how long handlers, and a commit that was sent, may go on after Run's context is done. Then their
 	// context ends, and handlers get a tenth of this time to return. The drain's own commit has as long again. 0: the
-	// Ownership's if it has one (leasekafka.GroupConfig.DrainTimeout), which is also the most; else 10 s.
+	// Ownership's if it has one (leasekafka.GroupConfig.DrainTimeout), which is also the most; else 10 s, and a
+	// year at most.
 	DrainTimeout time.Duration
-	// CommitEvery is how often the floor is committed. 0: 500 ms. With ledgers in memory a shorter one, such as 50 ms, repeats
-	// less after a crash.
+	// CommitEvery is how often the floor is committed. 0: 500 ms. At most a year. With ledgers in memory a shorter one, such
+	// as 50 ms, repeats less after a crash.
 	CommitEvery time.Duration
 
 	// DeadLetter is called for every record that was given up, at least once, in one of the MaxInFlight slots. Required:

@@ -40,31 +40,31 @@ type GroupConfig struct {
 	// offsets, as far as they had committed it. Zero, they give a record up at its first failure. Not used with OpenLedger.
 	Ledger lease.Config
 	// OpenLedger returns another ledger for a partition, such as a durable one, which is the same for every member. It is
-	// called when the partition is taken, again after a second while it fails, and its context ends with the partition.
+	// called when the partition is taken, and again after pauses up to 5 s while it fails. Its context ends with the partition.
 	OpenLedger func(ctx context.Context, partition string) (lease.Ledger, error)
 	// CommitEvery is how often a ledger in memory commits its progress above the floor (records done, attempts made),
-	// beside the dispatcher's commits. 0: 500 ms. Not used with OpenLedger.
+	// beside the dispatcher's commits. 0: 500 ms. 1 ms to an hour. Not used with OpenLedger.
 	CommitEvery time.Duration
 	// Window bounds the memory for the fetched records of one partition that wait to be read, or may be read again, in
 	// bytes; one answer of a broker may exceed it. 0: 2 MiB. At least 1.
 	Window int
 
 	// Session is how long a member may be silent before the group takes its partitions: how long a broker waits for a
-	// heartbeat, which the member sends every third of it, or every 3 s if that is less. 0: 45 s. At least 100 ms. Brokers
-	// have limits of their own, from 6 s to 30 minutes: beyond them Hold fails.
+	// heartbeat, which the member sends every third of it, or every 3 s if that is less. 0: 45 s. 100 ms to a day. Brokers
+	// have limits of their own, by default from 6 s to 30 minutes: beyond them Hold fails.
 	Session time.Duration
 	// DrainTimeout is how long a dispatcher may let its handlers go on when its partition is revoked: the
-	// dispatch.Config.DrainTimeout of a Consumer, where that is 0. 0: 10 s.
+	// dispatch.Config.DrainTimeout of a Consumer, where that is 0. 0: 10 s. At most an hour.
 	DrainTimeout time.Duration
 	// RebalanceTimeout is how long the group waits in a rebalance for a live member to give partitions back, before it
 	// takes all of its partitions away. 0: 60 s, or as much as DrainTimeout requires if that is more. At least two and a
-	// half DrainTimeouts: the drain, the last commit, and some room.
+	// half DrainTimeouts, for the drain, the last commit, and some room, and at most a day.
 	RebalanceTimeout time.Duration
 
 	// OnError is called with the reason why the membership was lost or could not begin, why a broker cannot be connected
 	// to, and why a partition's floor or ledger cannot be had. What goes on failing is reported at once and then once a
 	// minute, until the member has joined, a broker is connected to, or the partition is opened. So is a member that has
-	// not joined within a Session, or that worked on a partition no more that is its own; and offsets that the log deleted
+	// not joined within a Session, or that no longer works on a partition of its own; and offsets that the log deleted
 	// before they were read. It must be safe for concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
 
