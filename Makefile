@@ -29,6 +29,8 @@ SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./internal/
 # be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$' -e '/system/faults$$')
+# Packages at a time: the tests of many wait more than they compute.
+TWICE = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 # True in a folder without Go.
 NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
@@ -56,7 +58,7 @@ pictures: ## (2 min) the console's pictures in docs/, with Chromium
 
 test: ## (90 s) the tests of every module but those of test-servers
 	@echo "== tests (make test-servers: $(SERVERS) $(REPLAY))"
-	@go test $(QUICK)
+	@go test -p $(TWICE) $(QUICK)
 	@echo "== workspace"
 	@go test -count=1 $(SYSTEM) $(GAME)
 
