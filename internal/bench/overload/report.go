@@ -152,7 +152,7 @@ const preamble = `# Overload over HTTP
 
 ` + "`make overload`" + ` (internal/bench/overload) measures this page. One process serves real HTTP over loopback on one core, with one way of protection
 in front of one kind of work; [flood](../guides/flood.md) on another core sends it an open loop of requests at random times (Poisson, the same for every variant of a round), which does not slow down
-when answers are late. [overload.json](overload.json) has all cells with all that was measured of each.
+when answers are late. [overload.json](overload.json) has all cells, with more figures of each.
 
 - *Rounds*: a cell has one, or several as README's do (` + "`make overload OVERLOAD=-headline`" + `: five, or fewer where a run was ended before). A round measures the capacity, and then runs every variant for some seconds, in a process of its own and after
   2 s of warm-up, or none where nothing bounds the calls: 6 s with -headline, else 5 s, more where calls are long. go-zero and aegis, which follow a slow average of the processors' use, warm up for 25 s. The next round has the reverse order. An entry is
