@@ -20,10 +20,11 @@ func document(results []result, rounds int, slice time.Duration) string {
 	b.WriteString("Printed by `make bench`. A ratio is our time divided by the peer's in the same round, so below 1 we are faster; it is the\n")
 	b.WriteString("median over the rounds with its 95 % interval. Times are those of one small machine and only there to give a scale.\n")
 	b.WriteString("Rows without a target are there to be read, the ones in which we lose included.\n\n")
-	b.WriteString("Rows of throughput are whole consumers in processes of their own, beside the server on the same machine: 10,000 records that were there\n")
-	b.WriteString("before, from the first handler to the last record that is done for good; three rounds, whose range is the interval. With ledgers per\n")
+	b.WriteString("Rows of throughput on PostgreSQL and JetStream are whole consumers in processes of their own, beside the server on the same machine: 10,000 records that were there\n")
+	b.WriteString("before, from the first handler to the last record that is done for good. With ledgers per\n")
 	b.WriteString("window that is when all partitions have been given back, and so everything is written. PostgreSQL runs with fsync on, for all;\n")
-	b.WriteString("statements that are sent together count as one.\n\n")
+	b.WriteString("statements that are sent together count as one. Rows of the dispatcher and on Kafka are one consumer, beside the log in its process, to the end of the last handler.\n" +
+		"All these and the changes of process have three rounds, whose range is the interval, and their allocations are not counted: 0.\n\n")
 	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH,
 		runtime.GOMAXPROCS(0), rounds, slice)
 	b.WriteString("Peers: " + strings.Join(versions(), ", ") + ".\n")

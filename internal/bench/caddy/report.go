@@ -169,10 +169,10 @@ func (r *report) markdown() string {
 			"times are coarse if that is more than the processors.", loads[0], loads[n-1], r.Processors)
 	}
 	fmt.Fprintf(&b, "# In front of a service in another language\n\n`make caddy` (internal/bench/caddy) measures this page. Each run starts a service and a front before "+
-		"it, and [flood](../guides/flood.md) sends it more than it can answer, from the first second on. [caddy.json](caddy.json) has all runs.\n\n"+
+		"it, and [flood](../guides/flood.md) sends it as much as it can answer, or two or four times that, from the first second on. [caddy.json](caddy.json) has all runs.\n\n"+
 		"- *Clients* come at random (an open loop), one in five for `/checkout`, which is critical, and leave after %v. They tell the front nothing "+
-		"about that, and the service finishes what they have left.\n"+
-		"- *Goodput* is what was served in time, of what could be: the offered, at most the capacity, which is measured without a front (PHP: behind a bare Caddy) in each round. "+
+		"about that (ours and HAProxy have the second in their configuration), and the service finishes what they have left.\n"+
+		"- *Goodput* is what was served in time, of what could be: the offered, at most the capacity, which is measured without a front (PHP: behind a bare Caddy) in each round; for cold starts and reloads it is taken to be 100/s. "+
 		"*Critical* is the share of critical requests served, of those due after the first five seconds.\n"+
 		"- *Rounds*: every front of a service and load runs in turn, with the same arrivals; each second round has the reverse order. An entry is the median, with "+
 		"the range where rounds differ.\n\n", patience)
@@ -296,8 +296,8 @@ func (r *report) reloads(b *strings.Builder) {
 	if len(r.of("reload/gunicorn/4x/ours")) == 0 {
 		return
 	}
-	b.WriteString("## A reload in the middle of 4×\n\nA client is *broken* if its connection was refused or reset before it had an answer. A bare Caddy resets connections that it " +
-		"has accepted and not read from yet, so it is beside ours.\n\n" +
+	b.WriteString("## A reload in the middle of 4×\n\nA client is *broken* if its connection was refused or reset before it had an answer. What a bare Caddy " +
+		"breaks by itself is beside ours.\n\n" +
 		"| front | goodput | critical | hung | broken | limit before | limit after |\n|---|---|---|---|---|---|---|\n")
 	for _, f := range []string{"bare", "ours"} {
 		all := r.of("reload/gunicorn/4x/" + f)

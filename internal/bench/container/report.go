@@ -189,16 +189,16 @@ func limits(all []run) string {
 const preamble = `# In a container that is too small
 
 ` + "`make container`" + ` (internal/bench/container) measures this page. Each run is a server of its own over real HTTP on loopback, with one way of limiting in front of one kind of work, and an open
-loop of clients in another process. [container.json](container.json) has all runs with all that was measured of each.
+loop of clients in another process. [container.json](container.json) has all runs with all that was measured of each, and the commit of each: they are from several.
 
 - *Ways*: ours is ` + "`warden.Config{}`" + ` behind wardenhttp; a constant is the same with Control.Min, Max and Initial set to a number, and of several the best counts that was not
   killed and did not break GOMEMLIMIT by what it holds alone; bare is net/http alone.
 - *Rounds*: every way of a cell runs in turn, and the next round has the reverse order. An entry is the median, with the range from the least to the most where they differ. Bare servers and constants may have
   fewer rounds.
 - *Clients* send at even distances, each request moved by up to half a distance, and leave when an answer takes longer than their patience from the instant at which the request should have been sent. Good are answers
-  in time. The first seconds do not count, except for kills: one time the hold, or 3 s beside neighbours.
-- *Memory*: requests hold 8 or 20 MB for 2 s (short: 0.3 s), flat as one piece or as a tree of nodes of 48 bytes. GOMEMLIMIT is 256 MiB, and 0.7 of it divided by what a request holds fits at once; at 1x so much
-  arrives. Clients stay for 8 s. A server is killed when it holds 512 MiB: by the lab, which looks every 20 ms, or by the kernel in a cgroup (v1) with that limit (cgroup), also without GOMEMLIMIT (hard).
+  in time. The first seconds do not count, except for kills: as long as a request holds its memory, 1 s at least, or 3 s beside neighbours. Nor does what is unanswered at the end.
+- *Memory*: requests hold 8 or 20 MiB (here written MB) for 2 s (short: 0.3 s), flat as one piece or as a tree of nodes of 48 bytes. GOMEMLIMIT is 256 MiB, and 0.7 of it divided by what a request holds fits at once; at 1x so much
+  arrives. Clients stay for 8 s. A server is killed when it holds 512 MiB (without any limit: 4 GiB): by the lab, which looks every 20 ms, or by the kernel in a cgroup (v1) with that limit (cgroup), also without GOMEMLIMIT (hard).
 - *Collector* is its share of the processor time that the process used, as the runtime says.
 
 `
@@ -242,7 +242,7 @@ func (e *evidence) memory(b *strings.Builder, all []cell) {
 }
 
 func (e *evidence) healthy(b *strings.Builder, all []cell) {
-	b.WriteString("\n## Healthy\n\nNo sample may lower the limit for memory.\n\n| cell | good/s, of | samples | lowered for memory | least limit then | limit | peak MiB |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Healthy\n\nTarget: no sample lowers the limit for memory.\n\n| cell | good/s, of | samples | lowered for memory | least limit then | limit | peak MiB |\n|---|---|---|---|---|---|---|\n")
 	for i := range all {
 		c := &all[i]
 		ours := e.of(c.name, "ours")

@@ -152,21 +152,21 @@ const preamble = `# Overload over HTTP
 
 ` + "`make overload`" + ` (internal/bench/overload) measures this page. One process serves real HTTP over loopback on one core, with one way of protection
 in front of one kind of work; [flood](../guides/flood.md) on another core sends it an open loop of requests at random times (Poisson, the same for every variant of a round), which does not slow down
-when answers are late. [overload.json](overload.json) has all cells with all that was measured of each.
+when answers are late. [overload.json](overload.json) has all cells, with more figures of each.
 
-- *Rounds*: a cell has one, or several as README's do (` + "`make overload OVERLOAD=-headline`" + `: five). A round measures the capacity, and then runs every variant for some seconds, in a process of its own and after
-  2 s of warm-up: 6 s with -headline, else 5 s, more where calls are long. go-zero and aegis, which follow a slow average of the processors' use, warm up for 25 s. The next round has the reverse order. An entry is
+- *Rounds*: a cell has one, or several as README's do (` + "`make overload OVERLOAD=-headline`" + `: five, or fewer where a run was ended before). A round measures the capacity, and then runs every variant for some seconds, in a process of its own and after
+  2 s of warm-up, or none where nothing bounds the calls: 6 s with -headline, else 5 s, more where calls are long. go-zero and aegis, which follow a slow average of the processors' use, warm up for 25 s. The next round has the reverse order. An entry is
   the median, with the range from the least to the most round where they differ; what is neither goodput nor critical is of the round with the median goodput. A peer whose first round of a cell
   has a goodput below 0.1, or more than 0.1 below the best peer's, has no other round there.
 - *Pairs*: two variants, or two builds of one (` + "`-pair warden@old/overload,warden`" + `), are compared by pairs of such runs, in the order ABBA. The capacity is measured before and after each pair: if the
   two differ by more than 5 %, the pair is void and repeated, at most three times. Printed are the mean difference of the pairs with its 95 % confidence interval (Student's t), and how many were void.
-- *Clients* leave when an answer takes longer than 250 ms from the instant at which the request should have been sent, or than three times the call where a call only waits. One in five is critical.
+- *Clients* leave when an answer takes longer than 250 ms from the instant at which the request should have been sent, or than three times the call where nothing bounds the calls. One in five is critical.
 - *Told nothing*: nobody says so to the server, which sees a connection closed. *Told*: the request's context has a deadline. *POST*: nobody says so, and the request has a body that
   the handler has yet to read; until then net/http does not see its client leave. *HTTP/2*: nobody says so, and streams are reset.
-- *Goodput* is the work answered in time, of the capacity that was measured at the beginning of the round, less what other processes and the host took of the core; below the capacity, of what was offered.
+- *Goodput* is the work answered in time, of the capacity that was measured at the beginning of the round, less what other processes and the host took of the core where the work is computing; below the capacity, of what was offered.
 - *Ceiling* is the goodput that is left when all that is too much is refused at the processor time of a refusal in net/http.
 - *Queue* is a priority queue without preemption in virtual time, given the same requests, their costs and how long each client stays.
-- A question mark marks a cell of which a round was disturbed, and its repetition too: the generator was late by more than 5 ms, or others took more than a tenth of the server's cores and what was left was not enough.
+- A question mark marks a cell of which a round was disturbed, and its repetition too: the generator was late by more than 5 ms at the 99th percentile, or others took more than a tenth of the server's cores and what was left was not enough.
 
 `
 
@@ -187,7 +187,7 @@ func (r *report) document() string {
 			fmt.Fprintf(&b, "| %s | %s |\n", v.name, v.about)
 		}
 	}
-	b.WriteString("\n## Not measured\n\nA network between clients and server; TLS; a server with more than one core, or one that shares it with something else; bodies of more than a few bytes; peers that are " +
+	b.WriteString("\n## Not measured\n\nA network between clients and server; TLS; a server with more than one core, or one that shares it with something else; request bodies of more than 100 bytes; peers that are " +
 		"tuned to the work; several servers ([the fleet](fleet.md) is a simulation).\n")
 	return b.String()
 }
@@ -248,7 +248,8 @@ const noesPreamble = `
 
 Who cannot be served is to be told so, and soon (` + "`make overload OVERLOAD=-noes`" + `). A server of its own has ten seconds of load for each row; the requests of the sixth to the eighth second count, and clients
 who stay for 2 s or for 30 s say nothing. Jobs stay for a minute, and the server marks their tasks as patient
-([Q16](../guarantees/limiter.md)): they wait for their turn, and a no comes only from a full queue.
+([Q16](../guarantees/limiter.md)): they wait for their turn, and a no comes from a full queue or from shedding. What still waits when the load ends is answered after it, so that their goodput can be
+far above 1.
 
 | work | load | clients stay | left without an answer | told no | median no | p99 of noes | p99 of answers | goodput / critical |
 |---|---|---|---|---|---|---|---|---|

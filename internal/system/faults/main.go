@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Faults plays the blind fault game: does an outage name itself? Each game runs two pods of the storefront and two workers of the
+// Faults plays the blind fault game: does an outage name itself? Each game runs one or two pods of the storefront and two workers of the
 // orders, with a Prometheus that loads docs/prometheus as it is. After some minutes of health, at a random moment, one pod, one
 // worker, the clients or an operator goes wrong in one of the ways of the catalogue. An operator who knows nothing of it looks every
 // ten seconds: the alerts that fire, pages before tickets and the older first, else First steps, lead through docs/runbook.md. The

@@ -135,13 +135,13 @@ func healthBefore(r result) float64 {
 
 const page = `# The blind fault game
 
-Does an outage name itself? Each game runs two pods of [the storefront](../../examples/storefront/main.go), two workers of
+Does an outage name itself? Each game runs one or two pods of [the storefront](../../examples/storefront/main.go), two workers of
 [the orders](../../examples/orders/main.go) with their JetStream server, customers, and a Prometheus that loads
 [alerts.yml](../prometheus/alerts.yml) and [slo.yml](../prometheus/slo.yml) as they are. After some minutes of health, at a random
-moment, one fault comes: to one pod, one worker, to the clients, or by an operator. A program that knows nothing of it looks at the
+moment, one fault comes: to one pod, one worker, the engine or the machine, from the clients, or by an operator. A program that knows nothing of it looks at the
 alerts every ten seconds and follows [the runbook](../runbook.md) to the letter: it asks Prometheus each query as it is written,
-takes the branch of the answer, follows the links, and says the words in bold. It begins at the alert that fires, pages before
-tickets, and without an alert at *First steps*. What it says twice in a row counts, and the first such name alone.
+takes the branch of the answer, follows the links, and says the words in bold. It begins at the alerts that fire, pages before
+tickets, and where those lead to no name, at *First steps*. What it says twice in a row counts, and the first such name alone.
 
 A name is right if it is one that the catalogue has for the fault, and if its instance, partition or compartment is the ill one where
 the catalogue asks for it. What was missed is in the table.
@@ -176,7 +176,7 @@ connections and failing records have alerts. The five stand in the first table, 
 ## A cold reader
 
 An engineer who had never seen the services got four of the first five, ten minutes old, with the alerts, [the runbook](../runbook.md),
-the consoles and Prometheus alone, before anything was mended. All four were named; the runbook led to two of the names.
+the consoles and Prometheus alone, before anything was mended. All four were named; the runbook led to two of the names. What was said was noted by hand.
 
 | fault | said | by the runbook | minutes |
 |---|---|---|---|
@@ -194,7 +194,7 @@ the consoles and Prometheus alone, before anything was mended. All four were nam
 - **Who looks is tireless.** Without an alert it takes *First steps* every ten seconds. A person begins when users complain.
   The column of the first alert says which faults would have called somebody: a game that has its name waits for an alert until six
   minutes after the injection, and no longer.
-- **Small services.** Two pods and some ten requests a second; scrapes and evaluations every 5 s.
+- **Small services.** One or two pods and in most games some ten requests a second; scrapes and evaluations every 5 s.
 - **A shared machine.** Most games had real-time priority (` + "`chrt -r 1`" + `) beside other work on the same two processors. Tenants,
   letters, retries, sale and neighbour were played on a machine that did little else.
 `
