@@ -72,7 +72,7 @@ func main() {
 	case *retries < 0 || *retries > 10:
 		exit(fmt.Errorf("-retries is %d; allowed: 0 to 10", *retries))
 	case *rounds < 1 || *rounds > 100:
-		exit(fmt.Errorf("-rounds is %d; allowed: 0 to 100", *rounds))
+		exit(fmt.Errorf("-rounds is %d; allowed: 1 to 100", *rounds))
 	case *pairs < 2 || *pairs > 100:
 		exit(fmt.Errorf("-pairs is %d; allowed: 2 to 100", *pairs))
 	case flag.NArg() > 0:
