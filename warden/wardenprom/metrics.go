@@ -28,7 +28,7 @@ func metrics() []metric {
 	group("stopbank_limiter_", by("limiter"),
 		metric{"running", "Tasks that hold a slot, by priority class.", by("priority")},
 		metric{"queued", "Tasks in the queue, by priority class.", by("priority")},
-		metric{"oldest_running_seconds", "How long the oldest running task has held its slot, at least; 0: nothing runs.", nil},
+		metric{"oldest_running_seconds", "How long the oldest running task has held its slot, at least; 0: none was seen to run.", nil},
 		metric{"target", "Concurrency limit of the decision in force.", nil},
 		metric{"decision_stale", "1 while the controller's last decision has expired, else 0.", nil},
 		metric{"submitted_total", "Tasks that arrived, by priority class.", by("priority")},
