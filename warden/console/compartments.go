@@ -84,6 +84,7 @@ type compartment struct {
 	rejectedRecently map[string]uint64 // rejections by reason
 	timedOut         uint64            // calls that ran longer than their Timeout
 	submitted, left  uint64            // calls, and those of them that left without an answer
+	failed           uint64            // calls whose functions returned an error or panicked
 	stuckFor         time.Duration     // for which all slots have been in use and no call has ended
 }
 
@@ -156,6 +157,11 @@ func (c compartment) rejections() map[string]uint64 {
 // overran returns the number of calls that ran longer than their Timeout.
 func (c compartment) overran() uint64 { return c.Outcomes[string(bulkhead.TimedOut)] }
 
+// failures returns the number of calls whose functions returned an error or panicked.
+func (c compartment) failures() uint64 {
+	return c.Outcomes[string(bulkhead.Failed)] + c.Outcomes[string(bulkhead.Panicked)]
+}
+
 // gone returns the number of calls that left without an answer: those canceled before they started, and those abandoned later.
 func (c compartment) gone() uint64 {
 	return c.Rejected[string(decision.Canceled)] + c.Left[string(decision.Canceled)] + c.AbandonedTotal
@@ -188,6 +194,7 @@ func (c compartment) withHistory(points []poolPoint, now time.Time) compartment 
 	}
 	c.timedOut = c.overran() - first.timedOut
 	c.submitted, c.left = c.Submitted-first.submitted, c.gone()-first.left
+	c.failed = c.failures() - first.failed
 	c.rejectedRecently = c.rejections()
 	for reason, n := range first.reasons {
 		if c.rejectedRecently[reason] -= n; c.rejectedRecently[reason] == 0 {
@@ -294,6 +301,13 @@ func (c compartment) verdict() verdict {
 	if of := max(c.left, c.submitted); c.left > 0 { // they may have come before the minute
 		say(harmLevel(c.CriticalityName, c.left, of), "%s of %s left without an answer in the last minute (%s)",
 			thousands(c.left), calls(of), share(float64(c.left)/float64(of)))
+	}
+	if of := max(c.failed, c.submitted); c.failed > 0 && 100*c.failed >= of {
+		at := levelWatch // an error may be an answer of the function
+		if c.CriticalityName == decision.Critical.String() && 2*c.failed >= of {
+			at = levelAct
+		}
+		say(at, "%s of %s failed in the last minute (%s)", thousands(c.failed), calls(of), share(float64(c.failed)/float64(of)))
 	}
 	if late > 0 {
 		watch(

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"reflect"
 	"slices"
@@ -227,6 +228,13 @@ func TestVerdicts(t *testing.T) {
 			"Dry run: every call starts immediately; 2 would have been rejected since the start, most because no slot was free, nor room in the queue (queue_overflow)."},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
 			"Rejected 1.2 % of the calls of the last minute; 2 wait in the queue; 1 abandoned: they run although their callers are gone, and hold slots."},
+		{compartment{Healthy: true, CriticalityName: "critical", submitted: 180, failed: 89}.verdict(), levelWatch,
+			"89 of 180 calls failed in the last minute (49 %)."},
+		{compartment{Healthy: true, CriticalityName: "critical", submitted: 180, failed: 90}.verdict(), levelAct,
+			"90 of 180 calls failed in the last minute (50 %)."},
+		{compartment{Healthy: true, CriticalityName: "high", submitted: 1, failed: 1}.verdict(), levelWatch,
+			"1 of 1 call failed in the last minute (100 %)."},
+		{compartment{Healthy: true, CriticalityName: "critical", submitted: 200, failed: 1}.verdict(), levelOK, ""},
 		{compartment{Healthy: true, RejectionRate: 0.0003}.verdict(), levelWatch, "Rejected <0.1 % of the calls of the last minute."},
 		{
 			compartment{Unhealthy: "too much is rejected", RejectionRate: 0.1, Queued: 2}.verdict(),
@@ -354,6 +362,32 @@ func TestLookBackAtTimeouts(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if got := look(); got.timedOut != 0 {
 			t.Errorf("after two minutes: %d", got.timedOut)
+		}
+	})
+}
+
+// TestLookBackAtFailures: a compartment whose calls fail is not among the healthy ones.
+func TestLookBackAtFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := mustSet(t, bulkhead.CompartmentConfig{Name: "stock", Guaranteed: 1})
+		c := mustNew(t, Config{Set: set})
+		look := func() *setState { return c.state(new(cursor)).Set }
+		fail := func() {
+			defer func() { _ = recover() }()
+			_, _ = bulkhead.Do(t.Context(), set.Compartment("stock"), func(context.Context) (int, error) { return 0, io.EOF })
+			_, _ = bulkhead.Do(t.Context(), set.Compartment("stock"), func(context.Context) (int, error) { panic("no stock") })
+		}
+		fail()
+		if got := look().Compartments[0].failed; got != 0 {
+			t.Errorf("before the first look: %d", got)
+		}
+		fail()
+		if v := look().verdicts(); len(v) != 1 || v[0].Level != levelWatch || v[0].Text != "2 of 2 calls failed in the last minute (100 %)." {
+			t.Errorf("of the last minute: %+v", v)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := look().Compartments[0].failed; got != 0 {
+			t.Errorf("after two minutes: %d", got)
 		}
 	})
 }

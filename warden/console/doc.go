@@ -33,10 +33,10 @@
 //
 //   - act: in the last 10 s the warden or a limiter rejected work above background, or over 1 % of its critical tasks left
 //     without an answer, or failed; all its slots are taken, somebody needs one and nothing ended for 10 s (of a compartment
-//     too, if it is above background); a critical compartment rejects more than 5 % of a minute's calls, or over 1 % of them
-//     leave; a decision is stale while there is work.
+//     too, if it is above background); a critical compartment rejects more than 5 % of a minute's calls, over 1 % of them
+//     leave, or half of them fail; a decision is stale while there is work.
 //   - watch: strain without harm; only background work, or a compartment that is not critical, rejects; 1 % of the tasks of
-//     another priority left or failed; a dry run or the bypass.
+//     another priority left or failed, or of a compartment's calls failed; a dry run or the bypass.
 //   - ok: nothing was rejected, and hardly anybody left or failed.
 //
 // A task leaves without an answer if its client goes or its context ends before it starts (canceled), or its deadline or client

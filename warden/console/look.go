@@ -200,7 +200,7 @@ func (p *history) record(s *state) {
 		for _, x := range s.Set.Compartments {
 			load := poolLoad{
 				InFlight: x.InFlight, Queued: x.Queued, Executed: x.Finished, Rejected: x.RejectedTotal,
-				timedOut: x.overran(), submitted: x.Submitted, left: x.gone(),
+				timedOut: x.overran(), submitted: x.Submitted, left: x.gone(), failed: x.failures(),
 			}
 			if last, known := before["compartment:"+x.Name]; known && last.Rejected == load.Rejected {
 				load.reasons = last.reasons

@@ -209,6 +209,7 @@ type poolLoad struct {
 	timedOut  uint64            // calls that ran longer than their Timeout
 	submitted uint64
 	left      uint64 // calls that left without an answer
+	failed    uint64 // calls whose functions returned an error or panicked
 }
 
 // phase is a run of consecutive decisions whose reasons have the same codes.
