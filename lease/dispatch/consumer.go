@@ -33,9 +33,9 @@ type Consumer struct {
 
 // NewConsumer returns a Consumer, and calls none of its parts but DrainTimeout of the Ownership. Every partition gets a
 // Dispatcher with cfg. MaxInFlight, MaxBuffered and Rate hold for all partitions together, and owners share the slots of all
-// partitions. A free slot goes to the waiting owner with the fewest slots, and of its partitions to the one with the fewest. A
-// partition fetches more while it has fewer records than all could still fetch, and may always have one. Error:
-// *lease.InvalidError naming the field.
+// partitions. A free slot goes to the waiting owner with the fewest slots, then to the one that has used the least time of
+// them, and of its partitions to the one with the fewest. A partition fetches more while it has fewer records than all could
+// still fetch, and may always have one. Error: *lease.InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if missing := nilcheck.Required(ownership); missing != "" {
 		return nil, invalidField("ownership", missing, "an Ownership")
