@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package deadletter is a dead-letter queue for records that a dispatcher gave up: list and read them, then replay, park or
-// discard them, one by one or all in order.
+// discard them one by one, or replay all in order.
 //
 //	cfg.DeadLetter = deadletter.Keep(letters) // of the dispatch.Config
 //	…

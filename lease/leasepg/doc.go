@@ -79,8 +79,8 @@
 // # Rights
 //
 // [Migrate] needs the right to create a schema. At run time a role needs USAGE on the schema stopbank, SELECT on its tables,
-// and INSERT and UPDATE on lease_domains and, for dead letters, dead_letters. To enqueue into an outbox it needs SELECT and
-// USAGE on the sequence outbox_ids, and INSERT on outboxes and outbox_records; to read one, INSERT and UPDATE on
+// and INSERT and UPDATE on lease_domains and, for dead letters, dead_letters. To open an outbox and enqueue into it, it needs
+// SELECT and USAGE on the sequence outbox_ids, and INSERT on outboxes and outbox_records; to read it, also INSERT and UPDATE on
 // outbox_positions and DELETE on outbox_records; with GroupConfig.Journal also INSERT and UPDATE on lease_journals and
 // lease_finished, and INSERT and DELETE on lease_entries.
 //
@@ -95,19 +95,20 @@
 //
 // Concurrent calls on one Store share statements: where more than sixteen are under way, of which four are being carried out,
 // more of them gather, and go together when one of those has ended. A shared swap changes the rows that are where their callers
-// believe, passes over locked ones (SKIP LOCKED), and waits for nobody; what it passed over is sent alone.
+// believe, passes over locked ones (SKIP LOCKED), and waits only for somebody who creates the same row; what it passed over is
+// sent alone.
 //
 // No index knows a column that a swap changes, so PostgreSQL writes the row's next version on the same page and leaves the
 // indexes alone (a HOT update). Ready and Held therefore read, by their index, what was filed at some time, and Compact takes
-// off the list what is not filed any more, at most once a minute.
+// off the list what is not filed any more, at most 10,000 rows at a time and, once there are fewer, once a minute.
 //
 // A version is greater than the one before it by a random step. If a failover loses acknowledged versions, they are then not
 // given out a second time, and a process that still holds one of them meets a conflict; with steps of one its next swap could
 // overwrite another process's state.
 //
-// A Group with Journal has ledgers of another kind, in tables of their own: a journal of entries for each, numbered, and added only
-// under the claim of its owner and after the entry that it knows of. A statement that is carried out late finds the next number
-// taken, or the claim gone, and adds nothing.
+// A Group with Journal has ledgers of another kind, in tables of their own: a journal of entries for each, numbered, and
+// added only under the claim of its owner and after the entry that it knows of. A statement that is carried out late finds
+// the next number taken, or the claim gone, and adds nothing.
 //
 // # Connections
 //
