@@ -25,9 +25,9 @@
 //
 // Overlapping members are not fenced: each has its own ledger until it notices that it lost the partition, and only a store
 // that compares tokens rejects the older one. When the metadata is three quarters full, the partition reads nothing new until
-// done offsets close up: hundreds of stuck keys do that. Metadata in a newer version goes to
-// OnError, and the partition is not worked on. Roll a newer program out to all members; to go back, stop them and reset the
-// offsets (--reset-offsets --to-current).
+// done offsets close up: some 400 failing records with done ones between them do that, or 1,100 that wait. Metadata in a
+// newer version goes to OnError, and the partition is not worked on. Roll a newer program out to all members; to go back,
+// stop them and reset the offsets (--reset-offsets --to-current).
 //
 // # Rebalances
 //
