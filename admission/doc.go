@@ -33,6 +33,6 @@
 // Only [Gate.Drain] waits; Do, Call and Submit take as long as the function that they call. Package admissionhttp puts HTTP
 // servers and clients behind a gate.
 //
-// docs/admission.md has the limits of the protection and how the gate works, docs/guarantees/admission.md the invariants, from A1.
-// Queues, priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
+// docs/admission.md has how to size a gate and what it does not protect against, docs/guarantees/admission.md the invariants,
+// from A1. Queues, priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
 package admission

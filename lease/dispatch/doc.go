@@ -118,7 +118,7 @@
 //
 // # Retries
 //
-// Retry n of an offset begins
+// Retry n of an offset begins at the earliest
 //
 //	d(n) = min(MaxBackoff, Backoff·2^(n-1)),   less up to half of that at random,
 //
