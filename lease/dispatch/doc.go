@@ -127,11 +127,11 @@
 //
 // # Crashes
 //
-// A lease that is held when a partition is taken belonged to a former owner. It is reclaimed, which fences that owner out, and
-// no attempt is counted. If it was released, its record was waiting, and goes on. If not, its record ran when its process died,
-// and may have killed it (a poison record): it is a suspect. Each suspect has a trial: its attempt runs beside everything else
-// but while no other suspect is within its AttemptTimeout, and is counted before it begins, so that a process that dies leaves
-// one attempt more on the record that was on trial and on no other.
+// A lease that is held when a partition is taken belonged to a former owner. It is reclaimed, which fences that owner out,
+// and no attempt is counted. If it was released, its record was waiting, and goes on. If not, its record ran when its process
+// died, or its Release was lost, and may have killed it (a poison record): it is a suspect. Each suspect has a trial: its
+// attempt runs beside everything else but while no other suspect is within its AttemptTimeout, and is counted before it
+// begins, so that a process that dies leaves one attempt more on the record that was on trial and on no other.
 //
 // A handler may run twice for one record, for example when it succeeded and the process died before the ledger knew. Compare
 // Job.Lease.Token or the offset in the same write as the effect: docs/dispatch.md shows how.

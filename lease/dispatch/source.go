@@ -17,7 +17,7 @@ type Record struct {
 	Domain  string
 	Offset  int64 // its position in the partition
 	Payload []byte
-	Headers []Header  // in the source's order; nil if it has none
+	Headers []Header  // in the source's order, or by name (leasenats); nil if it has none
 	Time    time.Time // when it was written, by the source's clock; zero if the source does not say
 }
 
