@@ -113,7 +113,8 @@
 // # Connections
 //
 // Each call takes at most one connection of the pool for one statement, and a walk over Ready or Held takes one for each page
-// of names and keeps none while its body runs: a pool of one connection serves everything. All statements of a Store work
+// of names and keeps none while its body runs: a pool of one connection serves everything. The first use of a statement on a
+// connection costs a round trip more, in which pgx prepares it. All statements of a Store work
 // through PgBouncer in transaction mode (set max_prepared_statements there, 1.21 or newer, or add default_query_exec_mode=exec
 // to the URL); a Group and Outbox.Listen need the server itself. A URL with several hosts needs
 // target_session_attrs=read-write.
