@@ -31,9 +31,10 @@ type Config struct {
 // NewMemory returns an empty ledger in the memory of this process. It starts no goroutine, and there is nothing to close.
 //
 // The ledger's calls allocate only to grow, for an error, and for the copies that Ready, Held and Inspect make. They block
-// for as long as another call on the same stripe of the domains takes; the longest are those that copy (Ready, Held, Inspect),
-// free (Compact), or grow a large backlog or stripe. Ready and Held take the stripes' locks one after another. The time of Compact grows with the memory that it frees, not with the number of
-// domains; calls on other domains see the new floor before it returns, in no particular order.
+// for as long as another call on the same stripe of the domains takes; the longest are those that copy (Ready, Held,
+// Inspect), free (Compact), or grow a large backlog or stripe. Ready and Held take the stripes' locks one after another. The
+// time of Compact grows with the memory that it frees, not with the number of domains; calls on other domains see the new
+// floor before it returns, in no particular order.
 //
 // Error: *InvalidError naming the field.
 func NewMemory(cfg Config) (Ledger, error) {

@@ -39,7 +39,7 @@
 // A [Store] keeps bytes under a name. Each domain has one record, and every call that changes it is one compare-and-swap
 // (optimistic concurrency): the state is read, or known from the last call, stepped by the rules of package lease, and
 // swapped for the version that it came from. After a conflict the call is made again on the new version. So the domain's
-// history is one line, however many write it. No lease of time, no leader and no lock is involved.
+// history is one line, however many write it. Between calls nothing is held: no lease of time, no lock, no leadership.
 //
 // The state that a ledger left in a domain stays in its memory, so the next change costs one Swap; if another writer came in
 // between, that Swap fails and harms nothing. An answer that changes nothing (ALREADY_..., BUSY, an error) has no Swap to be
@@ -56,7 +56,7 @@
 // # Tokens
 //
 // The ledger's own record issues a number to each writer, which is what [New] returns, at its first call that may write. A
-// writer counts by a Lamport clock that passes every token it meets. A token is the clock (41 bits) above the number (22
+// writer counts by a Lamport clock. A token is the clock (41 bits) above the number (22
 // bits): unique because no two writers have one number, rising in a domain because the record keeps the domain's greatest
 // token and the clock passes it. Records show the numbers of their last writers, so a number that the ledger's own record
 // never issued shows that this record was deleted or restored from a backup.

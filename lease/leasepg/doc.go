@@ -46,7 +46,7 @@
 //   - The server restarts, or a worker died: do nothing. Without dispatch, list Held, Reclaim each lease of the dead, and Fail
 //     it unless it is Released.
 //   - A row is damaged (durable.ErrCorrupt): restore it from a backup of the same table, with its version or a higher one.
-//     Never delete a row: what its domain has done would be done again.
+//     Never delete a row: what its domain has done above the floor would be done again.
 //   - The database was restored: stop all workers, and Compact to what was committed upstream before the first starts.
 //
 // To look inside:
@@ -71,10 +71,10 @@
 //
 // # Groups
 //
-// The session that holds a partition's advisory lock owns the partition. When a process dies, its locks are free as soon as the
-// server sees the connection close. When a process, machine or network freezes, the server ends the session after Session
-// (idle_session_timeout, PostgreSQL 14 or newer), and the member stops its work earlier. After a failover a member of the old
-// primary may continue for a Session.
+// The session that holds a partition's advisory lock owns the partition. When a process dies, its locks are free as soon as
+// the server sees the connection close. When a process, machine or network freezes, the server ends the session after Session
+// (idle_session_timeout, PostgreSQL 14 or newer), and a member that still runs ends its work earlier. After a failover a
+// member of the old primary may continue for a Session.
 //
 // # Rights
 //
