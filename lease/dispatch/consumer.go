@@ -58,8 +58,8 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 }
 
 // Run joins the group and processes the assigned partitions until ctx is done or the membership cannot go on, which is
-// the error. A lost partition is dropped at once; a partition that moves to another member is drained first, as by
-// Dispatcher.Run. The error includes the ErrDrain of each partition that ended because ctx was done; an earlier one
+// the error. A partition that is lost or moves to another member is drained as by Dispatcher.Run, a lost one
+// without a commit. The error includes the ErrDrain of each partition that ended because ctx was done; an earlier one
 // is only an event (Drained). A second Run, a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that
 // assigns a partition twice, or one without a Source or a Ledger, are a *lease.InvalidError. Run blocks until all partitions
 // have been given back.

@@ -44,7 +44,7 @@ type GroupConfig struct {
 	// the group's, - and its number.
 	Group string
 	// Domain returns a record's domain. It gets the record with the Domain that a nil function would give it: the
-	// message's subject.
+	// message's subject. It must not panic.
 	Domain func(dispatch.Record) string
 	// Ledger configures the partitions' ledgers, which are in the bucket. Zero, they give a record up at its first failure.
 	Ledger lease.Config
