@@ -274,7 +274,8 @@ func (l *ledger) awaitCommit(ctx context.Context, domain string, token lease.Tok
 		case lost != nil:
 			return &lease.TokenMismatchError{Domain: domain, Got: token}
 		case ctx.Err() != nil:
-			return fmt.Errorf("%w: domain %q: the failure counts, and is not committed: %s", durable.ErrAmbiguous, domain, ctx.Err().Error())
+			return fmt.Errorf("%w: domain %q: the failure counts, and is not committed: %s", durable.ErrAmbiguous, domain,
+				ctx.Err().Error())
 		}
 	}
 	return nil
