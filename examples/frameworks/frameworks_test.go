@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
 	"go.uber.org/goleak"
 
 	"github.com/stopbank/stopbank/examples/frameworks"
@@ -171,6 +173,46 @@ func TestFailuresAndPanicsReleaseTheirSlots(t *testing.T) {
 			<-p.ended
 		}
 	})
+}
+
+// Echo's handlers return errors: their answers are whole, and failures count.
+func TestEchoAnswersReturnedErrors(t *testing.T) {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mw, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) (t warden.Task) {
+		if r.URL.Path == "/late" {
+			t.Deadline = time.Now().Add(20 * time.Millisecond)
+		}
+		return t
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := echo.New()
+	e.Use(middleware.Recover())
+	g := e.Group("", frameworks.WrapEcho(mw))
+	g.GET("/refused", func(*echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "sold out") })
+	g.GET("/failed", func(*echo.Context) error { return errors.New("a bug") })
+	g.GET("/panic", func(*echo.Context) error { panic("a bug") })
+	g.GET("/late", func(c *echo.Context) error { <-c.Request().Context().Done(); return c.Request().Context().Err() })
+	s := httptest.NewServer(e)
+	defer s.Close()
+	for path, want := range map[string]struct {
+		status int
+		body   string
+	}{
+		"/refused": {http.StatusConflict, "sold out"}, "/failed": {http.StatusInternalServerError, "Internal Server Error"},
+		"/panic": {http.StatusInternalServerError, "Internal Server Error"}, "/late": {http.StatusGatewayTimeout, "timeout_running"},
+	} {
+		if status, _, body := send(t, http.MethodGet, s.URL+path); status != want.status || !strings.Contains(body, want.body) {
+			t.Errorf("%s: %d %q", path, status, body)
+		}
+	}
+	if n := w.Limiter().Stats(); n.Failed != 2 || n.Abandoned != 1 || n.Running != 0 {
+		t.Errorf("%+v", n.Tally)
+	}
 }
 
 // A hijacked connection is part of its request until it is closed.

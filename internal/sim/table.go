@@ -24,7 +24,7 @@ type row struct {
 
 // rows are the targets in worlds of one kind of work, mixedRows in worlds of several.
 var rows = []row{
-	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.97},
+	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.96},
 	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.98},
 	{"no latch", Below, func(v Verdict) bool { return !v.Latch }, 1, 0.98},
 	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.98},
@@ -40,15 +40,15 @@ var rows = []row{
 }
 
 var mixedRows = []row{
-	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.65},
-	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.8},
-	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.85},
+	{"goodput ≥ 0.95 of the oracle's", Below, func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.99, 0.72},
+	{"goodput ≥ 0.8", Below, func(v Verdict) bool { return v.Goodput >= 0.8 }, 1, 0.88},
+	{"no harm from the fifth execution time on", Below, func(v Verdict) bool { return !v.Harm }, 1, 0.94},
 	{"goodput ≥ 0.95 of the oracle's, from the twentieth execution time on", Overload,
-		func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.6, 0.15},
-	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.9, 0.4},
+		func(v Verdict) bool { return v.Goodput >= 0.95 }, 0.6, 0.27},
+	{"goodput ≥ 0.8", Overload, func(v Verdict) bool { return v.Goodput >= 0.8 }, 0.9, 0.48},
 	{"critical below the oracle's by no more than 0.01 or chance", Overload, func(v Verdict) bool { return v.Critical <= 0 }, 0.9,
-		0.4},
-	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.92},
+		0.53},
+	{"no latch", classes, func(v Verdict) bool { return !v.Latch }, 1, 0.94},
 }
 
 // share returns the fraction of good worlds of its class under this law, and the number of worlds of the class.

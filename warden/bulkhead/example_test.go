@@ -52,7 +52,7 @@ func ExampleDo() {
 // What is shown while the products' own compartment is full, or their database does not answer.
 func ExampleDoOr() {
 	set := shop()
-	fromDatabase := func(context.Context) (string, error) { return "", errors.New("connection rejectd") }
+	fromDatabase := func(context.Context) (string, error) { return "", errors.New("connection refused") }
 	v, err := bulkhead.DoOr(context.Background(), set.Compartment("products"), fromDatabase,
 		func(ctx context.Context, cause error) (string, error) {
 			return "yesterday's prices", nil

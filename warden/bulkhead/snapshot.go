@@ -68,8 +68,8 @@ type CompartmentSnapshot struct {
 	// Admitted, unless their breaker or the end of their context stopped them.
 	WouldReject map[string]uint64 `json:"would_reject"`
 
-	// RejectionRate is the share of the last minute's calls that were rejected, for any reason but cancellation and reentry,
-	// 0 to 1.
+	// RejectionRate is the share of rejections, for any reason but cancellation and reentry, among the calls that were rejected
+	// or have returned in the last minute, 0 to 1.
 	RejectionRate float64 `json:"rejection_rate"`
 	// Execution describes the running times of functions that returned in the last minute.
 	Execution Execution `json:"execution"`

@@ -45,7 +45,7 @@
 //
 // # JSON
 //
-// state.json holds the whole page, and events (text/event-stream) sends it at each interval. With ?history=0 both leave history
+// state.json holds the page, and events (text/event-stream) sends it at each interval. With ?history=0 both leave history
 // and pools out: scripts that poll want that. rejections.json?find=ID and dead-letters.json have those sections. Clients that
 // accept gzip get it.
 //

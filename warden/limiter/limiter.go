@@ -163,7 +163,8 @@ type Stats struct {
 	DecisionState decision.DecisionState
 	// Mode is the mode in force.
 	Mode decision.Mode
-	// OldestRunning is how long the oldest running task has held its slot, at least (Q21); 0: nothing runs.
+	// OldestRunning is how long the oldest running task has held its slot, at least (Q21); 0: none runs, or was seen to
+	// run.
 	OldestRunning time.Duration
 	// ObserverPanics counts recovered panics of the Observer or of a context. It never falls.
 	ObserverPanics uint64

@@ -18,10 +18,10 @@
 //     slowly to a retry storm of seconds and to its end, and without a bound a client would stop probing altogether. Envoy's
 //     admission control filter has the bound.
 //
-// Both reject attempts before they start. Neither tracks running attempts, so neither can end one. A Caller tells 1,000 pairs of
-// dependency and priority apart, in 2 kB each; those beyond count together. Of each it knows 32 paths, those answered last: where
-// one broken route has many names without digits, they count as many paths. Many processes with few requests each recover more
-// slowly, because a Caller sees its own alone.
+// Both reject attempts before they start. Neither tracks running attempts, so neither can end one. A Caller keeps 1,000 windows of
+// up to 2 kB, one for each dependency's budget and one for each of its priorities; calls beyond count together. Of each priority
+// it knows 32 paths, those answered last: where one broken route has many names without digits, they count as many paths. Many
+// processes with few requests each recover more slowly, because a Caller sees its own alone.
 //
 // A failure that may be that of one path, such as a 502, counts as a request that was not accepted only while most other paths
 // of the dependency fail too: see [Failed].
