@@ -60,7 +60,7 @@ type GroupConfig struct {
 	// the group's record. What goes on failing is reported at once and then once a minute, until the record is written. It
 	// must be safe for concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
-	// Replicas and Storage are the bucket's, as in StoreConfig.
+	// Replicas and Storage are those of the bucket and of the journals, as in StoreConfig.
 	Replicas int
 	Storage  jetstream.StorageType
 }
