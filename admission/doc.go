@@ -10,13 +10,14 @@
 // ends, however it ends.
 //
 //   - A gate has Limit slots. An admission takes a slot and its end frees it, so at most Limit operations are in flight.
-//   - An admitted operation frees its slot exactly once. A [Permit] is a value that may be copied, and all copies together
+//   - The end of an operation frees its slot exactly once. A [Permit] is a value that may be copied, and all copies together
 //     release once: a stale copy cannot free a slot that belongs to another operation by then.
 //   - Nothing waits. Without a free slot the caller gets a [*RejectedError] at once, and nothing was started. So there is
 //     no queue, no order, no fairness and no promise that the next try succeeds.
-//   - No operation is rejected while a slot is free: "saturated" means that the limit was reached at one instant of the call.
-//   - The gate runs nothing, schedules nothing and starts no goroutine. It bounds how many operations run, not how long: one
-//     that hangs keeps its slot, and Limit of them close the gate to all others until they end.
+//   - An open gate rejects no operation while a slot is free: "saturated" means that the limit was reached at one instant of
+//     the call.
+//   - The gate schedules nothing and starts no goroutine. It bounds how many operations run, not how long: one that hangs
+//     keeps its slot, and Limit of them close the gate to all others until they end.
 //
 // There are three ways through a gate. [Gate.Do] and [Call] run a function, in flight until it returns.
 // [Gate.TryAcquire] returns a [Permit] for code that does not fit into one function, in flight until [Permit.Release].
@@ -29,8 +30,9 @@
 // gate's name, its limit and the reason. Bad input gets an [*InvalidError], of the family [ErrInvalid]. A zero Gate, a nil one
 // and a zero Permit are safe: their methods reject, do nothing, or return an [*InvalidError].
 //
-// [Gate.Drain] is the only call that blocks. Package admissionhttp puts HTTP servers and clients behind a gate.
+// Only [Gate.Drain] waits; Do, Call and Submit take as long as the function that they call. Package admissionhttp puts HTTP
+// servers and clients behind a gate.
 //
-// docs/admission.md has the limits of the protection and how the gate works, docs/guarantees/admission.md the invariants, from A1.
-// Queues, priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
+// docs/admission.md has how to size a gate and what it does not protect against, docs/guarantees/admission.md the invariants,
+// from A1. Queues, priorities, deadlines and adaptive limits are in the warden module; this package needs none of them.
 package admission

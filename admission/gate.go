@@ -18,8 +18,8 @@ type Config struct {
 	Limit int
 }
 
-// Gate bounds how many operations are in flight. Its methods are safe for concurrent use; each holds one mutex for
-// nanoseconds. A Gate starts no goroutine and needs no cleanup. It must not be copied.
+// Gate bounds how many operations are in flight. Its methods are safe for concurrent use, and none calls a caller's code
+// under the gate's mutex. A Gate starts no goroutine and needs no cleanup. It must not be copied.
 //
 // The zero Gate rejects everything, as if its limit were 0. So does a nil *Gate: its methods return an [*InvalidError] where they
 // can return an error, and zero where they cannot; closing it does nothing.
@@ -55,8 +55,8 @@ const slotsAtOnce = 32 // slots that are allocated together, 512 bytes
 
 // New returns an open gate. The error, an [*InvalidError], names the invalid field.
 //
-// A gate takes 160 bytes on a 64-bit system, plus 16 bytes for each permit that was out at the peak, in steps of 512. The size
-// of Limit costs nothing.
+// A gate takes 160 bytes on a 64-bit system, plus 16 bytes for each permit that was out at the peak, in steps of 512, or of 16
+// times Limit if that is less. A greater Limit costs nothing.
 func New(cfg Config) (*Gate, error) {
 	if cfg.Limit < 1 {
 		return nil, &InvalidError{Field: "Config.Limit", Value: cfg.Limit, Allowed: "1 or more (to reject everything, call Close)"}
@@ -67,7 +67,7 @@ func New(cfg Config) (*Gate, error) {
 }
 
 // TryAcquire admits the caller or rejects it at once; it never waits for a slot. It allocates only when more permits are
-// out than ever before: 512 bytes for the next 32. The error is a [*RejectedError], or an [*InvalidError] when g is nil;
+// out than ever before: at most 512 bytes, for the next 32. The error is a [*RejectedError], or an [*InvalidError] when g is nil;
 // the permit is then the zero Permit, whose Release does nothing.
 //
 // The caller owns the permit and must release it on every path: defer p.Release().

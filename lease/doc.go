@@ -18,15 +18,15 @@
 // # States
 //
 // A ledger knows for each key (here: a domain) at most one lease, a backlog of offsets that wait, and the offsets that are
-// done. A call moves one offset
+// done. An offset moves
 //
 //	new -> waiting -> leased -> processed
 //	                  leased -> failed
 //
 // and never back. [Ledger.TryAcquire] leases a new offset if the domain is idle and nothing waits, queues it if the domain is
-// busy, and leases the head of the backlog if the domain is idle. [Ledger.Succeed] and [Ledger.Fail] end a lease. They hand
-// nothing off: they hint at the next offset, and the caller acquires it. So the ledger needs no timer and no goroutine. All
-// engines share one state machine, and so give the same answers.
+// busy, and leases the head of the backlog if the domain is idle. [Ledger.Succeed], [Ledger.GiveUp] and the last
+// [Ledger.Fail] end a lease. They hand nothing off: they hint at the next offset, and the caller acquires it. All engines share
+// one state machine, and so give the same answers.
 //
 // The calls and their answers:
 //
@@ -41,8 +41,8 @@
 //	Compact(floor)                  offsets below floor are done
 //	Ready(), Held(), Inspect(domain)  idle domains with a backlog; leases; one domain
 //
-// An Observer gets an event for each decision, with operation and result in snake_case (try_acquire, already_acquired), which fit the
-// labels of a metric.
+// An Observer gets an event for each decision, with operation and result in snake_case (try_acquire, already_acquired), which
+// fit the labels of a metric.
 //
 // # Order
 //
@@ -65,14 +65,15 @@
 // # The floor
 //
 // [Ledger.Compact] raises the low watermark of the ledger, its floor: every offset below it counts as processed, except those
-// leased or waiting at that moment. These offsets need no memory any more, and a domain with nothing else is dropped. That is
-// sound only because the floor belongs to the whole ledger: a domain never seen and a domain dropped are the same thing.
+// leased or waiting at that moment. These offsets need no memory any more, and a ledger in memory drops a domain with nothing
+// else. That is sound only because the floor belongs to the whole ledger: a domain never seen and a domain dropped are the
+// same thing.
 //
 // # Errors and blocking
 //
-// Each rejection is a type with the fields that explain it, for errors.As, and errors.Is finds its family, such as
-// [ErrTokenMismatch]. After an error the ledger is unchanged, but for durable.ErrAmbiguous. No call waits for another
-// caller's work: a call in memory blocks for a short lock, one of package durable for its store.
+// Each rejection but [ErrFloor] is a type with the fields that explain it, for errors.As, and errors.Is finds its family, such
+// as [ErrTokenMismatch]. After an error the ledger is unchanged, but for durable.ErrAmbiguous. No call waits for a lease to
+// end: a call in memory blocks for a short lock, one of package durable for its store.
 //
 // docs/guarantees/lease.md has the invariants, from L1.
 package lease

@@ -33,12 +33,12 @@ func (e *BacklogOrderingError) Is(target error) bool { return target == ErrBackl
 // ErrTokenMismatch is what errors.Is finds in a *TokenMismatchError.
 var ErrTokenMismatch = errors.New("lease: token mismatch")
 
-// TokenMismatchError rejects a Succeed, Fail, Reclaim or Release whose token is not the current lease's, and a Succeed
-// or Fail of a lease that was released. It does not contain the current token, so that a caller that has lost the lease
-// cannot take it back from the error.
+// TokenMismatchError rejects a Succeed, Fail, GiveUp, Reclaim or Release whose token is not the current lease's or whose
+// partition another process has, and a Succeed, Fail or GiveUp of a lease that was released. It does not contain the current
+// token, so that a caller that has lost the lease cannot take it back from the error.
 type TokenMismatchError struct {
 	Domain string
-	Offset int64 // the offset under lease now
+	Offset int64 // the offset under lease now; 0 if another process has the partition
 	Got    Token // the token shown
 }
 
@@ -52,9 +52,10 @@ func (e *TokenMismatchError) Is(target error) bool { return target == ErrTokenMi
 // ErrLeaseNotFound is what errors.Is finds in a *LeaseNotFoundError.
 var ErrLeaseNotFound = errors.New("lease: no lease")
 
-// LeaseNotFoundError rejects a Succeed, Fail, Reclaim or Release in a domain without a lease. If Status is set, the token
+// LeaseNotFoundError rejects a Succeed, Fail, GiveUp, Reclaim or Release in a domain without a lease. If Status is set, the token
 // is the one that completed this domain last: an earlier call took effect and its reply was lost. The ledger remembers
-// that until the next lease in the domain, or a Compact above the offset.
+// that until the next lease in the domain, or a Compact above the offset; one per window (package durable), or of leasekafka in
+// memory, only while it has the same owner.
 type LeaseNotFoundError struct {
 	Domain string
 	Got    Token  // the token shown

@@ -14,14 +14,14 @@ import (
 // has a greater one: a downstream store that remembers the greatest token it has seen can reject a smaller one.
 type Token uint64
 
-// Lease is the right to work on one offset of one domain. Succeed or Fail ends it, Reclaim gives it to another holder,
-// Release gives it back.
+// Lease is the right to work on one offset of one domain. Succeed, GiveUp or the last Fail ends it, Reclaim gives it to another
+// holder, Release gives it back.
 type Lease struct {
 	Domain     string
 	Offset     int64
 	Token      Token
 	AcquiredAt time.Time // when this offset was first acquired; UTC wall time, no monotonic reading. Retries keep it
-	RetryCount int       // Fail calls so far on this offset
+	RetryCount int       // Fail calls so far on this offset that led to a retry
 	Released   bool      // the lease has no holder: Release gave it back, and Reclaim takes it with Token
 }
 
@@ -68,13 +68,12 @@ type View struct {
 //
 // Every method is safe for concurrent use and checks ctx on entry. It then completes: it returns ctx's error only with the
 // ledger unchanged. Every error means that the ledger is unchanged, with one exception: after a durable.ErrAmbiguous the
-// change may have been made. A ledger has no timers: no lease expires, and no call waits for another caller's work. Beside
-// the errors named below every call may return an *InvalidError, for a nil ctx or a domain of another length, and the errors
-// of its engine.
+// change may have been made. No lease expires, and no call waits for a lease to end. Beside the errors named below every call
+// may return an *InvalidError, for a nil ctx or a domain of another length, and the errors of its engine.
 type Ledger interface {
-	// TryAcquire requests the lease on offset. In an idle domain it is granted if offset is at the head of the backlog
-	// or the backlog is empty, and rejected with *BacklogOrderingError otherwise. In a busy domain offset joins the
-	// backlog, once, or is rejected with *BacklogFullError.
+	// TryAcquire requests the lease on offset. One that is leased or done gets its Already status. In an idle domain any
+	// other is granted if it is at the head of the backlog or the backlog is empty, and rejected with *BacklogOrderingError
+	// otherwise. In a busy domain it joins the backlog, once, or is rejected with *BacklogFullError.
 	TryAcquire(ctx context.Context, domain string, offset int64) (Acquisition, error)
 	// Succeed ends the lease: its offset is processed. It does not lease the next offset. Errors: *LeaseNotFoundError,
 	// *TokenMismatchError.
@@ -98,11 +97,11 @@ type Ledger interface {
 	Reclaim(ctx context.Context, domain string, held Token) (Lease, error)
 	// Release gives the lease back unfinished: it stays, without a holder, and its domain stays busy until the lease has
 	// been reclaimed and finished. Offset, Token, AcquiredAt and RetryCount do not change, and no failure is counted.
-	// Afterwards Succeed and Fail get *TokenMismatchError; Release with the same token changes nothing. Errors:
+	// Afterwards Succeed, Fail and GiveUp get *TokenMismatchError; Release with the same token changes nothing. Errors:
 	// *LeaseNotFoundError, *TokenMismatchError.
 	Release(ctx context.Context, domain string, token Token) error
 	// Compact raises the ledger's floor: in every domain an offset below it that is neither leased nor waiting counts as
-	// processed from now on, and its memory is freed. Error: ErrFloor for a floor below the current one.
+	// processed from now on. Error: ErrFloor for a floor below the current one.
 	Compact(ctx context.Context, floor int64) error
 	// Ready yields the idle domains that have a backlog, in no particular order. Each domain was in that state at some
 	// moment of the iteration, and a domain in that state throughout is yielded once. No lock is held while the body
@@ -110,6 +109,7 @@ type Ledger interface {
 	Ready(ctx context.Context) iter.Seq2[Head, error]
 	// Held yields the leases, on the same terms as Ready.
 	Held(ctx context.Context) iter.Seq2[Lease, error]
-	// Inspect returns a copy of domain's state; for a domain never seen, a View with Domain and Floor only.
+	// Inspect returns a copy of domain's state; for a domain never seen, a View with Domain and Floor only. A ledger per window
+	// (package durable), or of leasekafka in memory, counts as Processed and Failed only what this owner has done.
 	Inspect(ctx context.Context, domain string) (View, error)
 }

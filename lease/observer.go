@@ -17,11 +17,11 @@ type Event struct {
 	Op string
 	// Result is the status in lower case, as in already_acquired; ok for a call without a status; or the kind of the error:
 	// backlog_ordering, token_mismatch, lease_not_found, backlog_full, floor, invalid; error for one that is not of this package.
-	// Op and Result fit a metric's labels: together they have about thirty values.
+	// Op and Result fit a metric's labels: together they have about forty values.
 	Result string
 	Domain string // "" for compact
-	// Offset is the requested one (try_acquire, offer), the leased one (acquire_next, succeed, fail, reclaim, release) or
-	// the floor (compact).
+	// Offset is the requested one (try_acquire, offer), the leased one (acquire_next, succeed, fail, reclaim, release; 0 if
+	// there is none, or after an error) or the floor (compact).
 	Offset int64
 	// Token is the lease's, the new one after acquired and reclaim. After an error it is the caller's.
 	Token      Token

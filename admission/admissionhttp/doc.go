@@ -9,11 +9,11 @@
 //     connection, for a WebSocket or another upgrade, the request ends when the handler is done and the connection is
 //     closed, whichever comes last.
 //   - On the client, a request ends when nothing more can arrive: there is no response, or one without a body, or its body
-//     has been read to the end, failed or been closed. Headers alone do not end it: the server still works on the body, and
-//     the connection is still in use. A connection that switched protocols ends when it is closed.
+//     has been read to the end, failed or been closed. Headers alone do not end it: the server may still work on the body,
+//     and the connection is still in use. A connection that switched protocols ends when it is closed.
 //
-// A rejected request leaves no trace: the server's handler is not called, the client sends nothing. Nothing waits,
-// nothing is retried.
+// Of a rejected request, the server's handler is not called and the client sends nothing. This package waits for no slot and
+// retries nothing.
 //
 // A hijacked connection that is never closed stays in flight forever, and so does a response that is neither read to its
 // end nor closed, even after its context has ended. Without a gate, that is a leaked connection as well. So a handler that

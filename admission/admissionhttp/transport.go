@@ -27,15 +27,16 @@ type transport struct {
 // NewTransport returns an [http.RoundTripper] that sends the requests that cfg.Gate admits. It may be used by any number of
 // goroutines. A request is in flight until nothing more can come: there is no response, or one without a body (http.NoBody,
 // status 204 or 304, or the answer to a HEAD), or its body has been read to the end, failed or been closed. After 101
-// (Switching Protocols) the body is an io.ReadWriteCloser, with CloseWrite, and only Close ends the request.
+// (Switching Protocols) a body that is an io.ReadWriteCloser, as that of an [http.Transport] is, stays one, and only Close
+// ends the request.
 //
 // If the gate rejects, nothing is sent, the request's body is closed and the error is the gate's
 // [*admission.RejectedError]; through an [http.Client], errors.Is and errors.As find it in the url.Error. Each redirect that
 // a client follows, and each retry that it makes, asks the gate anew; those that the base makes do not.
 //
-// RoundTrip blocks as long as the base does, never for capacity, does not modify the request and allocates one small
-// body. [http.Client.CloseIdleConnections] reaches the base. The error, an [*admission.InvalidError], names the invalid
-// field.
+// RoundTrip blocks as long as the base does, never for capacity, does not modify the request and allocates one small body if
+// the response has one. [http.Client.CloseIdleConnections] reaches the base. The error, an [*admission.InvalidError], names
+// the invalid field.
 func NewTransport(cfg TransportConfig) (http.RoundTripper, error) {
 	if cfg.Gate == nil {
 		return nil, &admission.InvalidError{Field: "TransportConfig.Gate", Value: "nil", Allowed: "a gate made by admission.New"}

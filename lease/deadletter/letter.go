@@ -24,7 +24,7 @@ type Letter struct {
 	// Failure is the text of the last failure: valid UTF-8 without zero bytes, cut to 1,024 bytes. "": it was in an earlier
 	// process.
 	Failure string
-	At      time.Time // when it was given up
+	At      time.Time // when it was given up, or a DeadLetter function that had failed was called again
 	// Route is what a Store needs for a replay beside partition and domain: a subject, a key. Its Put may set it.
 	Route  string
 	Parked bool   // ReplayAll skips it

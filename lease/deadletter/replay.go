@@ -23,8 +23,8 @@ type Report struct {
 
 // ReplayAll replays the letters of a filter that are not parked, those of a key in the order of their offsets. A key
 // stops at the first letter that cannot be replayed; the other keys go on. ReplayAll takes the letters that exist when
-// it begins: a replayed record that is given up again is a new letter, and is not replayed by this call. It holds a few
-// hundred bytes for each letter and blocks for a Replay of each. Errors: *InvalidError for a nil store; List's error;
+// it begins: a replayed record that is given up again is a new letter, and is not replayed by this call. It holds the ID
+// and the key of each letter, and blocks for a Replay of each. Errors: *InvalidError for a nil store; List's error;
 // ctx's; or, when letters are left, the error of the first Replay that failed, with the letter's ID in its text.
 func ReplayAll(ctx context.Context, store Store, filter Filter) (Report, error) {
 	var report Report

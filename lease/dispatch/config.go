@@ -37,10 +37,12 @@ type Handler func(ctx context.Context, job Job) error
 type DeadLetter struct {
 	Partition string // its Name
 	Record    Record // without a Payload if the Source has lost the record
-	// Lease is the last attempt's. It is zero if an earlier process made that attempt.
+	// Lease is the one under which the record was given up. It is zero if an earlier process did that, or the ledger cannot
+	// hold the record.
 	Lease lease.Lease
-	// Err is the last failure: the handler's own, a *PanicError, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError
-	// for a record that it cannot hold. Nil if an earlier process gave the record up.
+	// Err is the last failure: the handler's own, a *PanicError, one that says that it called runtime.Goexit, ErrDied,
+	// ErrRecordGone, or the ledger's *lease.InvalidError for a record that it cannot hold. Nil if an earlier process gave the
+	// record up.
 	Err error
 }
 
@@ -54,12 +56,12 @@ type Config struct {
 	Handler Handler
 
 	// MaxInFlight is the concurrency limit: how many records are worked on at once. 0: 16; at most
-	// 2147483647. Hundreds are fine where handlers wait for a network.
+	// 2147483647.
 	MaxInFlight int
 	// Concurrency, when not nil, admits every attempt, in addition to MaxInFlight: an admission gate or a limiter. It calls
 	// run once, in this goroutine, and returns any error; or it returns without calling run, at once or after a wait, which
 	// is a rejection: the dispatcher tries again after 1 ms to 50 ms. It should give up when ctx is done. The error of run is
-	// the handler's. It must be safe for concurrent use.
+	// the handler's. It must be safe for concurrent use, and must not panic or call runtime.Goexit.
 	Concurrency func(ctx context.Context, run func() error) error
 	// Rate, when not nil, bounds how fast attempts begin: all of them, including retries and trials, over all partitions
 	// of a Consumer.
@@ -73,8 +75,10 @@ type Config struct {
 	// least time: so a customer with many keys does not crowd out others. It must be safe for concurrent use and must not
 	// block. Nil: all domains have one owner.
 	Owner func(domain string) string
-	// MaxBuffered bounds the records that are fetched and not done, including those in work. 0: 1024, or MaxInFlight if
-	// that is more. At least 1. Of n busy partitions each gets about MaxBuffered / (n + 1); raise it where many keys get stuck.
+	// MaxBuffered bounds the records that are fetched and not done, including those in work; each partition may have one in
+	// any case. 0: 1024, or MaxInFlight if that is more. 1 to 2147483647. A partition alone gets all of it, n busy ones of
+	// several about MaxBuffered / (n + 1) each; raise it where many keys get stuck. Besides, a partition caches at
+	// most as many records that it may have to read again.
 	MaxBuffered int
 	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later. 0: a 32nd of
 	// MaxBuffered, at least 1. At most MaxBuffered.
@@ -90,7 +94,7 @@ type Config struct {
 	// MaxBackoff bounds the pause. 0: 30 s, or Backoff if that is more. Backoff to a year.
 	MaxBackoff time.Duration
 	// AttemptTimeout is how long one call of Handler or DeadLetter may take; then its context ends. A call that ignores
-	// its context keeps its key and its slot until it returns, and its result then counts. 0: a
+	// its context keeps its key and its slot until it returns, and its result then counts, unless Run has returned. 0: a
 	// minute. At most a year.
 	AttemptTimeout time.Duration
 	// Grace is how long a lease that another process takes while this one has the partition is left alone before it is
@@ -107,8 +111,8 @@ type Config struct {
 
 	// DeadLetter is called for every record that was given up, at least once, in one of the MaxInFlight slots. Required:
 	// Discard drops the records, package deadletter keeps them for a replay. Until it returns nil the record is not done
-	// and its domain waits; an error, a panic and Goexit are retried with the pauses of a retry. After a restart it may
-	// be called again for the same record. It must be safe for concurrent use.
+	// and its domain waits; after an error, a panic or Goexit it is called again, with the pauses of a retry but 5 s at most.
+	// After a restart it may be called again for the same record. It must be safe for concurrent use.
 	DeadLetter func(ctx context.Context, letter DeadLetter) error
 	// Observer, when not nil, receives the events.
 	Observer Observer

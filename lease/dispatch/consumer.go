@@ -33,9 +33,9 @@ type Consumer struct {
 
 // NewConsumer returns a Consumer, and calls none of its parts but DrainTimeout of the Ownership. Every partition gets a
 // Dispatcher with cfg. MaxInFlight, MaxBuffered and Rate hold for all partitions together, and owners share the slots of all
-// partitions. A free slot goes to the waiting owner with the fewest slots, and of its partitions to the one with the fewest. A
-// partition fetches more while it has fewer records than all could still fetch, and may always have one. Error:
-// *lease.InvalidError naming the field.
+// partitions. A free slot goes to the waiting owner with the fewest slots, then to the one that has used the least time of
+// them, and of its partitions to the one with the fewest. A partition fetches more while it has fewer records than all could
+// still fetch, and may always have one. Error: *lease.InvalidError naming the field.
 func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 	if missing := nilcheck.Required(ownership); missing != "" {
 		return nil, invalidField("ownership", missing, "an Ownership")
@@ -58,8 +58,8 @@ func NewConsumer(ownership Ownership, cfg Config) (*Consumer, error) {
 }
 
 // Run joins the group and processes the assigned partitions until ctx is done or the membership cannot go on, which is
-// the error. A lost partition is dropped at once; a partition that moves to another member is drained first, as by
-// Dispatcher.Run. The error includes the ErrDrain of each partition that ended because ctx was done; an earlier one
+// the error. A partition that is lost or moves to another member is drained as by Dispatcher.Run, a lost one
+// without a commit. The error includes the ErrDrain of each partition that ended because ctx was done; an earlier one
 // is only an event (Drained). A second Run, a nil ctx, a Consumer that NewConsumer did not make, and an Ownership that
 // assigns a partition twice, or one without a Source or a Ledger, are a *lease.InvalidError. Run blocks until all partitions
 // have been given back.

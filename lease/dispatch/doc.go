@@ -20,11 +20,11 @@
 //   - A partition is one log: a [Record] after the other, with rising offsets, read through a [Source]. A group of processes
 //     shares the partitions out; each has one owner at a time, and an [Ownership] says which ones are this process's.
 //   - A key is called domain. It is the unit of order: an entity whose records depend on each other, such as an account.
-//   - A slot is one running call: a process has MaxInFlight of them, for all of its partitions. A key takes a slot for one
-//     record, and waits for no other key's records.
-//   - A [lease.Ledger] decides about a record: which process may work on it, how often it failed, whether it is done. It
-//     outlives the process. Each lease has a fencing token (Job.Lease.Token) that rises, so that a store can reject the writes
-//     of a process that has lost its lease.
+//   - A slot is one running call: a Consumer has MaxInFlight of them, for all of its partitions. A key takes a slot for one
+//     record at a time.
+//   - A [lease.Ledger] decides about a record: which process may work on it, how often it failed, whether it is done. One
+//     that is not in memory outlives the process. Each lease has a fencing token (Job.Lease.Token) that rises, so that a
+//     store can reject the writes of a process that has lost its lease.
 //   - The floor is the low watermark of a partition: every record below it is done. It is what is committed to the Source.
 //   - A dead letter is a record that was given up. It is done when Config.DeadLetter has accepted it.
 //
@@ -67,16 +67,18 @@
 //
 // New, NewConsumer and Stats do not block and start nothing. Run blocks. It returns
 //
-//   - nil, when its context was done and the drain left nothing running;
-//   - [ErrDrain], when a handler outlived the drain or the last commit failed: the next owner of the partition goes on;
+//   - nil, when its context was done and the drain left nothing unfinished;
+//   - [ErrDrain], when a handler outlived the drain, its outcome could not be written, or the last commit failed: the next
+//     owner of the partition goes on;
 //   - [ErrLost], when the partition belongs to another process (a Consumer drops the partition instead, and goes on);
 //   - a [lease.InvalidError] for a nil context, a second Run, or a Dispatcher that New did not make;
 //   - for a Consumer, also the error with which the membership of the group ended.
 //
-// No other error ends it. Calls of the ledger and the source are repeated with pauses up to 5 s, and each error is an [Event].
+// No other error ends it. Each one of the ledger and the source is an [Event], but for those of [Ended], and the call is
+// repeated: a commit with the next CommitEvery, a Release not at all, any other after 5 s at most.
 //
-// A Handler runs in a goroutine of its own and may block for AttemptTimeout. Observer, Owner and the rates are called on the
-// way of a record and delay it. A panic of any of them is contained.
+// A Handler, and DeadLetter, run in a goroutine of their own and may block for AttemptTimeout. Observer, Owner and the rates are
+// called on the way of a record and delay it. A panic of any of these is contained.
 //
 // # A handler that hangs
 //
@@ -93,11 +95,10 @@
 //
 // # Order
 //
-// A domain has at most one record between TryAcquire and done. A free slot goes to the ready domain with the lowest offset: a
-// domain that has fallen behind becomes the oldest, so none starves, a hot key is served without a pause as soon as it is the
-// bottleneck, and the floor follows closely. With Config.Owner, a slot goes to the owner who has the fewest slots and has used
-// the least time of them, and to its domain with the lowest offset. A rate is asked before an attempt begins, and an attempt
-// that it delays holds neither slot nor lease.
+// A domain has at most one record between TryAcquire and done. In a partition a free slot goes to the ready domain with the
+// lowest offset: a domain that has fallen behind becomes the oldest, so none starves. With Config.Owner, a slot goes to the owner
+// with the fewest slots, of several to the one that has used the least time of them, and to its domain with the lowest offset.
+// A rate is asked before an attempt begins, and an attempt that it delays holds no slot, and no lease but a suspect's (below).
 //
 // # The floor
 //
@@ -109,15 +110,15 @@
 //
 // # Windows
 //
-// At most MaxBuffered records are fetched and not done, at most MaxPerDomain of one domain. Further records of a domain are
-// deferred: the dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It
-// reads again when the domain has room, and skips the records of all others. So a stuck key costs MaxPerDomain records and no
-// more, and fetching stops only when MaxBuffered is reached. The time of a record does not depend on the number of keys
-// buffered.
+// At most MaxBuffered records are buffered, at most MaxPerDomain of one domain. Further records of a domain are deferred: the
+// dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It reads again when
+// half of the domain's room is free, and skips what was buffered before; at most MaxBuffered records of such reads are cached.
+// So a stuck key takes MaxPerDomain of MaxBuffered and no more, and fetching stops only when the partition's part of MaxBuffered
+// is full, or MaxBuffered domains are deferred. The time of a record does not depend on the number of keys buffered.
 //
 // # Retries
 //
-// Retry n of an offset begins
+// Retry n of an offset begins at the earliest
 //
 //	d(n) = min(MaxBackoff, Backoff·2^(n-1)),   less up to half of that at random,
 //
@@ -126,14 +127,14 @@
 //
 // # Crashes
 //
-// A lease that is held when a partition is taken belonged to a former owner. It is reclaimed, which fences that owner out, and
-// no attempt is counted. If it was released, its record was waiting, and goes on. If not, its record ran when its process died,
-// and may have killed it (a poison record): it is a suspect. Each suspect has a trial: its attempt runs beside everything else
-// but while no other suspect runs, and is counted before it begins, so that a process that dies leaves one attempt more on the
-// record that was on trial and on no other.
+// A lease that is held when a partition is taken belonged to a former owner. It is reclaimed, which fences that owner out,
+// and no attempt is counted. If it was released, its record was waiting, and goes on. If not, its record ran when its process
+// died, or its Release was lost, and may have killed it (a poison record): it is a suspect. Each suspect has a trial: its
+// attempt runs beside everything else but while no other suspect is within its AttemptTimeout, and is counted before it
+// begins, so that a process that dies leaves one attempt more on the record that was on trial and on no other.
 //
-// A handler may run twice for one record: when it succeeded and the process died before the ledger knew. Compare Job.Lease.Token
-// or the offset in the same write as the effect: docs/dispatch.md shows how.
+// A handler may run twice for one record, for example when it succeeded and the process died before the ledger knew. Compare
+// Job.Lease.Token or the offset in the same write as the effect: docs/dispatch.md shows how.
 //
 // docs/guarantees/dispatch.md has the invariants, from D1.
 package dispatch

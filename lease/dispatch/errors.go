@@ -41,7 +41,8 @@ func allowed[T any](zero, most T) string {
 	return fmt.Sprintf("above 0 to %v, or 0 (the default, %v)", most, zero)
 }
 
-// PanicError is the failure of a handler, a DeadLetter function or another function of the Config that panicked.
+// PanicError is the failure of a Handler or a DeadLetter function that panicked. errors.As finds it in the error of a Rate, RateOf
+// or Owner that did.
 type PanicError struct {
 	Value any    // of the panic
 	Stack []byte // as runtime/debug.Stack returns it
@@ -60,9 +61,9 @@ func panicked(function string, value any) error {
 	return fmt.Errorf("dispatch: Config.%s: %w", function, &PanicError{Value: value, Stack: debug.Stack()})
 }
 
-// Later is a handler's error to be called again after wait, or after Backoff if wait is 0 or less. It is not a failure
-// and not counted as an attempt; the record keeps its domain waiting. A new owner of the partition does not know of the
-// wait, and calls the handler at once.
+// Later is a handler's error to be called again after wait, a year at most, or after Backoff if wait is 0 or less. It is not a
+// failure and not counted as an attempt, except that a suspect's was counted before; the record keeps its domain waiting. A new
+// owner of the partition does not know of the wait.
 func Later(wait time.Duration) error { return &later{wait} }
 
 type later struct{ wait time.Duration }

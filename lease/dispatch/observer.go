@@ -14,11 +14,12 @@ import (
 // Kind says what an Event is about, in snake_case as in a log.
 type Kind string
 
-// The kinds of events. Err, Wait, Took and Reason are set where the text names them.
+// The kinds of events. Err, Wait and Reason are set where the text names them, and Took, the time of handler and ledger, by
+// Succeeded, Retrying, Postponed and GaveUp.
 const (
 	// Started: the handler is about to be called.
 	Started Kind = "started"
-	// Succeeded: the handler returned nil, and the ledger has recorded it. Took is the time of handler and ledger.
+	// Succeeded: the handler returned nil, and the ledger has recorded it.
 	Succeeded Kind = "succeeded"
 	// Retrying: the handler failed with Err and will be called again after Wait.
 	Retrying Kind = "retrying"
@@ -45,7 +46,8 @@ const (
 	// CallbackFailed: Rate, RateOf or Owner panicked, with Err. After a panic of a rate the attempt does not begin, and the
 	// rates are asked again after Wait; after one of Owner the domain belongs to the owner "".
 	CallbackFailed Kind = "callback_failed"
-	// LedgerError: a call of the ledger failed unexpectedly, with Err. It is retried after Wait.
+	// LedgerError: a call of the ledger failed unexpectedly, with Err. It is retried after Wait; without one, Compact is
+	// retried with the next commit, and Release is not.
 	LedgerError Kind = "ledger_error"
 	// TakeFailed: the partition could not be opened or taken, because of Err; retried after Wait.
 	TakeFailed Kind = "take_failed"
@@ -57,7 +59,7 @@ const (
 	Committed Kind = "committed"
 	// Taken: the partition was taken, to be read from Offset on.
 	Taken Kind = "taken"
-	// Drained: Run is about to return Err. Offset is the floor.
+	// Drained: Run has taken the partition, or lost it, and is about to return Err. Offset is the floor.
 	Drained Kind = "drained"
 	// Stalled: records wait, or the partition cannot be taken, and nothing has ended for AttemptTimeout or more. Reason says
 	// why, as Stats.Stalled does; Offset is the floor. Sent once in AttemptTimeout while it lasts.

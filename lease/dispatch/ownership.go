@@ -20,9 +20,9 @@ type Partition struct {
 	Source Source
 	Ledger lease.Ledger
 	// Open, if not nil, returns Source and Ledger, which must be nil then. An Ownership sets it for a partition that is
-	// assigned and cannot be opened yet: the partition is held, it is Stalled (unopened) until Open returns no error, and
-	// each error is an event (TakeFailed). Open is called again after pauses up to 5 s, by one goroutine. It must return
-	// when its ctx ends: the partition is to be given back.
+	// assigned and cannot be opened yet: the partition is held, it is Stalled (unopened) once Open has not succeeded for
+	// AttemptTimeout or more, and each error is an event (TakeFailed). Open is called again after pauses up to 5 s, by one
+	// goroutine. It must return when its ctx ends: the partition is to be given back.
 	Open func(ctx context.Context) (Source, lease.Ledger, error)
 }
 

@@ -17,7 +17,7 @@ type Record struct {
 	Domain  string
 	Offset  int64 // its position in the partition
 	Payload []byte
-	Headers []Header  // in the source's order; nil if it has none
+	Headers []Header  // in the source's order, or by name (leasenats); nil if it has none
 	Time    time.Time // when it was written, by the source's clock; zero if the source does not say
 }
 
@@ -38,11 +38,11 @@ func Keyless(offset int64) string { return "keyless/" + strconv.Itoa(int(uint64(
 // Source is one partition of a log: records with rising offsets, gaps allowed, that can be read again from any offset
 // until they are committed. Every call says where to read, so a Source needs no position of its own. Fetch, Commit and
 // End may run at the same time, but no method runs twice at once. Every method must return soon after ctx is done. An
-// ErrLost (see Lost) ends the Run; every other error is retried.
+// ErrLost (see Lost) of Committed, Fetch or Commit ends the Run; after every other error the call is made again.
 type Source interface {
-	// Committed returns the offset to begin at: the greatest committed floor, or the first offset available. It is
-	// called once, when the partition is taken: a Source that can tell its owners apart claims the partition here, and its
-	// Commit rejects the former one (Lost).
+	// Committed returns the offset to begin at: the greatest committed floor, or the first offset available. It is called
+	// when the partition is taken, again if that fails: a Source that can tell its owners apart claims the partition here,
+	// and its Commit rejects the former one (Lost).
 	Committed(ctx context.Context) (int64, error)
 	// Fetch returns at most limit records in the order of their offsets, from the first offset at or above from, leaving none
 	// out. A batch that begins below from or does not rise is rejected whole (FetchFailed, a *lease.InvalidError). Fetch waits
@@ -57,7 +57,8 @@ type Source interface {
 	Commit(ctx context.Context, floor int64) error
 }
 
-// Ended is a Source that knows its end. End is called once every CommitEvery, for Stats.Lag.
+// Ended is a Source that knows its end. End is called once every CommitEvery, for Stats.Lag and Stats.Stalled; its errors are
+// ignored.
 type Ended interface {
 	// End returns the offset after the last record.
 	End(ctx context.Context) (int64, error)

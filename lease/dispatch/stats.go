@@ -29,9 +29,9 @@ type Stats struct {
 	// since something has ended. unopened: the partition is assigned, and Partition.Open fails or does not return. taking:
 	// the Source or the ledger does not let the partition be taken. working: calls of Handler, Concurrency, DeadLetter or
 	// the ledger have not returned. fenced: another process has the leases. pausing: records wait for a retry, an error to
-	// pass, or a rate. slots: other partitions have all slots, or the trial of suspects. reading: the Source returns
-	// nothing, though its log ends further on: its transactions hold it back, or nothing but gaps is left. unknown: none of
-	// these.
+	// pass, or RateOf's rate. slots: other partitions have all slots or the trial of suspects, or Rate admits no attempt.
+	// reading: the Source returns nothing, though its log ends further on (its transactions hold it back, or nothing but gaps
+	// is left) or the ledger has a record that it should have. unknown: none of these.
 	Stalled string
 
 	// Counters since Run. Succeeded: records done. Skipped: records found done when they were fetched. GaveUp: records
@@ -46,7 +46,7 @@ type Stats struct {
 	// the partition is taken.
 	Floor, Committed int64
 	// Lag is the Source's end when it was last asked minus Floor: in offsets, gaps included. -1: the Source does not
-	// know its end.
+	// know its end, or has not said it yet.
 	Lag int64
 }
 

@@ -18,9 +18,9 @@
 //   - [ErrExhausted]: unchanged. Begin a new ledger.
 //
 // Never delete or restore a single record. A ledger that finds signs of it stops in that domain, in Ready and in Held, and
-// overwrites nothing; ErrCorrupt names the domain. Load of "" in the text of an ErrStore means that the ledger's own record is
-// missing or too old. Stop all workers and restore it from a backup, if no ledger was opened since. Otherwise begin a new
-// ledger under another name, and Compact it to what was committed upstream before a worker starts.
+// overwrites nothing; ErrCorrupt names the domain. An ErrStore with Load of "" and "deleted" in its text means that the
+// ledger's own record is missing or too old. Stop all workers and restore it from a backup, if no ledger was opened since.
+// Otherwise begin a new ledger under another name, and Compact it to what was committed upstream before a worker starts.
 //
 // # Ledgers per window
 //
@@ -39,7 +39,7 @@
 // A [Store] keeps bytes under a name. Each domain has one record, and every call that changes it is one compare-and-swap
 // (optimistic concurrency): the state is read, or known from the last call, stepped by the rules of package lease, and
 // swapped for the version that it came from. After a conflict the call is made again on the new version. So the domain's
-// history is one line, however many write it. No lease of time, no leader and no lock is involved.
+// history is one line, however many write it. Between calls nothing is held: no lease of time, no lock, no leadership.
 //
 // The state that a ledger left in a domain stays in its memory, so the next change costs one Swap; if another writer came in
 // between, that Swap fails and harms nothing. An answer that changes nothing (ALREADY_..., BUSY, an error) has no Swap to be
@@ -50,16 +50,16 @@
 // A Swap that was sent and not answered was carried out, or not, or will be. The record holds the id of the last write of
 // each of the sixteen writers that wrote last. The ledger sends the same Swap again: it is carried out now; or it conflicts,
 // and then the record, read again, either shows the id, or shows that no id was dropped since, in which case the Swap was not
-// and, its version being gone, never will be carried out. In the one case left the call ends in [ErrAmbiguous]. It never
-// guesses.
+// and, its version being gone, never will be carried out. Otherwise, or when ctx ends or eight tries have failed, the call ends
+// in [ErrAmbiguous].
 //
 // # Tokens
 //
-// The ledger's own record issues a number to each writer, which is what [New] returns, at its first write. A writer counts by
-// a Lamport clock that passes every token it meets. A token is the clock (41 bits) above the number (22 bits): unique because
-// no two writers have one number, rising in a domain because the record keeps the domain's greatest token and the clock
-// passes it. Records show the numbers of their last writers, so a number that the ledger's own record never issued shows that
-// this record was deleted or restored from a backup.
+// The ledger's own record issues a number to each writer, which is what [New] returns, at its first call that may write. A
+// writer counts by a Lamport clock. A token is the clock (41 bits) above the number (22
+// bits): unique because no two writers have one number, rising in a domain because the record keeps the domain's greatest
+// token and the clock passes it. Records show the numbers of their last writers, so a number that the ledger's own record
+// never issued shows that this record was deleted or restored from a backup.
 //
 // # The floor
 //
@@ -87,5 +87,5 @@
 //	floor             signed      the ledger's
 //	checksum          4 bytes     as above
 //
-// Every damaged bit is noticed, and so is a record under another name or one that is not encoded to the letter.
+// A damaged bit is noticed, and so is a record under another name.
 package durable

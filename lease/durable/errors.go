@@ -27,10 +27,10 @@ func contention(name string) error {
 
 // ErrAmbiguous says that a write was sent, and that it is unknown whether it was, or will be, applied. It is the only error
 // after which the ledger may have changed. Repeating the call is safe: a write that was applied shows (ALREADY_ACQUIRED with
-// the lease, a *lease.LeaseNotFoundError with a Status, ENQUEUED), and one that was not is applied. Two exceptions: a
-// repeated Fail may count one retry twice, and a repeated Reclaim may find its own new token in place of the old one, as a
-// *lease.TokenMismatchError; Held shows it. errors.Is does not find the cause: ctx's error alone would mean that nothing
-// changed.
+// the lease, a *lease.LeaseNotFoundError with a Status, ENQUEUED), and one that was not is applied. Three exceptions: a
+// repeated Fail may count one retry twice; a repeated AcquireNext may find its own lease, as BUSY, and a repeated Reclaim its
+// own new token in place of the old one, as a *lease.TokenMismatchError: Held shows both. errors.Is does not find the cause:
+// ctx's error alone would mean that nothing changed.
 var ErrAmbiguous = errors.New("durable: outcome unknown")
 
 // ambiguous hides the cause from errors.Is.
@@ -39,7 +39,7 @@ func ambiguous(domain string, cause error) error {
 }
 
 // ErrCorrupt says that a record is not one that a ledger wrote under this name. It is neither overwritten nor replaced by a
-// guess: every call on the domain returns this error until the record is repaired.
+// guess: every call that reads it returns this error until the record is repaired.
 var ErrCorrupt = errors.New("durable: corrupt record")
 
 func corrupt(name string, version uint64, defect error) error {

@@ -24,7 +24,7 @@ type Config struct {
 	MaxRetries int
 	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative. The store does not keep it.
 	MaxBacklog int
-	// Observer, when not nil, receives every decision, and every call that ended in an error of the Store.
+	// Observer, when not nil, receives every decision, and every call for one that ended in an error of the Store.
 	Observer lease.Observer
 	// MaxCached bounds the domains whose latest state stays in memory while no call works on them. 0: 10,000. Not
 	// negative. A domain that is not in memory is read again when it is used.
@@ -52,10 +52,11 @@ var _ step.Engine = (*engine)(nil)
 // *lease.InvalidError naming the field.
 //
 // A call that changes a domain that this ledger used last costs one Swap; a first use costs a Load more, and one of the
-// ledger's own record if the domain is new. Ready and Held cost a List of the Store and a Load for each domain, Inspect two
-// Loads. Compact costs a Load and a Swap, whatever the number of domains: each domain is trimmed when it is written next, and
-// other processes learn the floor when they open, meet a domain that is new to the store, meet a state trimmed at it, or call
-// Inspect or Compact. Until then they answer by the floor that they know, and never contradict a completed offset.
+// ledger's own record if the domain is new; the ledger's first call a Load and a Swap of that record. Ready and Held cost a
+// List of the Store and a Load for each domain, Inspect two Loads. Compact costs a Load and a Swap, whatever the number of
+// domains: each domain is trimmed when it is written next, and other processes learn the floor with their first call, when
+// they meet a domain that is new to the store, meet a state trimmed at it, or call Inspect or Compact. Until then they answer
+// by the floor that they know, and never contradict a completed offset.
 //
 // Calls of one ledger on one domain run one after another; conflicts with other processes are resolved by a retry on the
 // new version. Beyond lease.Ledger's errors each call may return ErrStore, ErrAmbiguous (the only error after which the ledger

@@ -40,8 +40,8 @@ type Store interface {
 	// Swap need not retry; the Ledger sends the same Swap again when it has to.
 	Swap(ctx context.Context, name string, old uint64, state []byte, index Index) (version uint64, err error)
 	// Limit returns the size in bytes of the largest record that Swap accepts under name, as far as is known; 0: no
-	// limit. It sends no request and does not block. The ledger accepts no new offsets into a record that has reached
-	// half of it.
+	// limit. It sends no request and does not block. The ledger accepts no new offset that would take a record above half of
+	// it, less 256 bytes.
 	Limit(name string) int
 	// List yields the names whose last applied Swap filed them under index, which is Ready or Held: in no order, each
 	// name once. A name filed there throughout the iteration is not left out; one that comes or goes meanwhile may or

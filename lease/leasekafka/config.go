@@ -69,7 +69,8 @@ type GroupConfig struct {
 	OnError func(error)
 
 	// Options are further options of the client: TLS, SASL, a logger, fetch sizes, an instance ID. Options that a field
-	// or this package sets are rejected, automatic commits and callbacks among them.
+	// sets, and those for offsets, commits, balancers and callbacks, are rejected; FetchMaxWait, DialTimeout,
+	// RequestTimeoutOverhead and RetryTimeoutFn replace this package's.
 	Options []kgo.Opt
 }
 

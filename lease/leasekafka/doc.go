@@ -12,21 +12,22 @@
 //	err = consumer.Run(ctx)
 //
 // One client joins the group, with cooperative rebalancing, and fetches for all of its partitions. Records wait in a window of
-// each partition, which stops the fetching when it is full, and from which records are read again. Offsets are committed
+// each partition, which stops the fetching while half of it waits, and from which records are read again. Offsets are committed
 // with the group's generation, and only for partitions that are held: the generation alone would let a member commit for one that
 // it gave away. docs/kafka.md compares ledgers in memory with durable ones.
 //
 // # Ledgers in memory
 //
 // The offset commit's metadata (at most 4,096 characters) carries done offsets, failures and running records to the next owner.
-// Two of dispatch's invariants are weaker: after a crash, records finished since the last commit run again, after a drain none
-// do (D4); a record that kills its process within CommitEvery of its start may go unnoticed and uncounted each time (D6).
+// Two of dispatch's invariants are weaker: after a crash, records finished since the last commit run again, after a drain
+// that could commit none do (D4); a record that kills its process within two CommitEvery of its start may go unnoticed and
+// uncounted each time (D6).
 //
 // Overlapping members are not fenced: each has its own ledger until it notices that it lost the partition, and only a store
-// that compares tokens rejects the older one. When the metadata is three quarters full, the partition starts nothing new until
-// done offsets close up: hundreds of stuck keys do that, or one key in two failing. Metadata in a newer version goes to
-// OnError, and the partition is not worked on. Roll a newer program out to all members; to go back, stop them and reset the
-// offsets (--reset-offsets --to-current).
+// that compares tokens rejects the older one. When the metadata is three quarters full, the partition reads nothing new until
+// done offsets close up: some 400 failing records with done ones between them do that, or 1,100 that wait. Metadata in a
+// newer version goes to OnError, and the partition is not worked on. Roll a newer program out to all members; to go back,
+// stop them and reset the offsets (--reset-offsets --to-current).
 //
 // # Rebalances
 //
@@ -37,7 +38,7 @@
 //   - Without a broker, work continues until the heartbeat fails, within five sixths of a session; then every partition is lost.
 //
 // A rebalance waits for drains: up to 2.2 DrainTimeouts and a commit, 25 s by default. A member that exceeds RebalanceTimeout
-// loses all its partitions and repeats its work in progress. Once a session a member compares what the group gave to it with
+// loses all its partitions, and its work in progress is repeated. Once a session a member compares what the group gave to it with
 // what it works on, begins what is missing again, and says so to OnError. A partition whose committed offset a broker does not
 // tell is not passed over.
 //

@@ -70,10 +70,10 @@ const (
 // field, also for a topic that would lose letters; or the client's.
 //
 // Each call connects and disconnects, so there is nothing to close, and takes several round trips. The first one reads
-// the whole topic, later ones what is new in it. A few hundred bytes stay in memory for each letter, also for letters
-// that are gone. Calls on one Store run one after another.
+// the whole topic, later ones what is new in it. Each letter stays in memory without payload and headers, and the ID of each
+// that is gone. Calls on one Store run one after another.
 //
-// A replay produces the record to its own partition, acknowledged by all replicas, and then removes the letter. It is
+// A replay produces the record to its own partition, acknowledged by all in-sync replicas, and then removes the letter. It is
 // at-least-once: a Replay that failed in between, or two concurrent ones, may append the record twice. A Discard in
 // between may succeed although the record has been appended. A letter that two processes put at once is kept once. A
 // record under a letter's key that is not a letter is an error of List, because it may hide one; a tombstone under that

@@ -21,11 +21,11 @@ import (
 // bound that. There is nothing to close. Errors: *lease.InvalidError naming the field, also for an existing bucket that
 // would lose records, as in "bucket orders: MaxAge"; or the client's.
 //
-// Each call of the store takes one round trip, bounded by its ctx and 5 seconds, and reads from the stream's leader. A
+// A Load and a Swap take one round trip each, bounded by its ctx and 5 seconds; a Load asks the stream's leader. A
 // leader that is being deposed, cut off from the other servers, may still answer with an old record. While no server
-// accepts a write, as during an election, it is sent again until the time is over. A list reads the headers, about 150
-// bytes each, of the keys written since the last list that saved its result, of any process; the first one in a bucket
-// reads those of all domains.
+// accepts a write, as during an election, it is sent again until the time is over. A list reads the headers of the
+// keys written since the last list that saved its result, of any process; the first one in a bucket reads those of all
+// domains.
 func OpenStore(ctx context.Context, cfg StoreConfig) (durable.Store, error) {
 	if cfg.Name == "" {
 		cfg.Name = "ledger"

@@ -24,7 +24,7 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/journal"
 )
 
-// GroupConfig configures a Group. All members of a group must have the same Stream, Subject and Partitions, for good: a
+// GroupConfig configures a Group. All members of a group must have the same Stream, Subject, Partitions and Journal, for good: a
 // member with others is rejected. Sessions may differ.
 type GroupConfig struct {
 	// Conn is the connection to use. Required. The caller owns it and closes it after Hold has returned.
@@ -37,14 +37,14 @@ type GroupConfig struct {
 	// Partitions is the number of partitions, 1 to 4,096, numbered from 0. Required. It must be that of the stream's
 	// transform, if there is one.
 	Partitions int
-	// Bucket is the key-value bucket for the group, the positions and the ledgers: letters, digits, - and _. Required.
+	// Bucket is the key-value bucket for the group, the positions and the ledgers: letters, digits, - and _, at most 64. Required.
 	// OpenGroup creates it if it does not exist.
 	Bucket string
 	// Group is the group's name in the bucket: letters, digits, - and _, at most 48. "": "group". A partition's name is
 	// the group's, - and its number.
 	Group string
 	// Domain returns a record's domain. It gets the record with the Domain that a nil function would give it: the
-	// message's subject.
+	// message's subject. It must not panic.
 	Domain func(dispatch.Record) string
 	// Ledger configures the partitions' ledgers, which are in the bucket. Zero, they give a record up at its first failure.
 	Ledger lease.Config
@@ -60,7 +60,7 @@ type GroupConfig struct {
 	// the group's record. What goes on failing is reported at once and then once a minute, until the record is written. It
 	// must be safe for concurrent use, and return soon. Nil: slog.Default logs it as a warning.
 	OnError func(error)
-	// Replicas and Storage are the bucket's, as in StoreConfig.
+	// Replicas and Storage are those of the bucket and of the journals, as in StoreConfig.
 	Replicas int
 	Storage  jetstream.StorageType
 }

@@ -26,7 +26,7 @@ import (
 type LettersConfig struct {
 	// Conn is the connection to use. Required. The caller owns it.
 	Conn *nats.Conn
-	// Bucket is the key-value bucket: letters, digits, - and _. Required. OpenLetters creates it if it does not exist.
+	// Bucket is the key-value bucket: letters, digits, - and _, at most 64. Required. OpenLetters creates it if it does not exist.
 	// It may hold ledgers too, unless one is named dead-letters.
 	Bucket string
 	// Stream is the stream of the records. Required for Put, which writes it into the letter.
@@ -63,10 +63,10 @@ const (
 // it does not exist; ctx and 5 seconds bound that. There is nothing to close. Errors: *lease.InvalidError naming the field,
 // also for a bucket that would lose letters; or the client's.
 //
-// Put and Get take one round trip, Park, Unpark and Discard two, Replay three, each bounded by its ctx and 5 seconds. A
-// letter is one message, its record and a few hundred bytes more; a letter above the server's max_payload is rejected. A
-// list reads the keys of the partition, or of all partitions, also of letters that are gone, and holds the letters without
-// their payloads; a server that is silent for 5 seconds is an error.
+// Put of a new letter and Get take one round trip, Park, Unpark and Discard two, Replay three, more after a conflict; each
+// call is bounded by its ctx and 5 seconds. A letter is one message, with its record, failure and note; one above the server's
+// max_payload is rejected. A list reads the letters of the partition, or of all partitions, with what is left of those that
+// are gone, and holds them without their payloads; a server that is silent for 5 seconds is an error.
 //
 // A replay publishes the record, without headers that begin with Nats- (instructions to the server for the first message),
 // and then removes the letter. A Replay that failed in between, and concurrent ones, publish under the same Nats-Msg-Id:
@@ -124,12 +124,16 @@ func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagGone:
 		return l, deadletter.Fate(value[1:]), nil
 	default:
-		err = errors.New("deleted, or not a dead letter")
+		err = fmt.Errorf("%w: deleted, or another program's", deadletter.ErrCorrupt)
 	}
 	if err != nil {
-		return l, "", unexpectedValue(s.cfg.Bucket, entry.Key(), err.Error())
+		return l, "", s.unexpected(entry, err)
 	}
 	return l, "", nil
+}
+
+func (s *letters) unexpected(entry jetstream.KeyValueEntry, err error) error {
+	return fmt.Errorf("leasenats: bucket %s, key %s: %w", s.cfg.Bucket, entry.Key(), err)
 }
 
 // List implements deadletter.Store.
@@ -206,7 +210,7 @@ func (s *letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Lette
 	case gone != "":
 		return l, 0, &deadletter.NotDeadError{ID: id, Fate: gone}
 	case l.ID() != id:
-		return l, 0, unexpectedValue(s.cfg.Bucket, entry.Key(), "the letter of another record: "+strconv.Quote(l.ID().String()))
+		return l, 0, s.unexpected(entry, fmt.Errorf("%w: that of another record, %q", deadletter.ErrCorrupt, l.ID().String()))
 	}
 	return l, entry.Revision(), nil
 }

@@ -145,14 +145,15 @@ func TestLettersRefuse(t *testing.T) {
 	// A key that another program wrote or deleted is an error.
 	kv := must(js.KeyValue(ctx, "desk"))(t)
 	must(kv.PutString(ctx, "dead-letters.d.p.5", "hello"))(t)
-	if _, err := letters.Get(ctx, deadletter.ID{Partition: "p", Offset: 5}); !strings.Contains(fmt.Sprint(err), ", key ") {
+	_, err = letters.Get(ctx, deadletter.ID{Partition: "p", Offset: 5})
+	if !errors.Is(err, deadletter.ErrCorrupt) || !strings.Contains(err.Error(), ", key ") {
 		t.Errorf("a foreign value: %v", err)
 	}
 	var seen []error
 	for _, err := range letters.List(ctx, deadletter.Filter{}) {
 		seen = append(seen, err)
 	}
-	if len(seen) != 1 || !strings.Contains(fmt.Sprint(seen[0]), ", key ") {
+	if len(seen) != 1 || !errors.Is(seen[0], deadletter.ErrCorrupt) || !strings.Contains(seen[0].Error(), ", key ") {
 		t.Errorf("listed beside a foreign value: %v", seen)
 	}
 	if !slices.ContainsFunc([]error{context.Canceled}, func(want error) bool {

@@ -24,10 +24,10 @@ import (
 type StoreConfig struct {
 	// Conn is the connection to use. Required. The caller owns and closes it.
 	Conn *nats.Conn
-	// Bucket is the key-value bucket: letters, digits, - and _. Required. OpenStore creates it if it does not exist.
+	// Bucket is the key-value bucket: letters, digits, - and _, at most 64. Required. OpenStore creates it if it does not exist.
 	Bucket string
-	// Name is the ledger's name in the bucket: letters, digits, - and _, not beginning with source-. "": "ledger". Only
-	// keys that begin with the name and a point are read, and <Name>/listed.
+	// Name is the ledger's name in the bucket: letters, digits, - and _, at most 64, not beginning with source-. "":
+	// "ledger". Only keys that begin with the name and a point are read, and <Name>/listed.
 	Name string
 	// Replicas is how many servers keep the bucket: 0 (1) to 5. An existing bucket must have at least that many.
 	Replicas int

@@ -46,7 +46,7 @@
 //   - The server restarts, or a worker died: do nothing. Without dispatch, list Held, Reclaim each lease of the dead, and Fail
 //     it unless it is Released.
 //   - A row is damaged (durable.ErrCorrupt): restore it from a backup of the same table, with its version or a higher one.
-//     Never delete a row: what its domain has done would be done again.
+//     Never delete a row: what its domain has done above the floor would be done again.
 //   - The database was restored: stop all workers, and Compact to what was committed upstream before the first starts.
 //
 // To look inside:
@@ -71,16 +71,16 @@
 //
 // # Groups
 //
-// The session that holds a partition's advisory lock owns the partition. When a process dies, its locks are free as soon as the
-// server sees the connection close. When a process, machine or network freezes, the server ends the session after Session
-// (idle_session_timeout, PostgreSQL 14 or newer), and the member stops its work earlier. After a failover a member of the old
-// primary may continue for a Session.
+// The session that holds a partition's advisory lock owns the partition. When a process dies, its locks are free as soon as
+// the server sees the connection close. When a process, machine or network freezes, the server ends the session after Session
+// (idle_session_timeout, PostgreSQL 14 or newer), and a member that still runs ends its work earlier. After a failover a
+// member of the old primary may continue for a Session.
 //
 // # Rights
 //
 // [Migrate] needs the right to create a schema. At run time a role needs USAGE on the schema stopbank, SELECT on its tables,
-// and INSERT and UPDATE on lease_domains and, for dead letters, dead_letters. To enqueue into an outbox it needs SELECT and
-// USAGE on the sequence outbox_ids, and INSERT on outboxes and outbox_records; to read one, INSERT and UPDATE on
+// and INSERT and UPDATE on lease_domains and, for dead letters, dead_letters. To open an outbox and enqueue into it, it needs
+// SELECT and USAGE on the sequence outbox_ids, and INSERT on outboxes and outbox_records; to read it, also INSERT and UPDATE on
 // outbox_positions and DELETE on outbox_records; with GroupConfig.Journal also INSERT and UPDATE on lease_journals and
 // lease_finished, and INSERT and DELETE on lease_entries.
 //
@@ -95,24 +95,26 @@
 //
 // Concurrent calls on one Store share statements: where more than sixteen are under way, of which four are being carried out,
 // more of them gather, and go together when one of those has ended. A shared swap changes the rows that are where their callers
-// believe, passes over locked ones (SKIP LOCKED), and waits for nobody; what it passed over is sent alone.
+// believe, passes over locked ones (SKIP LOCKED), and waits only for somebody who creates the same row; what it passed over is
+// sent alone.
 //
 // No index knows a column that a swap changes, so PostgreSQL writes the row's next version on the same page and leaves the
 // indexes alone (a HOT update). Ready and Held therefore read, by their index, what was filed at some time, and Compact takes
-// off the list what is not filed any more, at most once a minute.
+// off the list what is not filed any more, at most 10,000 rows at a time and, once there are fewer, once a minute.
 //
 // A version is greater than the one before it by a random step. If a failover loses acknowledged versions, they are then not
 // given out a second time, and a process that still holds one of them meets a conflict; with steps of one its next swap could
 // overwrite another process's state.
 //
-// A Group with Journal has ledgers of another kind, in tables of their own: a journal of entries for each, numbered, and added only
-// under the claim of its owner and after the entry that it knows of. A statement that is carried out late finds the next number
-// taken, or the claim gone, and adds nothing.
+// A Group with Journal has ledgers of another kind, in tables of their own: a journal of entries for each, numbered, and
+// added only under the claim of its owner and after the entry that it knows of. A statement that is carried out late finds
+// the next number taken, or the claim gone, and adds nothing.
 //
 // # Connections
 //
 // Each call takes at most one connection of the pool for one statement, and a walk over Ready or Held takes one for each page
-// of names and keeps none while its body runs: a pool of one connection serves everything. All statements of a Store work
+// of names and keeps none while its body runs: a pool of one connection serves everything. The first use of a statement on a
+// connection costs a round trip more, in which pgx prepares it. All statements of a Store work
 // through PgBouncer in transaction mode (set max_prepared_statements there, 1.21 or newer, or add default_query_exec_mode=exec
 // to the URL); a Group and Outbox.Listen need the server itself. A URL with several hosts needs
 // target_session_attrs=read-write.

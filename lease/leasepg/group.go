@@ -86,6 +86,7 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if cfg.Names == nil {
 		cfg.Names = cfg.Outbox.Partitions()
 	}
+	cfg.Journal = cfg.Journal && cfg.Open == nil
 	if cfg.Open == nil && cfg.Outbox != nil {
 		for _, name := range cfg.Names {
 			if !slices.Contains(cfg.Outbox.Partitions(), name) {

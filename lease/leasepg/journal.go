@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/journal"
 )
 
@@ -187,7 +188,7 @@ func finishIn(ctx context.Context, tx pgx.Tx, ledger *journal.Ledger, l lease.Le
 	})
 	switch err := tx.SendBatch(ctx, batch).Close(); {
 	case err != nil:
-		return transaction("succeed", err)
+		return fmt.Errorf("%w: %w", durable.ErrStore, transaction("succeed", err))
 	case schema != want:
 		return schemaError(schema, want)
 	case id != s.identity:

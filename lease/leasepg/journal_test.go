@@ -260,4 +260,8 @@ func TestSucceedTxPerWindow(t *testing.T) {
 	if err := leasepg.SucceedTx(t.Context(), nil, second, again); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("without a transaction: %v", err)
 	}
+	readOnly := begin(t, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err := finish(readOnly, second, leaseOf(t, second, "unwritten", 6)); !errors.Is(err, durable.ErrStore) {
+		t.Errorf("in a transaction that may not write: %v", err)
+	}
 }

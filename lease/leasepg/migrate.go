@@ -29,14 +29,11 @@ const migrating = 0x73746f7062616e6b
 // Migrate brings the schema `stopbank` to this package's version, in one transaction: all of it happens or nothing. It
 // leaves a database of that version as it is, and of several concurrent callers one does the work.
 //
-// It needs the right to create a schema, and does not change one that belongs to another role. The role that runs a ledger does not: it needs USAGE on the schema, SELECT on
-// its tables, and INSERT and UPDATE on lease_domains and, for dead letters, on dead_letters. A role that opens an outbox also
-// needs SELECT and USAGE on the sequence outbox_ids and INSERT on outboxes and outbox_records; a role that reads it,
-// INSERT and UPDATE on outbox_positions and DELETE on outbox_records; one with ledgers per window (GroupConfig.Journal), INSERT and
-// UPDATE on lease_journals and lease_finished and INSERT and DELETE on lease_entries.
+// It needs the right to create a schema, and does not change one that belongs to another role. The role that runs a ledger needs
+// less: see Rights in the package comment.
 //
-// It blocks until the database has answered. Error: *lease.InvalidError for a schema newer than this package,
-// *lease.InvalidError for a nil argument, or the database's.
+// It blocks until the database has answered. Error: *lease.InvalidError for a schema newer than this package or of another
+// role, and for a nil argument; or the database's.
 func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	switch {
 	case ctx == nil:

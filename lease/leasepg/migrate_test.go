@@ -154,7 +154,7 @@ func TestMigrateInSteps(t *testing.T) {
 	refusesSchema(t, err, len(names)+2, len(names))
 }
 
-// The role that runs a ledger has no more rights than Migrate's docstring asks for.
+// The role that runs a ledger has no more rights than the package comment asks for.
 func TestLeastRights(t *testing.T) {
 	if !need(t).Private() {
 		t.Skip("roles belong to the whole server, which is not ours")

@@ -82,9 +82,9 @@ const (
 	channel = "stopbank_outbox"
 )
 
-// OpenOutbox returns the outbox of that name, and creates it if Partitions is not 0. It claims no partition and starts
-// no goroutine. It blocks for three round trips. Errors: *lease.InvalidError naming the field, also for a number of
-// Partitions other than the recorded one, the schema or the server's setting; or the database's.
+// OpenOutbox returns the outbox of that name, and creates it if Partitions is not 0. It claims no partition and starts no
+// goroutine. It blocks for three round trips, four with Partitions. Errors: *lease.InvalidError naming the field, also for a
+// number of Partitions other than the recorded one, the schema or the server's setting; or the database's.
 func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	invalid := func(field string, value any, allowed string) error {
 		return &lease.InvalidError{Field: "leasepg.OutboxConfig." + field, Value: value, Allowed: allowed}
@@ -155,9 +155,9 @@ func (o *Outbox) Partitions() []string {
 // numbers records itself. A zero Time becomes the server's. Records of one domain from two transactions have the order
 // of the two Enqueues. Where a row lock orders the transactions, call Enqueue while it is held.
 //
-// It blocks for one round trip per 1,000 records or 8 MiB. Errors: *lease.InvalidError naming the limit (a Domain of 1
-// to 65,535 bytes, a Payload of 1 MiB, Headers of 64 KiB together) before anything is sent, or for a transaction of another
-// database; or the database's. After an error roll tx back: it may contain some of the records.
+// It blocks for one round trip per 1,000 records or 8 MiB. Errors: *lease.InvalidError naming the limit (a Domain of 1 to
+// 65,535 bytes, a Payload of 1 MiB, Headers of 64 KiB together, each with two bytes more) before anything is sent, or for a
+// transaction of another database; or the database's. After an error roll tx back: it may contain some of the records.
 func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, records ...dispatch.Record) error {
 	if err := o.made(ctx); err != nil {
 		return err

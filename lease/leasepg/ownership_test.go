@@ -326,3 +326,27 @@ func TestUnopenedPartitionSaysSo(t *testing.T) {
 	cancel()
 	noError(t, <-ended)
 }
+
+// closable is a ledger that is its maker's to close.
+type closable struct {
+	lease.Ledger
+	closed atomic.Bool
+}
+
+func (c *closable) Close(context.Context) error { c.closed.Store(true); return nil }
+
+// A ledger that Open returned stays open, also where Journal is set.
+func TestJournalIsNotForOpen(t *testing.T) {
+	mine := &closable{Ledger: must(lease.NewMemory(lease.Config{}))(t)}
+	o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
+		Conn: dedicated(t), Group: t.Name(), Names: []string{"a"}, Journal: true,
+		Open: func(context.Context, string) (dispatch.Partition, error) {
+			return dispatch.Partition{Source: new(dispatch.Log), Ledger: mine}, nil
+		},
+	}))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	noError(t, o.Hold(ctx, func(context.Context, dispatch.Partition) { cancel() }))
+	if mine.closed.Load() {
+		t.Error("closed")
+	}
+}

@@ -36,8 +36,8 @@ type check struct {
 	run  func(t testing.TB, open Open)
 }
 
-// Run runs the whole suite, each part under its own name. It takes seconds on a ledger in memory; over a network it makes
-// some tens of thousands of calls. -short reduces the random parts to a fifth.
+// Run runs the whole suite, each part under its own name. It takes less than a second on a ledger in memory; over a network
+// it makes some tens of thousands of calls. -short reduces the random parts to a fifth.
 func Run(t *testing.T, open Open) {
 	t.Helper()
 	for _, c := range checks() {

@@ -468,9 +468,13 @@ func (e *engine) Compact(ctx context.Context, floor int64) error {
 	if err := e.mem.Compact(ctx, floor); err != nil {
 		return err
 	}
+	raised := floor > e.floor
 	e.floor = floor
 	e.trimLocked()
-	return e.awaitLocked(ctx, e.flushLocked())
+	if err := e.awaitLocked(ctx, e.flushLocked()); err != nil {
+		return e.unwritten(&step.Op{Kind: step.Compact}, raised, err)
+	}
+	return nil
 }
 
 // trimLocked forgets what the floor says as well.

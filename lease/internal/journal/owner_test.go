@@ -403,3 +403,25 @@ func TestKillerDiesAlone(t *testing.T) {
 		})
 	}
 }
+
+// A Compact that could not be written has raised the floor all the same, and does not say that nothing has changed.
+func TestCompactUnwritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		l := open(t, s, lease.Config{})
+		s.set(func() { s.down = true })
+		brief, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		for i, ctx := range []context.Context{brief, ctx} {
+			if err := l.Compact(ctx, int64(i)); !errors.Is(err, durable.ErrAmbiguous) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("raised to %d: %v", i, err)
+			}
+		}
+		if err := l.Compact(ctx, 1); !errors.Is(err, durable.ErrStore) {
+			t.Errorf("again: %v", err)
+		}
+		s.set(func() { s.down = false })
+		noError(t, l.Compact(ctx, 1))
+		noError(t, l.Close(ctx))
+	})
+}
