@@ -37,7 +37,7 @@ type Handler func(ctx context.Context, job Job) error
 type DeadLetter struct {
 	Partition string // its Name
 	Record    Record // without a Payload if the Source has lost the record
-	// Lease is the last attempt's. It is zero if an earlier process made that attempt.
+	// Lease is the last one. It is zero if an earlier process gave the record up, or the ledger cannot hold it.
 	Lease lease.Lease
 	// Err is the last failure: the handler's own, a *PanicError, ErrDied, ErrRecordGone, or the ledger's *lease.InvalidError
 	// for a record that it cannot hold. Nil if an earlier process gave the record up.
@@ -73,7 +73,7 @@ type Config struct {
 	// least time: so a customer with many keys does not crowd out others. It must be safe for concurrent use and must not
 	// block. Nil: all domains have one owner.
 	Owner func(domain string) string
-	// MaxBuffered bounds the records that are fetched and not done, including those in work. 0: 1024, or MaxInFlight if
+	// MaxBuffered bounds the records that are queued or in work; as many again may be kept for domains without room. 0: 1024, or MaxInFlight if
 	// that is more. At least 1. Of n busy partitions each gets about MaxBuffered / (n + 1); raise it where many keys get stuck.
 	MaxBuffered int
 	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later. 0: a 32nd of

@@ -4,7 +4,7 @@
 // their offsets; records of different keys run side by side. A record that fails is retried with backoff, delays its own key
 // alone, and becomes a dead letter when its retries are used up. Delivery is at-least-once.
 //
-// It is the front door of the module lease: most programs need this package and one engine, package leasekafka, leasenats or
+// It is the front door of the module lease: a program needs this package and one engine, package leasekafka, leasenats or
 // leasepg, which has the log, the ledger and the membership of a consumer group.
 //
 // # The picture
@@ -73,7 +73,8 @@
 //   - a [lease.InvalidError] for a nil context, a second Run, or a Dispatcher that New did not make;
 //   - for a Consumer, also the error with which the membership of the group ended.
 //
-// No other error ends it. Calls of the ledger and the source are repeated with pauses up to 5 s, and each error is an [Event].
+// No other error ends it. Calls of the ledger and the source that fail are events and are repeated, commits after CommitEvery,
+// others with pauses up to 5 s; a Release is not repeated, and the errors of [Ended] are no events.
 //
 // A Handler runs in a goroutine of its own and may block for AttemptTimeout. Observer, Owner and the rates are called on the
 // way of a record and delay it. A panic of any of them is contained.
@@ -93,8 +94,8 @@
 //
 // # Order
 //
-// A domain has at most one record between TryAcquire and done. A free slot goes to the ready domain with the lowest offset: a
-// domain that has fallen behind becomes the oldest, so none starves, a hot key is served without a pause as soon as it is the
+// A domain has at most one record between TryAcquire and done. A free slot goes to a domain whose next step is no attempt, such
+// as a dead letter, or else to the ready domain with the lowest offset: one that has fallen behind becomes the oldest, so none starves, a hot key is served without a pause as soon as it is the
 // bottleneck, and the floor follows closely. With Config.Owner, a slot goes to the owner who has the fewest slots and has used
 // the least time of them, and to its domain with the lowest offset. A rate is asked before an attempt begins, and an attempt
 // that it delays holds neither slot nor lease.
@@ -109,10 +110,11 @@
 //
 // # Windows
 //
-// At most MaxBuffered records are fetched and not done, at most MaxPerDomain of one domain. Further records of a domain are
+// At most MaxBuffered records are queued or in work, at most MaxPerDomain of one domain. Further records of a domain are
 // deferred: the dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It
-// reads again when the domain has room, and skips the records of all others. So a stuck key costs MaxPerDomain records and no
-// more, and fetching stops only when MaxBuffered is reached. The time of a record does not depend on the number of keys
+// reads again when the domain has room, skips the records of all others, and keeps up to MaxBuffered more that it may need from
+// such reads. So a stuck key takes MaxPerDomain of the room and no more, and fetching stops only when MaxBuffered records are
+// queued, or as many domains are deferred. The time of a record does not depend on the number of keys
 // buffered.
 //
 // # Retries

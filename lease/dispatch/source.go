@@ -41,7 +41,7 @@ func Keyless(offset int64) string { return "keyless/" + strconv.Itoa(int(uint64(
 // ErrLost (see Lost) ends the Run; every other error is retried.
 type Source interface {
 	// Committed returns the offset to begin at: the greatest committed floor, or the first offset available. It is
-	// called once, when the partition is taken: a Source that can tell its owners apart claims the partition here, and its
+	// called when the partition is taken, and again where that fails: a Source that can tell its owners apart claims the partition here, and its
 	// Commit rejects the former one (Lost).
 	Committed(ctx context.Context) (int64, error)
 	// Fetch returns at most limit records in the order of their offsets, from the first offset at or above from, leaving none
