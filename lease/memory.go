@@ -12,14 +12,14 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
-// DefaultRetries suits most work as MaxRetries, in Config and in durable.Config, where it has to be asked for: 40 to 80 s of
+// DefaultRetries suits most work as MaxRetries, in Config and in durable.Config, where it has to be asked for: about 40 to 80 s of
 // pauses with the defaults of package dispatch.
 const DefaultRetries = 10
 
 // Config configures a ledger in memory. The zero value is a ledger without retries and with an unbounded backlog.
 type Config struct {
 	// MaxRetries is how many Fail calls of a lease lead to a retry; the next one gives the offset up, so an offset gets
-	// MaxRetries+1 attempts. 0 to 2147483647; 0: no retries, the first failure is final. DefaultRetries last 40 to 80 s with
+	// MaxRetries+1 attempts. 0 to 2147483647; 0: no retries, the first failure is final. DefaultRetries last about 40 to 80 s with
 	// the backoff of a dispatcher.
 	MaxRetries int
 	// MaxBacklog bounds the waiting offsets of one domain. 0: unbounded. Not negative.
@@ -32,7 +32,7 @@ type Config struct {
 //
 // The ledger's calls allocate only to grow, for an error, and for the copies that Ready, Held and Inspect make. They block
 // for as long as another call on the same stripe of the domains takes: a few hundred nanoseconds; longer while Inspect copies
-// a long backlog, Compact frees a large stripe, or a backlog is rehashed (a few tenths of a second for a million offsets).
+// a long backlog, Compact frees a large stripe, or a backlog of many offsets is rehashed.
 // Ready and Held take one lock per stripe. The time of Compact grows with the memory that it frees, not with the number of
 // domains; calls on other domains see the new floor before it returns, in no particular order.
 //

@@ -22,8 +22,8 @@
 //   - A key is called domain. It is the unit of order: an entity whose records depend on each other, such as an account.
 //   - A slot is one running call: a process has MaxInFlight of them, for all of its partitions. A key takes a slot for one
 //     record, and waits for no other key's records.
-//   - A [lease.Ledger] decides about a record: which process may work on it, how often it failed, whether it is done. It
-//     outlives the process. Each lease has a fencing token (Job.Lease.Token) that rises, so that a store can reject the writes
+//   - A [lease.Ledger] decides about a record: which process may work on it, how often it failed, whether it is done. A
+//     durable one outlives the process. Each lease has a fencing token (Job.Lease.Token) that rises, so that a store can reject the writes
 //     of a process that has lost its lease.
 //   - The floor is the low watermark of a partition: every record below it is done. It is what is committed to the Source.
 //   - A dead letter is a record that was given up. It is done when Config.DeadLetter has accepted it.

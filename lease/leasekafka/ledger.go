@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -15,12 +16,13 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 // ledger is the engine of a lease.Ledger of one owner of a partition. It starts from the state that the previous owner committed:
 // done offsets stay done, failed attempts count, running records have a lease. Inspect does not count earlier owners' results.
-// Fail and GiveUp wait until the failure is committed; if ctx ends first, they return its error, and the failure still counts
+// Fail and GiveUp wait until the failure is committed; if ctx ends first, they return durable.ErrAmbiguous, and the failure counts
 // here.
 type ledger struct {
 	lost func() error // returns the cause of losing the partition; nil while it is held
@@ -272,7 +274,7 @@ func (l *ledger) awaitCommit(ctx context.Context, domain string, token lease.Tok
 		case lost != nil:
 			return &lease.TokenMismatchError{Domain: domain, Got: token}
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return fmt.Errorf("%w: domain %q: the failure counts, and is not committed: %s", durable.ErrAmbiguous, domain, ctx.Err().Error())
 		}
 	}
 	return nil

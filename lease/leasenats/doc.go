@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package leasenats keeps work-lease ledgers in NATS JetStream, as keys of a key-value bucket, and consumes streams: a
-// [Group] is a consumer group for a dispatch.Consumer, and [Letters] are its dead letters.
+// [Group] is a consumer group for a dispatch.Consumer, and [OpenLetters] opens its dead letters.
 //
 //	store, err := leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: nc, Bucket: "orders"})
 //	ledger, err := durable.New(durable.Config{Store: store, MaxRetries: 3})

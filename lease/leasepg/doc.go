@@ -97,7 +97,7 @@
 // more of them gather, and go together when one of those has ended. A shared swap changes the rows that are where their callers
 // believe, passes over locked ones (SKIP LOCKED), and waits for nobody; what it passed over is sent alone.
 //
-// No index knows a column that a swap changes, so PostgreSQL writes the row's next version on the same page and leaves the
+// No index knows a column that swaps keep changing, so PostgreSQL writes the row's next version on the same page and leaves the
 // indexes alone (a HOT update). Ready and Held therefore read, by their index, what was filed at some time, and Compact takes
 // off the list what is not filed any more, at most once a minute.
 //

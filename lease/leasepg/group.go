@@ -38,7 +38,7 @@ type GroupConfig struct {
 	Ledger lease.Config
 	// Journal has the ledgers of Outbox's partitions written per window, in place of twice for each record: that records have
 	// begun, before they do and hundreds at a time; that they are done, within 50 ms; and failures one by one. After a crash
-	// what ended in the last 50 ms runs again too, and a record that kills its process is given up after two runs more.
+	// what ended in the last 50 ms or during a write runs again too, and a record that kills its process is given up after two runs more.
 	// A ledger stays as it was begun. Not used with Open.
 	Journal bool
 	// Names are the names of all partitions, in any order. Nil: those of Outbox. A member with more names than the others
