@@ -83,7 +83,7 @@ const (
 )
 
 // OpenOutbox returns the outbox of that name, and creates it if Partitions is not 0. It claims no partition and starts
-// no goroutine. It blocks for three round trips. Errors: *lease.InvalidError naming the field, also for a number of
+// no goroutine. It blocks for four queries at most. Errors: *lease.InvalidError naming the field, also for a number of
 // Partitions other than the recorded one, the schema or the server's setting; or the database's.
 func OpenOutbox(ctx context.Context, cfg OutboxConfig) (*Outbox, error) {
 	invalid := func(field string, value any, allowed string) error {

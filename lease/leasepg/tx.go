@@ -25,8 +25,8 @@ import (
 //
 // Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
 // the next record, wait as long. With GroupConfig.Journal it locks a row of the domain's own, for which a call waits that takes
-// this lease from its holder. It blocks for two round trips at most on tx's connection, and for an earlier writer of that
-// row; it uses no other connection.
+// this lease from its holder. It blocks for two round trips on tx's connection, three where another process has written
+// last, and for an earlier writer of that row; it uses no other connection.
 //
 // Errors: *lease.TokenMismatchError and *lease.LeaseNotFoundError if the lease is lost; *lease.InvalidError naming the
 // argument, also for a transaction of another database, or the schema; durable.ErrStore with the database's error, such
