@@ -72,7 +72,8 @@
 //
 // Each rejection is a type with the fields that explain it, for errors.As, and errors.Is finds its family, such as
 // [ErrTokenMismatch]. After an error the ledger is unchanged, but for durable.ErrAmbiguous. No call waits for another
-// caller's work: a call in memory blocks for a short lock, one of package durable for its store.
+// caller's work, but for the transaction of a leasepg.SucceedTx: a call in memory blocks for a short lock, one of package durable
+// for its store.
 //
 // docs/guarantees/lease.md has the invariants, from L1.
 package lease

@@ -68,13 +68,13 @@ type View struct {
 //
 // Every method is safe for concurrent use and checks ctx on entry. It then completes: it returns ctx's error only with the
 // ledger unchanged. Every error means that the ledger is unchanged, with one exception: after a durable.ErrAmbiguous the
-// change may have been made. A ledger has no timers: no lease expires, and no call waits for another caller's work. Beside
-// the errors named below every call may return an *InvalidError, for a nil ctx or a domain of another length, and the errors
-// of its engine.
+// change may have been made. A ledger has no timers: no lease expires, and no call waits for another caller's work, but for
+// the transaction of a leasepg.SucceedTx. Beside the errors named below every call may return an *InvalidError, for a nil ctx
+// or a domain of another length, and the errors of its engine.
 type Ledger interface {
-	// TryAcquire requests the lease on offset. In an idle domain it is granted if offset is at the head of the backlog
-	// or the backlog is empty, and rejected with *BacklogOrderingError otherwise. In a busy domain offset joins the
-	// backlog, once, or is rejected with *BacklogFullError.
+	// TryAcquire requests the lease on offset. One that is done or leased gets an Already status. In an idle domain it is
+	// granted if offset is at the head of the backlog or the backlog is empty, and rejected with *BacklogOrderingError
+	// otherwise. In a busy domain offset joins the backlog, once, or is rejected with *BacklogFullError.
 	TryAcquire(ctx context.Context, domain string, offset int64) (Acquisition, error)
 	// Succeed ends the lease: its offset is processed. It does not lease the next offset. Errors: *LeaseNotFoundError,
 	// *TokenMismatchError.

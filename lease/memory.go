@@ -32,9 +32,9 @@ type Config struct {
 //
 // The ledger's calls allocate only to grow, for an error, and for the copies that Ready, Held and Inspect make. They block
 // for as long as another call on the same stripe of the domains takes: a few hundred nanoseconds; longer while Inspect copies
-// a long backlog, Compact frees a large stripe, or a backlog of many offsets is rehashed.
-// Ready and Held take one lock per stripe. The time of Compact grows with the memory that it frees, not with the number of
-// domains; calls on other domains see the new floor before it returns, in no particular order.
+// a long backlog, Compact frees a large stripe, or a backlog of many offsets is rehashed. Ready and Held take one lock per
+// stripe. The time of Compact grows with the memory that it frees, not with the number of domains; calls on other domains see
+// the new floor before it returns, in no particular order.
 //
 // Error: *InvalidError naming the field.
 func NewMemory(cfg Config) (Ledger, error) {

@@ -95,7 +95,7 @@ func sharing(partition Partition, cfg Config, slots *slots, records, trials *sem
 
 // Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers
 // may end within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the
-// partition. It returns nil after a drain that left nothing running, and an ErrDrain after any other. A second Run is
+// partition. It returns nil after a drain that left nothing running and committed, and an ErrDrain after any other. A second Run is
 // a *lease.InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
 // not make. Other failures are retried and sent to the Observer.
 //

@@ -51,8 +51,8 @@ var _ durable.Store = (*store)(nil)
 //
 // One ledger may have several stores, in one process or in many. A call takes one round trip; a write waits for an earlier
 // writer of the same record. Concurrent calls on one store share statements. A list takes a round trip for each 256 names
-// and holds no connection while the caller's loop runs. A record may take 256 MiB, and each write
-// sends all of it: bound the backlog long before.
+// and holds no connection while the caller's loop runs. A record may take 256 MiB, and each write sends all of it: bound the
+// backlog long before.
 func OpenStore(ctx context.Context, cfg StoreConfig) (durable.Store, error) {
 	if ctx == nil {
 		return nil, noContext()
