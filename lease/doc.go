@@ -41,8 +41,8 @@
 //	Compact(floor)                  offsets below floor are done
 //	Ready(), Held(), Inspect(domain)  idle domains with a backlog; leases; one domain
 //
-// An Observer gets an event for each decision, with operation and result in snake_case (try_acquire, already_acquired), which fit the
-// labels of a metric.
+// An Observer gets an event for each decision, with operation and result in snake_case (try_acquire, already_acquired), which
+// fit the labels of a metric.
 //
 // # Order
 //
@@ -71,9 +71,9 @@
 // # Errors and blocking
 //
 // Each rejection is a type with the fields that explain it, for errors.As, and errors.Is finds its family, such as
-// [ErrTokenMismatch]. After an error the ledger is unchanged, but for durable.ErrAmbiguous. No call waits for another
-// caller's work, but for the transaction of a leasepg.SucceedTx: a call in memory blocks for a short lock, one of package durable
-// for its store.
+// [ErrTokenMismatch]. After an error the ledger is unchanged, but for durable.ErrAmbiguous. No call waits for another caller's
+// work, but for the transaction of a leasepg.SucceedTx: a call in memory blocks for a short lock, one of package durable for
+// its store.
 //
 // docs/guarantees/lease.md has the invariants, from L1.
 package lease

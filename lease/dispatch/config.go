@@ -73,8 +73,9 @@ type Config struct {
 	// least time: so a customer with many keys does not crowd out others. It must be safe for concurrent use and must not
 	// block. Nil: all domains have one owner.
 	Owner func(domain string) string
-	// MaxBuffered bounds the records that are queued or in work; as many again may be kept for domains without room. 0: 1024, or MaxInFlight if
-	// that is more. At least 1. Of n busy partitions each gets about MaxBuffered / (n + 1); raise it where many keys get stuck.
+	// MaxBuffered bounds the records that are queued or in work; as many again may be kept for domains without room. 0: 1024,
+	// or MaxInFlight if that is more. At least 1. Of n busy partitions each gets about MaxBuffered / (n + 1); raise it where
+	// many keys get stuck.
 	MaxBuffered int
 	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later. 0: a 32nd of
 	// MaxBuffered, at least 1. At most MaxBuffered.

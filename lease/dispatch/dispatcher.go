@@ -45,8 +45,8 @@ type Dispatcher struct {
 	active         int     // goroutines that work on a domain
 	buffered       int     // records in the queues
 
-	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and those
-	// that wait for a record, which may be lost. A read does not examine the others, however many they are.
+	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and
+	// those that wait for a record, which may be lost. A read does not examine the others, however many they are.
 	watched        []*domain
 	deferredOwners []*owner
 	position       int64 // every record below was read: it is in a queue, done, or deferred
@@ -93,11 +93,11 @@ func sharing(partition Partition, cfg Config, slots *slots, records, trials *sem
 	return d
 }
 
-// Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers
-// may end within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the
-// partition. It returns nil after a drain that left nothing running and committed, and an ErrDrain after any other. A second Run is
-// a *lease.InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did
-// not make. Other failures are retried and sent to the Observer.
+// Run takes the partition and processes it until ctx is done. Then it drains: no new attempt begins, running handlers may end
+// within DrainTimeout, the floor is committed, and unfinished records are left to the next owner of the partition. It returns
+// nil after a drain that left nothing running and committed, and an ErrDrain after any other. A second Run is a
+// *lease.InvalidError: when a partition comes back, make a new Dispatcher. So is a nil ctx, or a Dispatcher that New did not
+// make. Other failures are retried and sent to the Observer.
 //
 // When the partition is lost, because the Source returns an ErrLost or ctx ends with one as its cause, Run drains without
 // a commit, and returns that error, or an ErrDrain that wraps it if a handler was left running.

@@ -22,9 +22,9 @@
 //   - A key is called domain. It is the unit of order: an entity whose records depend on each other, such as an account.
 //   - A slot is one running call: a process has MaxInFlight of them, for all of its partitions. A key takes a slot for one
 //     record, and waits for no other key's records.
-//   - A [lease.Ledger] decides about a record: which process may work on it, how often it failed, whether it is done. A
-//     durable one outlives the process. Each lease has a fencing token (Job.Lease.Token) that rises, so that a store can reject the writes
-//     of a process that has lost its lease.
+//   - A [lease.Ledger] decides about a record: which process may work on it, how often it failed, whether it is done. A durable
+//     one outlives the process. Each lease has a fencing token (Job.Lease.Token) that rises, so that a store can reject the
+//     writes of a process that has lost its lease.
 //   - The floor is the low watermark of a partition: every record below it is done. It is what is committed to the Source.
 //   - A dead letter is a record that was given up. It is done when Config.DeadLetter has accepted it.
 //
@@ -56,8 +56,8 @@
 //		}
 //	}
 //
-// In production a [Consumer] takes the place of the [Dispatcher], with the same Config. The group comes from an engine's package,
-// whose text shows how to open it, and brings the partitions:
+// In production a [Consumer] takes the place of the [Dispatcher], with the same Config. The group comes from an engine's
+// package, whose text shows how to open it, and brings the partitions:
 //
 //	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handle, DeadLetter: deadletter.Keep(store)})
 //	…
@@ -95,10 +95,10 @@
 // # Order
 //
 // A domain has at most one record between TryAcquire and done. A free slot goes to a domain whose next step is no attempt, such
-// as a dead letter, or else to the ready domain with the lowest offset: one that has fallen behind becomes the oldest, so none starves, a hot key is served without a pause as soon as it is the
-// bottleneck, and the floor follows closely. With Config.Owner, a slot goes to the owner who has the fewest slots and has used
-// the least time of them, and to its domain with the lowest offset. A rate is asked before an attempt begins, and an attempt
-// that it delays holds neither slot nor lease.
+// as a dead letter, or else to the ready domain with the lowest offset: one that has fallen behind becomes the oldest, so none
+// starves, a hot key is served without a pause as soon as it is the bottleneck, and the floor follows closely. With
+// Config.Owner, a slot goes to the owner who has the fewest slots and has used the least time of them, and to its domain with
+// the lowest offset. A rate is asked before an attempt begins, and an attempt that it delays holds neither slot nor lease.
 //
 // # The floor
 //
@@ -134,8 +134,8 @@
 // but while no other suspect runs, and is counted before it begins, so that a process that dies leaves one attempt more on the
 // record that was on trial and on no other.
 //
-// A handler may run twice for one record: when it succeeded and the process died before the ledger knew. Compare Job.Lease.Token
-// or the offset in the same write as the effect: docs/dispatch.md shows how.
+// A handler may run twice for one record: when it succeeded and the process died before the ledger knew. Compare
+// Job.Lease.Token or the offset in the same write as the effect: docs/dispatch.md shows how.
 //
 // docs/guarantees/dispatch.md has the invariants, from D1.
 package dispatch

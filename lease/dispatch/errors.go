@@ -60,9 +60,9 @@ func panicked(function string, value any) error {
 	return fmt.Errorf("dispatch: Config.%s: %w", function, &PanicError{Value: value, Stack: debug.Stack()})
 }
 
-// Later is a handler's error to be called again after wait, or after Backoff if wait is 0 or less. It is not a failure
-// and not counted as an attempt, but the trial of a suspect was; the record keeps its domain waiting. A new owner of the partition
-// does not know of the wait: it calls the handler at once, or after failures when the next retry is due.
+// Later is a handler's error to be called again after wait, or after Backoff if wait is 0 or less. It is not a failure and not
+// counted as an attempt, but the trial of a suspect was; the record keeps its domain waiting. A new owner of the partition does
+// not know of the wait: it calls the handler at once, or after failures when the next retry is due.
 func Later(wait time.Duration) error { return &later{wait} }
 
 type later struct{ wait time.Duration }

@@ -45,8 +45,8 @@ const (
 	// CallbackFailed: Rate, RateOf or Owner panicked, with Err. After a panic of a rate the attempt does not begin, and the
 	// rates are asked again after Wait; after one of Owner the domain belongs to the owner "".
 	CallbackFailed Kind = "callback_failed"
-	// LedgerError: a call of the ledger failed unexpectedly, with Err. It is retried after Wait; a Release is not, and a Compact
-	// is with the next commit.
+	// LedgerError: a call of the ledger failed unexpectedly, with Err. It is retried after Wait; a Release is not, and a
+	// Compact is with the next commit.
 	LedgerError Kind = "ledger_error"
 	// TakeFailed: the partition could not be opened or taken, because of Err; retried after Wait.
 	TakeFailed Kind = "take_failed"

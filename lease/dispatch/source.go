@@ -40,9 +40,9 @@ func Keyless(offset int64) string { return "keyless/" + strconv.Itoa(int(uint64(
 // End may run at the same time, but no method runs twice at once. Every method must return soon after ctx is done. An
 // ErrLost (see Lost) ends the Run; every other error is retried.
 type Source interface {
-	// Committed returns the offset to begin at: the greatest committed floor, or the first offset available. It is
-	// called when the partition is taken, and again where that fails: a Source that can tell its owners apart claims the partition here, and its
-	// Commit rejects the former one (Lost).
+	// Committed returns the offset to begin at: the greatest committed floor, or the first offset available. It is called when
+	// the partition is taken, and again where that fails: a Source that can tell its owners apart claims the partition here,
+	// and its Commit rejects the former one (Lost).
 	Committed(ctx context.Context) (int64, error)
 	// Fetch returns at most limit records in the order of their offsets, from the first offset at or above from, leaving none
 	// out. A batch that begins below from or does not rise is rejected whole (FetchFailed, a *lease.InvalidError). Fetch waits

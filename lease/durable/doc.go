@@ -18,9 +18,9 @@
 //   - [ErrExhausted]: unchanged. Begin a new ledger.
 //
 // Never delete a record or put an older one back. A ledger that finds signs of it stops in that domain, in Ready and in Held,
-// and overwrites nothing; the ErrCorrupt or ErrStore names the domain. Load of "" in the text of an ErrStore means that the ledger's own record is
-// missing or too old. Stop all workers and restore it from a backup, if no ledger was opened since. Otherwise begin a new
-// ledger under another name, and Compact it to what was committed upstream before a worker starts.
+// and overwrites nothing; the ErrCorrupt or ErrStore names the domain. Load of "" in the text of an ErrStore means that the
+// ledger's own record is missing or too old. Stop all workers and restore it from a backup, if no ledger was opened since.
+// Otherwise begin a new ledger under another name, and Compact it to what was committed upstream before a worker starts.
 //
 // # Ledgers per window
 //

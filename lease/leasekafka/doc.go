@@ -12,9 +12,9 @@
 //	err = consumer.Run(ctx)
 //
 // One client joins the group, with cooperative rebalancing, and fetches for all of its partitions. Records wait in a window of
-// each partition, which stops the fetching when it is full, and from which records are read again. Offsets are committed
-// with the group's generation, and only for partitions that are held: the generation alone would let a member commit for one that
-// it gave away. docs/kafka.md compares ledgers in memory with durable ones.
+// each partition, which stops the fetching when it is full, and from which records are read again. Offsets are committed with
+// the group's generation, and only for partitions that are held: the generation alone would let a member commit for one that it
+// gave away. docs/kafka.md compares ledgers in memory with durable ones.
 //
 // # Ledgers in memory
 //
@@ -34,12 +34,13 @@
 //     group with a member that does not offer that rejects this one: Hold returns kerr.InconsistentGroupProtocol.
 //   - A partition is lost when the session or the rebalance times out: its commits are rejected, work ends with
 //     dispatch.ErrLost, and the member joins again.
-//   - Without a broker, work continues until the heartbeat fails, within five sixths of a session; then every partition is lost.
+//   - Without a broker, work continues until the heartbeat fails, within five sixths of a session; then every partition is
+//     lost.
 //
-// A rebalance waits for drains: up to 1.1 DrainTimeouts, 11 s by default, and the last commits, which have one and a half more. A
-// member that exceeds RebalanceTimeout loses all its partitions, and its work in progress is repeated. Once a session a member compares what the group gave to it with
-// what it works on, begins what is missing again, and says so to OnError. A partition whose committed offset a broker does not
-// tell is not passed over.
+// A rebalance waits for drains: up to 1.1 DrainTimeouts, 11 s by default, and the last commits, which have one and a half more.
+// A member that exceeds RebalanceTimeout loses all its partitions, and its work in progress is repeated. Once a session a
+// member compares what the group gave to it with what it works on, begins what is missing again, and says so to OnError. A
+// partition whose committed offset a broker does not tell is not passed over.
 //
 // # Memory
 //
