@@ -113,9 +113,9 @@
 // At most MaxBuffered records are queued or in work, at most MaxPerDomain of one domain. Further records of a domain are
 // deferred: the dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It
 // reads again when the domain has room, skips the records of all others, and keeps up to MaxBuffered more that it may need from
-// such reads. So a stuck key takes MaxPerDomain of the room and no more, and fetching stops only when MaxBuffered records are
-// queued, or as many domains are deferred. The time of a record does not depend on the number of keys
-// buffered.
+// such reads. Of n busy partitions of a Consumer each has about MaxBuffered / (n + 1). So a stuck key takes MaxPerDomain of the
+// room and no more, and fetching stops only when it is full, or MaxBuffered domains are deferred. The time of a
+// record does not depend on the number of keys buffered.
 //
 // # Retries
 //
