@@ -55,9 +55,9 @@
 //
 // # Tokens
 //
-// The ledger's own record issues a number to each writer, which is what [New] returns, at its first write. A writer counts by
-// a Lamport clock that passes every token it meets. A token is the clock (41 bits) above the number (22 bits): unique because
-// no two writers have one number, rising in a domain because the record keeps the domain's greatest token and the clock
+// The ledger's own record issues a number to each writer, which is what [New] returns, before its first write. A writer counts
+// by a Lamport clock that passes every token it meets. A token is the clock (41 bits) above the number (22 bits): unique
+// because no two writers have one number, rising in a domain because the record keeps the domain's greatest token and the clock
 // passes it. Records show the numbers of their last writers, so a number that the ledger's own record never issued shows that
 // this record was deleted or restored from a backup.
 //
