@@ -72,7 +72,7 @@ test-alerts: ## the alert rules, in Prometheus, over what it recorded
 
 # Without KAFKA_BROKERS, make test runs them on a fake broker, in virtual time.
 test-kafka: ## (30 min) the tests of lease/leasekafka and demo-orders on brokers of yours: KAFKA_BROKERS=host:port; lease/leasekafka/testdata/compose.yaml is one
-	@[ -n "$(KAFKA_BROKERS)" ] || { echo "KAFKA_BROKERS=host:port,... says which brokers (docs/kafka.md, Memory and tests)" >&2; exit 2; }
+	@[ -n "$(KAFKA_BROKERS)" ] || { echo "KAFKA_BROKERS=host:port,... says which brokers (docs/kafka.md, Tests)" >&2; exit 2; }
 	@KAFKA_BROKERS="$(KAFKA_BROKERS)" go test -count=1 -timeout 90m ./lease/leasekafka
 	@KAFKA_BROKERS="$(KAFKA_BROKERS)" $(MAKE) --no-print-directory demo-orders ENGINE=kafka
 

@@ -45,8 +45,8 @@ type Dispatcher struct {
 	active         int     // goroutines that work on a domain
 	buffered       int     // records in the queues
 
-	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and those
-	// that wait for a record, which may be lost. A read does not examine the others, however many they are.
+	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and
+	// those that wait for a record, which may be lost. A read does not examine the others, however many they are.
 	watched        []*domain
 	deferredOwners []*owner
 	position       int64 // every record below was read: it is in a queue, done, or deferred

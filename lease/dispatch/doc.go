@@ -4,7 +4,7 @@
 // their offsets; records of different keys run side by side. A record that fails is retried with backoff, delays its own key
 // alone, and becomes a dead letter when its retries are used up. Delivery is at-least-once.
 //
-// It is the front door of the module lease: most programs need this package and one engine, package leasekafka, leasenats or
+// It is the front door of the module lease: a program needs this package and one engine, package leasekafka, leasenats or
 // leasepg, which has the log, the ledger and the membership of a consumer group.
 //
 // # The picture
@@ -56,8 +56,8 @@
 //		}
 //	}
 //
-// In production a [Consumer] takes the place of the [Dispatcher], with the same Config. The group comes from an engine's package,
-// whose text shows how to open it, and brings the partitions:
+// In production a [Consumer] takes the place of the [Dispatcher], with the same Config. The group comes from an engine's
+// package, whose text shows how to open it, and brings the partitions:
 //
 //	consumer, err := dispatch.NewConsumer(group, dispatch.Config{Handler: handle, DeadLetter: deadletter.Keep(store)})
 //	…

@@ -35,7 +35,8 @@
 //     group with a member that does not offer that rejects this one: Hold returns kerr.InconsistentGroupProtocol.
 //   - A partition is lost when the session or the rebalance times out: its commits are rejected, work ends with
 //     dispatch.ErrLost, and the member joins again.
-//   - Without a broker, work continues until the heartbeat fails, within five sixths of a session; then every partition is lost.
+//   - Without a broker, work continues until the heartbeat fails, within five sixths of a session; then every partition is
+//     lost.
 //
 // A rebalance waits for drains: up to 2.2 DrainTimeouts and a commit, 25 s by default. A member that exceeds RebalanceTimeout
 // loses all its partitions, and its work in progress is repeated. Once a session a member compares what the group gave to it with

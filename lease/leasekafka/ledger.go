@@ -52,8 +52,8 @@ var _ step.Engine = (*ledger)(nil)
 // epochBits is the shift of the epoch in a token: one owner's tokens are below the next owner's.
 const epochBits = 29
 
-// newLedger returns a ledger restored from a committed floor and m. The epoch is the time in seconds, or the previous epoch plus
-// one, so tokens grow even if the group's metadata is lost.
+// newLedger returns a ledger restored from a committed floor and m. The epoch is the time in seconds, or the previous epoch
+// plus one, so tokens grow even if the group's metadata is lost.
 func newLedger(floor int64, m memo, lost func() error) *ledger {
 	l := &ledger{
 		lost: lost, states: map[string]*step.State{}, floor: floor, restored: m, done: slices.Clone(m.done),

@@ -48,10 +48,11 @@ type GroupConfig struct {
 	Domain func(dispatch.Record) string
 	// Ledger configures the partitions' ledgers, which are in the bucket. Zero, they give a record up at its first failure.
 	Ledger lease.Config
-	// Journal has the partitions' ledgers written per window, in place of twice for each record: that records have begun, before
-	// they do and hundreds at a time; that they are done, within 50 ms; and failures one by one. They are in a stream JOURNAL_
-	// and the bucket's name, which OpenGroup creates if it does not exist. After a crash what ended in the last 50 ms runs
-	// again too, and a record that kills its process is given up after two runs more. All members must have the same, for good.
+	// Journal has the partitions' ledgers written per window, in place of twice for each record: that records have begun,
+	// before they do and hundreds at a time; that they are done, within 50 ms; and failures one by one. They are in a stream
+	// JOURNAL_ and the bucket's name, which OpenGroup creates if it does not exist. After a crash what ended in the last 50 ms
+	// or during a write runs again too, and a record that kills its process is given up after two runs more. All members must
+	// have the same, for good.
 	Journal bool
 	// Session is how long a member may be silent before the group takes its partitions. A member writes the group's
 	// record ten times in that time. 0: 10 s. 100 ms to an hour.

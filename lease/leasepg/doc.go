@@ -98,7 +98,7 @@
 // believe, passes over locked ones (SKIP LOCKED), and waits only for somebody who creates the same row; what it passed over is
 // sent alone.
 //
-// No index knows a column that a swap changes, so PostgreSQL writes the row's next version on the same page and leaves the
+// No index knows a column that swaps keep changing, so PostgreSQL writes the row's next version on the same page and leaves the
 // indexes alone (a HOT update). Ready and Held therefore read, by their index, what was filed at some time, and Compact takes
 // off the list what is not filed any more, at most 10,000 rows at a time and, once there are fewer, once a minute.
 //

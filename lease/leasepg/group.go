@@ -38,8 +38,8 @@ type GroupConfig struct {
 	Ledger lease.Config
 	// Journal has the ledgers of Outbox's partitions written per window, in place of twice for each record: that records have
 	// begun, before they do and hundreds at a time; that they are done, within 50 ms; and failures one by one. After a crash
-	// what ended in the last 50 ms runs again too, and a record that kills its process is given up after two runs more.
-	// A ledger stays as it was begun. Not used with Open.
+	// what ended in the last 50 ms or during a write runs again too, and a record that kills its process is given up after two
+	// runs more. A ledger stays as it was begun. Not used with Open.
 	Journal bool
 	// Names are the names of all partitions, in any order. Nil: those of Outbox. A member with more names than the others
 	// takes those alone.
@@ -178,8 +178,8 @@ func (g *Group) Hold(ctx context.Context, work func(context.Context, dispatch.Pa
 	return m.Run(ctx)
 }
 
-// open opens a partition. One that cannot be opened comes with what opens it, so that the work says that it is stalled. It is to
-// be ended when the work has returned.
+// open opens a partition. One that cannot be opened comes with what opens it, so that the work says that it is stalled. It is
+// to be ended when the work has returned.
 func (g *Group) open(ctx context.Context, name string, opening *episode.Episode) (p dispatch.Partition, end func()) {
 	var opened lease.Ledger // by Open, which one goroutine calls until it succeeds
 	open := func(ctx context.Context) (dispatch.Source, lease.Ledger, error) {
@@ -235,8 +235,8 @@ func (g *Group) connect(ctx context.Context) (*pgx.Conn, error) {
 func (g *Group) prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var set string
-	// The server counts how long the session is idle: a client that stands still would otherwise keep its locks for as long as its
-	// connection is open, and nothing closes that.
+	// The server counts how long the session is idle: a client that stands still would otherwise keep its locks for as long as
+	// its connection is open, and nothing closes that.
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
 		strconv.FormatInt(g.cfg.Session.Milliseconds(), 10)).Scan(&pid, &set)
 	var pgErr *pgconn.PgError

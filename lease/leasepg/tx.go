@@ -18,10 +18,10 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
-// SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler
-// passes its Job's Ledger and Lease, commits, and returns nil or the commit's error; the Dispatcher then reads the
-// outcome from the ledger. The ledger must be the one that granted l, as Job.Ledger is: durable.New's over a store of OpenStore,
-// or of a Group, in tx's database. It rejects a lease on another offset than its own with *lease.TokenMismatchError.
+// SucceedTx is Succeed in tx: if tx is committed the record is done, and if it is not, nothing has happened. A handler passes
+// its Job's Ledger and Lease, commits, and returns nil or the commit's error; the Dispatcher then reads the outcome from the
+// ledger. The ledger must be the one that granted l, as Job.Ledger is: durable.New's over a store of OpenStore, or of a Group,
+// in tx's database. It rejects a lease on another offset than its own with *lease.TokenMismatchError.
 //
 // Call it last. It locks the domain's row until tx ends, so calls of the ledger on that domain, including an Offer of
 // the next record, wait as long. With GroupConfig.Journal it locks a row of the domain's own, for which a call waits that takes
