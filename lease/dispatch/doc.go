@@ -95,8 +95,8 @@
 //
 // # Order
 //
-// A domain has at most one record between TryAcquire and done. In a partition a free slot goes to the ready domain with the
-// lowest offset: a domain that has fallen behind becomes the oldest, so none starves. With Config.Owner, a slot goes to the owner
+// A domain has at most one record between TryAcquire and done. In a partition a free slot goes to a domain whose next step is no
+// attempt, such as a dead letter, or else to the ready domain with the lowest offset: a domain that has fallen behind becomes the oldest, so none starves. With Config.Owner, a slot goes to the owner
 // with the fewest slots, of several to the one that has used the least time of them, and to its domain with the lowest offset.
 // A rate is asked before an attempt begins, and an attempt that it delays holds no slot, and no lease but a suspect's (below).
 //

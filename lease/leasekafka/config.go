@@ -57,8 +57,8 @@ type GroupConfig struct {
 	// dispatch.Config.DrainTimeout of a Consumer, where that is 0. 0: 10 s. At most an hour.
 	DrainTimeout time.Duration
 	// RebalanceTimeout is how long the group waits in a rebalance for a live member to give partitions back, before it
-	// takes all of its partitions away. 0: 60 s, or as much as DrainTimeout requires if that is more. At least two and a
-	// half DrainTimeouts, for the drain, the last commit, and some room, and at most a day.
+	// takes all of its partitions away. 0: 60 s, or as much as DrainTimeout requires if that is more. At least three
+	// DrainTimeouts, for the drain, the last commits, and some room, and at most a day.
 	RebalanceTimeout time.Duration
 
 	// OnError is called with the reason why the membership was lost or could not begin, why a broker cannot be connected
@@ -112,7 +112,7 @@ func (cfg GroupConfig) complete() (GroupConfig, error) {
 	if err := orDefault("Session", &cfg.Session, 45*time.Second, 100*time.Millisecond, 24*time.Hour); err != nil {
 		return cfg, err
 	}
-	least := max(100*time.Millisecond, cfg.DrainTimeout*5/2)
+	least := max(100*time.Millisecond, 3*cfg.DrainTimeout)
 	if err := orDefault("RebalanceTimeout", &cfg.RebalanceTimeout, max(time.Minute, least), least, 24*time.Hour); err != nil {
 		return cfg, err
 	}

@@ -38,10 +38,10 @@
 //   - Without a broker, work continues until the heartbeat fails, within five sixths of a session; then every partition is
 //     lost.
 //
-// A rebalance waits for drains: up to 2.2 DrainTimeouts and a commit, 25 s by default. A member that exceeds RebalanceTimeout
-// loses all its partitions, and its work in progress is repeated. Once a session a member compares what the group gave to it with
-// what it works on, begins what is missing again, and says so to OnError. A partition whose committed offset a broker does not
-// tell is not passed over.
+// A rebalance waits for drains: up to 1.1 DrainTimeouts, 11 s by default, and the last commits, which have one and a half more.
+// A member that exceeds RebalanceTimeout loses all its partitions, and its work in progress is repeated. Once a session a
+// member compares what the group gave to it with what it works on, begins what is missing again, and says so to OnError. A
+// partition whose committed offset a broker does not tell is not passed over.
 //
 // # Memory
 //

@@ -68,7 +68,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 	written := make([]int64, partitions)
 	cfg := k.config()
 	cfg.DrainTimeout = time.Second // what a torture's members have
-	cfg.RebalanceTimeout = 2500 * time.Millisecond
+	cfg.RebalanceTimeout = 3 * time.Second
 	if k.Cluster != nil {
 		cfg.Session = 500 * time.Millisecond
 	}
