@@ -62,7 +62,7 @@ func (d *Dispatcher) selectLocked(w window) (all []*arrivals, full map[string]in
 			if dom != nil {
 				queued += len(dom.queue)
 			}
-			if noRoom || queued >= d.cfg.MaxPerDomain {
+			if noRoom || queued >= d.cfg.MaxPerDomain || deferred && dom.rests() {
 				a.deferred = mark{true, r.Offset}
 				break
 			}

@@ -138,7 +138,8 @@ func (d *Dispatcher) placeLocked(dom *domain, now time.Time) {
 		dom.owner.push(dom, s.attempt)
 		d.requestSlotLocked(dom.owner)
 	case s.wait > 0:
-		dom.place = pausing
+		dom.place, dom.long = pausing, s.wait >= rest
+		d.restLocked(dom)
 		dom.timer = time.AfterFunc(s.wait, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()

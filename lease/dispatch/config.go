@@ -80,8 +80,9 @@ type Config struct {
 	// several about MaxBuffered / (n + 1) each; raise it where many keys get stuck. Besides, a partition caches at
 	// most as many records that it may have to read again.
 	MaxBuffered int
-	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later. 0: a 32nd of
-	// MaxBuffered, at least 1. At most MaxBuffered.
+	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later, as are all but one of a
+	// domain that pauses for a second or longer while there is no more room. 0: a 32nd of MaxBuffered, at least 1. At most
+	// MaxBuffered.
 	MaxPerDomain int
 
 	// MaxPerOwner bounds the buffered records of one owner in one partition; further ones are read again later. 0: an

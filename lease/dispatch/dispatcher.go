@@ -39,11 +39,12 @@ type Dispatcher struct {
 	domains map[string]*domain
 	owners  map[string]*owner
 
-	onTrial        *domain // the suspect whose attempt runs; nil: none
-	trialElsewhere bool    // another partition has a suspect on trial
-	trialGranted   bool    // the trial that was waited for is this partition's, and has not begun
-	active         int     // goroutines that work on a domain
-	buffered       int     // records in the queues
+	onTrial        *domain          // the suspect whose attempt runs; nil: none
+	trialElsewhere bool             // another partition has a suspect on trial
+	trialGranted   bool             // the trial that was waited for is this partition's, and has not begun
+	active         int              // goroutines that work on a domain
+	buffered       int              // records in the queues
+	resting        map[*domain]bool // those that rest, and some that do no more
 
 	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and
 	// those that wait for a record, which may be lost. A read does not examine the others, however many they are.
@@ -83,7 +84,7 @@ func New(partition Partition, cfg Config) (*Dispatcher, error) {
 // sharing returns a Dispatcher with its part of the slots and semaphores. Its Run releases them.
 func sharing(partition Partition, cfg Config, slots *slots, records, trials *semaphore) *Dispatcher {
 	d := &Dispatcher{
-		partition: partition, cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{},
+		partition: partition, cfg: cfg, domains: map[string]*domain{}, owners: map[string]*owner{}, resting: map[*domain]bool{},
 		slots: slots, count: map[Kind]uint64{},
 		position:  math.MaxInt64,
 		wakeFetch: make(chan struct{}, 1), committing: make(chan struct{}, 1), drained: make(chan struct{}),

@@ -113,8 +113,9 @@
 // At most MaxBuffered records are buffered, at most MaxPerDomain of one domain. Further records of a domain are deferred: the
 // dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It reads again when
 // half of the domain's room is free, and skips what was buffered before; at most MaxBuffered records of such reads are cached.
-// So a stuck key takes MaxPerDomain of MaxBuffered and no more, and fetching stops only when the partition's part of MaxBuffered
-// is full, or MaxBuffered domains are deferred. The time of a record does not depend on the number of keys buffered.
+// So a stuck key takes MaxPerDomain of MaxBuffered and no more. Where there is no room for others, a key that pauses for a second
+// or longer, such as before a late retry, keeps one record. Fetching stops only when the partition's part of MaxBuffered is full,
+// or MaxBuffered domains are deferred. The time of a record does not depend on the number of keys buffered.
 //
 // # Retries
 //

@@ -34,7 +34,11 @@ type domain struct {
 	place    place
 	priority int64 // its lowest offset when it went into the heap
 	timer    *time.Timer
+	long     bool // it pauses for long
 }
+
+// rests reports whether the next step of the domain is far away.
+func (dom *domain) rests() bool { return dom.place == pausing && dom.long }
 
 // low returns the lowest offset of the domain that may not be done.
 func (dom *domain) low() mark { return dom.machine.low().lower(dom.deferred) }

@@ -146,6 +146,10 @@ func (d *Dispatcher) nextRead(cancel context.CancelFunc) (from int64, limit, def
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, room := d.records.acquire(0)
+	if room == 0 || len(d.deferredOwners) > 0 {
+		d.shedLocked()
+		_, room = d.records.acquire(0)
+	}
 	from, deferrals, d.cancelFetch = d.position, d.deferralsLocked(), cancel
 	if again := d.nextRereadLocked(); again.set && room > 0 {
 		from, limit, d.cancelFetch = again.offset, batch, nil
@@ -172,9 +176,9 @@ func (d *Dispatcher) nextRereadLocked() (from mark) {
 }
 
 // wantsReread reports whether the deferred records of dom are to be read now: when half of MaxPerDomain is free, so that one read
-// serves many records, and its owner has room.
+// serves many records, its owner has room, and it does not rest.
 func (dom *domain) wantsReread(cfg Config) bool {
-	return dom.deferred.set && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.owner.buffered < cfg.MaxPerOwner
+	return dom.deferred.set && !dom.rests() && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.owner.buffered < cfg.MaxPerOwner
 }
 
 // signalFetchLocked tells the fetch loop that there is more room, and cancels a Fetch that waits at the end of the log when

@@ -63,6 +63,7 @@ func (d *Dispatcher) ownersOf(records []Record) map[string]string {
 // forgetLocked deletes an empty domain, and its owner with the last one.
 func (d *Dispatcher) forgetLocked(dom *domain) {
 	delete(d.domains, dom.name)
+	delete(d.resting, dom)
 	if dom.owner.domains--; dom.owner.empty() {
 		d.forgetOwnerLocked(dom.owner)
 	}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+// This file makes room where domains rest, such as those that wait for a late retry: of their records only the one in work stays
+// buffered, and the others are deferred. So a stuck domain costs one record where there is no room for more (D5).
+
+import "time"
+
+// rest is the pause from which on a domain gives its room to others. Shorter ones are not worth reading its records again.
+const rest = time.Second
+
+// restLocked takes note of a domain that may have begun to rest, and wakes the fetch loop if its room is needed.
+func (d *Dispatcher) restLocked(dom *domain) {
+	if !dom.rests() {
+		return
+	}
+	d.resting[dom] = true
+	if len(dom.queue) < 2 {
+		return
+	}
+	if d.paused {
+		d.signalRoom()
+	}
+	if dom.owner.deferred.set && d.cancelFetch != nil {
+		d.cancelFetch()
+	}
+}
+
+// shedLocked defers what domains that rest do not need meanwhile.
+func (d *Dispatcher) shedLocked() {
+	shed := 0
+	for dom := range d.resting {
+		if !dom.rests() {
+			delete(d.resting, dom)
+			continue
+		}
+		keep := len(dom.queue)
+		for least := max(1, dom.find(dom.lease.Offset)+1); keep > least && dom.queue[keep-1].known == unknown; keep-- {
+		}
+		if n := len(dom.queue) - keep; n > 0 {
+			dom.deferred = mark{true, dom.queue[keep].Offset}
+			clear(dom.queue[keep:])
+			dom.queue = dom.queue[:keep]
+			dom.owner.buffered -= n
+			shed += n
+			d.watchLocked(dom)
+		}
+		if dom.deferred.set { // it gets no more while it rests
+			delete(d.resting, dom)
+		}
+	}
+	d.buffered -= shed
+	d.records.release(shed)
+}
