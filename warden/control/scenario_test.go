@@ -141,6 +141,20 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// TestBusyIsNotSlow: where processors are nearly full, and executions take as long as ever, nothing is called slow (C7).
+func TestBusyIsNotSlow(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 2, Initial: 16}), clock{}
+	for i := range 3000 {
+		s := used(16)
+		s.Utilization = value(0.93)
+		for _, r := range c.Step(now.next(s)).Reasons {
+			if r.Code() == "service_slow" {
+				t.Fatalf("C7: sample %d: %v", i, r)
+			}
+		}
+	}
+}
+
 // executed is so many executions of the same length.
 func executed(took time.Duration, count int, n float64) monitor.Service {
 	s := monitor.Service{P50: took, P90: took, Count: uint64(count), Throughput: float64(count) / tick.Seconds(), Concurrency: n}

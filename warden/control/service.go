@@ -67,6 +67,7 @@ type service struct {
 	shared  float64 // the share of the execution times, 0 to 1, that every part waits for
 
 	slow      bool    // for the reasons: the last sample was slow
+	busy      bool    // processors were the bottleneck of the last window
 	inflation float64 // and by how much
 }
 
@@ -98,7 +99,7 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 	if v.abandoned(finite(float64(s.Abandoned)), seconds(s.AbandonedTime), n, ended, dt) {
 		return
 	}
-	v.slow = v.phase != watching
+	v.slow, v.busy = v.phase != watching, false
 	w, r := &v.window, v.window.mean()
 	switch {
 	case v.phase == watching:
@@ -141,7 +142,7 @@ func (v *service) watch(n, ended, dt, initial float64) {
 	if n < 0.5 && v.target < initial {
 		v.target = min(initial, v.target*math.Exp(dt)) // nothing runs: the cause of the cut may be gone
 	}
-	if limited && !v.slow {
+	if limited && !v.slow && !v.busy {
 		calm := min(max(2-v.longer/2, 0.3), 1) // grow more slowly while the window is possibly slow
 		v.grow(ended * v.pace * calm)
 		if v.parted { // its parts may let no more run, and a limit that is not in use is never cut
@@ -155,7 +156,7 @@ func (v *service) compare() bool {
 	w, r := &v.window, v.window.mean()
 	if w.busy > 0.9*w.time { // processors are the bottleneck, and their queue is the better guide
 		w.reset()
-		v.limited, v.slow = 0, true
+		v.limited, v.busy = 0, true
 		return false
 	}
 	if v.rebased {
