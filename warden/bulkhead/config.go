@@ -76,7 +76,7 @@ type TenantsConfig struct {
 }
 
 // Breaker is a circuit breaker. Allow returns an error while the breaker is open; otherwise the returned function is called
-// exactly once, with the error of the call. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it; set
+// exactly once, with the error of the call. TwoStepCircuitBreaker of github.com/sony/gobreaker/v2 implements it from v2.4.0 on; set
 // [IsExcluded] as its Settings.IsExcluded.
 //
 // In a compartment with a MaxQueue a breaker must be able to say that it is open, by a method IsOpen() bool or State, and so
