@@ -35,8 +35,9 @@ func (d *Dispatcher) shedLocked() {
 			delete(d.resting, dom)
 			continue
 		}
-		keep := len(dom.queue)
-		for least := max(1, dom.find(dom.lease.Offset)+1); keep > least && dom.queue[keep-1].known == unknown; keep-- {
+		keep, least := len(dom.queue), max(1, dom.find(dom.lease.Offset)+1)
+		for keep > least && dom.queue[keep-1].known == unknown {
+			keep--
 		}
 		if n := len(dom.queue) - keep; n > 0 {
 			dom.deferred = mark{true, dom.queue[keep].Offset}
