@@ -87,6 +87,7 @@ func (d *Dispatcher) enqueueLocked(all []*arrivals, full map[string]int64, from,
 		}
 		d.buffered += len(a.records)
 		dom.owner.buffered += len(a.records)
+		d.restLocked(dom)
 		if a.deferred.set {
 			deferredNow[dom] = true
 			dom.deferred = a.deferred

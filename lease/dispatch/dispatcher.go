@@ -44,7 +44,7 @@ type Dispatcher struct {
 	trialGranted   bool             // the trial that was waited for is this partition's, and has not begun
 	active         int              // goroutines that work on a domain
 	buffered       int              // records in the queues
-	resting        map[*domain]bool // those that rest, and some that do no more
+	resting        map[*domain]bool // those that rest with more than a record, and some that do no more
 
 	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and
 	// those that wait for a record, which may be lost. A read does not examine the others, however many they are.

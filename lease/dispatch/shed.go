@@ -10,15 +10,12 @@ import "time"
 // rest is the pause from which on a domain gives its room to others. Shorter ones are not worth reading its records again.
 const rest = time.Second
 
-// restLocked takes note of a domain that may have begun to rest, and wakes the fetch loop if its room is needed.
+// restLocked takes note of a domain that rests with more than a record, and wakes the fetch loop if its room is needed.
 func (d *Dispatcher) restLocked(dom *domain) {
-	if !dom.rests() {
+	if !dom.rests() || len(dom.queue) < 2 {
 		return
 	}
 	d.resting[dom] = true
-	if len(dom.queue) < 2 {
-		return
-	}
 	if d.paused {
 		d.signalRoom()
 	}
@@ -31,8 +28,8 @@ func (d *Dispatcher) restLocked(dom *domain) {
 func (d *Dispatcher) shedLocked() {
 	shed := 0
 	for dom := range d.resting {
+		delete(d.resting, dom)
 		if !dom.rests() {
-			delete(d.resting, dom)
 			continue
 		}
 		keep, least := len(dom.queue), max(1, dom.find(dom.lease.Offset)+1)
@@ -46,9 +43,6 @@ func (d *Dispatcher) shedLocked() {
 			dom.owner.buffered -= n
 			shed += n
 			d.watchLocked(dom)
-		}
-		if dom.deferred.set { // it gets no more while it rests
-			delete(d.resting, dom)
 		}
 	}
 	d.buffered -= shed
