@@ -109,9 +109,7 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 		_ = d.endIfLost(e.Err) // which is observed in any case
 	}
 	if done := queued - len(dom.queue); done > 0 {
-		d.buffered -= done
-		dom.owner.buffered -= done
-		d.records.release(done)
+		d.freeLocked(dom, done)
 		d.signalFetchLocked(dom)
 	}
 	d.mu.Unlock()
@@ -120,6 +118,13 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 		d.observe(e)
 	}
 	return next
+}
+
+// freeLocked gives back the room of n records that have left dom's queue.
+func (d *Dispatcher) freeLocked(dom *domain, n int) {
+	d.buffered -= n
+	dom.owner.buffered -= n
+	d.records.release(n)
 }
 
 // momentLocked returns what dom's machine cannot know.

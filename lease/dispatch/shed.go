@@ -26,7 +26,6 @@ func (d *Dispatcher) restLocked(dom *domain) {
 
 // shedLocked defers what domains that rest do not need meanwhile.
 func (d *Dispatcher) shedLocked() {
-	shed := 0
 	for dom := range d.resting {
 		delete(d.resting, dom)
 		if !dom.rests() {
@@ -40,11 +39,8 @@ func (d *Dispatcher) shedLocked() {
 			dom.deferred = mark{true, dom.queue[keep].Offset}
 			clear(dom.queue[keep:])
 			dom.queue = dom.queue[:keep]
-			dom.owner.buffered -= n
-			shed += n
+			d.freeLocked(dom, n)
 			d.watchLocked(dom)
 		}
 	}
-	d.buffered -= shed
-	d.records.release(shed)
 }
