@@ -22,8 +22,8 @@ func (e *unreachableError) Unwrap() error { return e.err }
 
 // unexpectedValue reports that a key holds something that this package did not write: another program's value, or a deletion
 // marker. Such a key is neither overwritten nor treated as absent.
-func unexpectedValue(bucket, key, reason string) error {
-	return fmt.Errorf("leasenats: bucket %s, key %s: %s", bucket, key, reason)
+func unexpectedValue(bucket, key string, reason error) error {
+	return fmt.Errorf("leasenats: bucket %s, key %s: %w", bucket, key, reason)
 }
 
 // invalidField rejects a field of a configuration, an argument, or a bucket that would not keep records.

@@ -122,7 +122,7 @@ func (m *member) Round(ctx context.Context, leaving bool, works map[int]bool) (h
 		}
 		record, wrong := decodeGroup(&m.cfg, value)
 		if wrong != "" {
-			return nil, 0, unexpectedValue(m.cfg.Bucket, m.key, wrong)
+			return nil, 0, unexpectedValue(m.cfg.Bucket, m.key, errors.New(wrong))
 		}
 		if err := record.agrees(&m.cfg); err != nil {
 			return nil, 0, err

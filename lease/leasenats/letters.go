@@ -127,13 +127,9 @@ func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone
 		err = fmt.Errorf("%w: deleted, or another program's", deadletter.ErrCorrupt)
 	}
 	if err != nil {
-		return l, "", s.unexpected(entry, err)
+		return l, "", unexpectedValue(s.cfg.Bucket, entry.Key(), err)
 	}
 	return l, "", nil
-}
-
-func (s *letters) unexpected(entry jetstream.KeyValueEntry, err error) error {
-	return fmt.Errorf("leasenats: bucket %s, key %s: %w", s.cfg.Bucket, entry.Key(), err)
 }
 
 // List implements deadletter.Store.
@@ -210,7 +206,8 @@ func (s *letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Lette
 	case gone != "":
 		return l, 0, &deadletter.NotDeadError{ID: id, Fate: gone}
 	case l.ID() != id:
-		return l, 0, s.unexpected(entry, fmt.Errorf("%w: that of another record, %q", deadletter.ErrCorrupt, l.ID().String()))
+		err := fmt.Errorf("%w: that of another record, %q", deadletter.ErrCorrupt, l.ID().String())
+		return l, 0, unexpectedValue(s.cfg.Bucket, entry.Key(), err)
 	}
 	return l, entry.Revision(), nil
 }

@@ -196,7 +196,7 @@ func pause(ctx context.Context) bool {
 }
 
 func (s *store) unexpected(key, reason string) error {
-	return unexpectedValue(s.bucket, s.ledger+key, reason)
+	return unexpectedValue(s.bucket, s.ledger+key, errors.New(reason))
 }
 
 func (s *store) unreachable(err error) error { return &unreachableError{bucket: s.bucket, err: err} }
