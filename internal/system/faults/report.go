@@ -97,8 +97,6 @@ func tableOf(faults []fault, results map[string]result) *table {
 		fmt.Fprintf(&t.rows, "| `%s` | %s | %s | %s | %s | %s |\n", f.name, r.About, says, took, first, strings.Join(r.False, "; "))
 	}
 	slices.Sort(t.minutes)
-	slices.Sort(t.dates)
-	slices.Sort(t.commits)
 	return t
 }
 
@@ -111,6 +109,11 @@ func (t *table) median() string {
 	return fmt.Sprintf("%.1f minutes", (t.minutes[n/2]+t.minutes[(n-1)/2])/2)
 }
 
+// distinct joins the texts in order, each once.
+func distinct(of ...[]string) string {
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(slices.Concat(of...)))), ", ")
+}
+
 // report is the page of docs/evidence.
 func report(results map[string]result) string {
 	known, unknown := tableOf(append(catalogue(), healthFor(time.Hour)), results), tableOf(heldout(), results)
@@ -119,8 +122,7 @@ func report(results map[string]result) string {
 		health = fmt.Sprintf("%.0f minutes, with a rolling restart of both programs: %d pages, %d other alarms or names", r.Minutes+healthBefore(r),
 			len(r.pages()), len(r.False)-len(r.pages()))
 	}
-	return fmt.Sprintf(page, strings.Join(slices.Compact(append(known.commits, unknown.commits...)), ", "),
-		strings.Join(slices.Compact(append(known.dates, unknown.dates...)), ", "), known.right, known.faults, known.median(), known.falsePages,
+	return fmt.Sprintf(page, distinct(known.commits, unknown.commits), distinct(known.dates, unknown.dates), known.right, known.faults, known.median(), known.falsePages,
 		health, known.rows.String(), unknown.right, unknown.faults, unknown.median(), unknown.rows.String())
 }
 
