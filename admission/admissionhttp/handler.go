@@ -6,10 +6,12 @@ package admissionhttp
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
@@ -24,7 +26,7 @@ type HandlerConfig struct {
 	// 0 to an hour. Rejected, if set, does not use it.
 	RetryAfter time.Duration
 	// Rejected answers the requests that the gate rejected, without a permit. If it is nil the answer is 503 (Service
-	// Unavailable) in text/plain, with a Retry-After header.
+	// Unavailable) in text/plain, with a Retry-After header, that no cache keeps.
 	Rejected http.Handler
 }
 
@@ -105,10 +107,24 @@ func nilIn(v any) string {
 // unavailable answers 503 (RFC 9110, 15.6.4) with a Retry-After of this many seconds, or up to twice as many.
 type unavailable int64
 
-// ServeHTTP answers the request.
+// ServeHTTP answers the request. No cache keeps the answer, whatever outer handlers have said of the content that is not sent. A
+// Content-Encoding is that of an outer handler that compresses what is written.
 func (u unavailable) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Retry-After", strconv.FormatInt(int64(u)+rand.Int64N(int64(u)+1), 10))
-	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
+	h := w.Header()
+	for _, name := range [...]string{"Content-Length", "Etag", "Expires", "Last-Modified", "Surrogate-Control"} {
+		delete(h, name)
+	}
+	for name := range h {
+		if strings.HasSuffix(name, "-Cache-Control") { // CDN-Cache-Control, and those of single networks
+			delete(h, name)
+		}
+	}
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Retry-After", strconv.FormatInt(int64(u)+rand.Int64N(int64(u)+1), 10))
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = io.WriteString(w, "Service Unavailable\n") // on failure the client is gone
 }
 
 // wholeSeconds rounds up to whole seconds, at least one.

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
@@ -87,6 +89,31 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 		if len(delays) < 2 { // by chance once in 2^199
 			t.Errorf("%v: all are %v", d, delays)
 		}
+	}
+}
+
+// An outer layer had described the content, for caches too.
+func TestNoCacheKeepsARejection(t *testing.T) {
+	g := newGate(t, "server", 1)
+	permit, err := g.TryAcquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer permit.Release()
+	h := newHandler(t, g, http.NotFound)
+	rec := httptest.NewRecorder()
+	for _, of := range []string{"Expires", "CDN-Cache-Control", "Surrogate-Control", "Cache-Control", "Etag", "Access-Control-Allow-Origin", "Content-Encoding"} {
+		rec.Header().Set(of, "7")
+	}
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	got := rec.Header()
+	got.Del("Retry-After")
+	want := http.Header{
+		"Access-Control-Allow-Origin": {"7"}, "Content-Encoding": {"7"}, "Cache-Control": {"no-store"},
+		"Content-Type": {"text/plain; charset=utf-8"}, "X-Content-Type-Options": {"nosniff"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("A4: (-want +got)\n%s", diff)
 	}
 }
 
