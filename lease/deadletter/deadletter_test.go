@@ -8,11 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -82,6 +84,61 @@ func TestKeep(t *testing.T) {
 			t.Errorf("told again: %v (-was +is):\n%s", err, diff)
 		}
 	})
+}
+
+// orderError is an error as they are written by mistake: a nil one is not nil once it is an error, and its methods panic.
+type orderError struct{ id string }
+
+func (e *orderError) Error() string { return e.id }
+
+// hostile is an error whose methods panic.
+type hostile struct{}
+
+func (hostile) Error() string { panic("no text") }
+
+// An error that cannot be asked what it is stops no key: the record is given up, and its letter says what could be said.
+func TestErrorsThatPanicStopNoKey(t *testing.T) {
+	for want, failure := range map[string]error{
+		"dispatch: the error is a nil *deadletter_test.orderError":                                (*orderError)(nil),
+		"dispatch: panic: the methods of an error of type deadletter_test.hostile panic: no text": hostile{},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log, desk := &dispatch.Log{}, &dlq.Memory{}
+			for range 3 {
+				log.Append("ann", nil)
+			}
+			ledger, err := lease.NewMemory(lease.Config{MaxRetries: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			d, err := dispatch.New(dispatch.Partition{Name: "orders/3", Ledger: ledger, Source: log}, dispatch.Config{
+				DeadLetter: deadletter.Keep(desk), Observer: dispatch.NewLogger(slog.New(slog.DiscardHandler)),
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					switch job.Record.Offset {
+					case 0:
+						return failure
+					case 1:
+						panic(failure)
+					}
+					stop()
+					return nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(time.Hour, stop)
+			if err := d.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			s := d.Stats()
+			got, err := desk.Get(t.Context(), deadletter.ID{Partition: "orders/3", Offset: 0})
+			if err != nil || got.Failure != want || s.Floor != 3 || s.GaveUp != 2 || s.DeadLetterFailed > 0 || s.ObserverPanics > 0 {
+				t.Errorf("D5: %q, %v; %+v", got.Failure, err, s)
+			}
+		})
+	}
 }
 
 // What cannot be kept is refused, and not taken for a letter of another dispatcher.

@@ -14,7 +14,8 @@ import (
 type arrivals struct {
 	domain   string
 	owner    string
-	records  []Record
+	items    []item
+	room     int  // of MaxBuffered
 	deferred mark // the records from here on have to be read again
 }
 
@@ -30,8 +31,9 @@ func (d *Dispatcher) accept(w window) {
 // which its records are deferred; and the end of the part of the window that was examined.
 func (d *Dispatcher) selectLocked(w window) (all []*arrivals, full map[string]int64, end int64) {
 	byDomain, taken, full := map[string]*arrivals{}, map[string]int{}, map[string]int64{}
-	room, _ := d.records.acquire(len(w.records))
-	defer func() { d.records.release(room) }()
+	room, _ := d.records.acquire(d.roomOf(w.records))
+	defer func() { d.records.release(room) }() // or takes what the last record has of more
+	now := time.Now()
 	for _, r := range w.records {
 		name := w.owners[r.Domain]
 		dom, a, own := d.domains[r.Domain], byDomain[r.Domain], d.owners[name]
@@ -46,10 +48,10 @@ func (d *Dispatcher) selectLocked(w window) (all []*arrivals, full map[string]in
 		case deferred && (dom.deferred.offset < w.first || r.Offset < dom.deferred.offset): // an earlier one is next; or it was queued
 		case !deferred && r.Offset < read: // it was queued
 		case r.Offset >= read && read < w.first: // an earlier one of its owner comes first
-		case room == 0:
+		case room <= 0:
 			return all, full, r.Offset
 		default:
-			noRoom := taken[name] >= d.cfg.MaxPerOwner || own != nil && own.buffered+taken[name] >= d.cfg.MaxPerOwner
+			noRoom := taken[name] >= d.cfg.MaxPerOwner || own != nil && own.room+taken[name] >= d.cfg.MaxPerOwner
 			if noRoom && r.Offset >= read {
 				full[name] = r.Offset
 				break
@@ -58,20 +60,30 @@ func (d *Dispatcher) selectLocked(w window) (all []*arrivals, full map[string]in
 				a = &arrivals{domain: r.Domain, owner: name}
 				byDomain[r.Domain], all = a, append(all, a)
 			}
-			queued := len(a.records)
+			queued := a.room
 			if dom != nil {
-				queued += len(dom.queue)
+				queued += dom.room
 			}
 			if noRoom || queued >= d.cfg.MaxPerDomain || deferred && dom.rests() {
 				a.deferred = mark{true, r.Offset}
 				break
 			}
-			a.records = append(a.records, r)
-			taken[name]++
-			room--
+			n := roomOf(&d.cfg, r)
+			a.items = append(a.items, item{Record: r, room: n, since: now})
+			a.room += n
+			taken[name] += n
+			room -= n
 		}
 	}
 	return all, full, w.end
+}
+
+// roomOf returns as how many records these count.
+func (d *Dispatcher) roomOf(records []Record) (room int) {
+	for _, r := range records {
+		room += roomOf(&d.cfg, r)
+	}
+	return room
 }
 
 // enqueueLocked appends the selected records to their queues, and advances the position and the deferrals past all examined
@@ -82,11 +94,9 @@ func (d *Dispatcher) enqueueLocked(all []*arrivals, full map[string]int64, from,
 	deferredNow := map[*domain]bool{}
 	for _, a := range all {
 		dom := d.domainLocked(a.domain, a.owner)
-		for _, r := range a.records {
-			dom.queue = append(dom.queue, item{Record: r, since: now})
-		}
-		d.buffered += len(a.records)
-		dom.owner.buffered += len(a.records)
+		dom.queue, dom.room = append(dom.queue, a.items...), dom.room+a.room
+		d.buffered += len(a.items)
+		dom.owner.room += a.room
 		d.restLocked(dom)
 		if a.deferred.set {
 			deferredNow[dom] = true

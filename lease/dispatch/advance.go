@@ -97,7 +97,7 @@ func (d *Dispatcher) admit(dom *domain, s step) step {
 // learn tells dom's machine what s answered. It returns the next step, if that is to be taken before the slot is given back.
 func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 	d.mu.Lock()
-	now, queued := d.momentLocked(dom, time.Now()), len(dom.queue)
+	now, queued, room := d.momentLocked(dom, time.Now()), len(dom.queue), dom.room
 	e, on := dom.learn(now, s, a)
 	if on {
 		next = dom.next(now)
@@ -109,8 +109,9 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 		_ = d.endIfLost(e.Err) // which is observed in any case
 	}
 	if done := queued - len(dom.queue); done > 0 {
-		d.freeLocked(dom, done)
-		d.signalFetchLocked(dom)
+		room -= dom.room
+		d.freeLocked(dom, done, room)
+		d.signalFetchLocked(dom, room)
 	}
 	d.mu.Unlock()
 	if e.Kind != "" && (s.call != release || !errors.Is(a.err, context.Canceled)) {
@@ -121,10 +122,10 @@ func (d *Dispatcher) learn(dom *domain, s step, a answer) (next step) {
 }
 
 // freeLocked gives back the room of n records that have left dom's queue.
-func (d *Dispatcher) freeLocked(dom *domain, n int) {
+func (d *Dispatcher) freeLocked(dom *domain, n, room int) {
 	d.buffered -= n
-	dom.owner.buffered -= n
-	d.records.release(n)
+	dom.owner.room -= room
+	d.records.release(room)
 }
 
 // momentLocked returns what dom's machine cannot know.

@@ -6,10 +6,13 @@ package dispatch
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime/debug"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/nilcheck"
 )
 
 // call makes the call of s.
@@ -95,5 +98,24 @@ func contained(fn func() error) error {
 		}()
 		err = fn()
 	}()
-	return <-result
+	return readable(<-result)
+}
+
+// readable returns err, or what can be said of an error whose methods panic, such as a nil pointer that was returned as an error:
+// whoever logs it, asks what it is or keeps it in a dead letter calls them.
+func readable(err error) (out error) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		switch value := recover(); {
+		case value == nil:
+		case nilcheck.Optional(err) != "":
+			out = fmt.Errorf("dispatch: the error is %s", nilcheck.Optional(err))
+		default:
+			out = &PanicError{Value: fmt.Sprintf("the methods of an error of type %T panic: %v", err, value), Stack: debug.Stack()}
+		}
+	}()
+	_, _ = err.Error(), errors.Is(err, ErrPermanent)
+	return err
 }

@@ -76,9 +76,11 @@ type Config struct {
 	// block. Nil: all domains have one owner.
 	Owner func(domain string) string
 	// MaxBuffered bounds the records that are fetched and not done, including those in work; each partition may have one in
-	// any case. 0: 1024, or MaxInFlight if that is more. 1 to 2147483647. A partition alone gets all of it, n busy ones of
-	// several about MaxBuffered / (n + 1) each; raise it where many keys get stuck. Besides, a partition caches at
-	// most as many records that it may have to read again.
+	// any case. 0: 1024, or MaxInFlight if that is more. 1 to 2147483647. It bounds their memory too: 32 KiB each, 32 MiB together
+	// if that is more. A larger record counts as several, here, in MaxPerDomain and in MaxPerOwner; one above the bound still
+	// passes. A partition alone gets all of it, n busy ones of several about MaxBuffered / (n + 1) each; raise it where many keys
+	// get stuck, or where more large records are to be in work at once. Besides, all partitions together cache at most as many
+	// records that they may have to read again.
 	MaxBuffered int
 	// MaxPerDomain bounds the buffered records of one domain; further ones are read again later, as are all but one of a
 	// domain that pauses for a second or longer while there is no more room. 0: a 32nd of MaxBuffered, at least 1. At most
@@ -170,6 +172,21 @@ func (cfg Config) complete() (Config, error) {
 		cfg.Concurrency = func(_ context.Context, run func() error) error { return run() }
 	}
 	return cfg, nil
+}
+
+// recordBytes is what a record may have of the memory that MaxBuffered bounds, and leastBytes the least of that memory.
+const (
+	recordBytes = 32 << 10
+	leastBytes  = 32 << 20
+)
+
+// roomOf returns as how many records r counts.
+func roomOf(cfg *Config, r Record) int {
+	bytes := len(r.Domain) + len(r.Payload)
+	for _, h := range r.Headers {
+		bytes += len(h.Key) + len(h.Value)
+	}
+	return min(cfg.MaxBuffered, 1+bytes/max(recordBytes, leastBytes/cfg.MaxBuffered))
 }
 
 // maxPause bounds every duration of a Config: a year.

@@ -33,6 +33,8 @@ type Dispatcher struct {
 	account         account    // this partition's, of the slots
 	records, trials *allotment // of MaxBuffered, and of the one trial that all partitions share
 
+	log string // the identity of the source's log; "": not known. Only the goroutine that takes the partition, then the commit loop
+
 	committing chan struct{} // capacity 1: held while a floor is being committed to the source
 
 	mu      sync.Mutex // guards all below; never held while the ledger, the source, a handler or an observer runs
@@ -44,6 +46,7 @@ type Dispatcher struct {
 	trialGranted   bool             // the trial that was waited for is this partition's, and has not begun
 	active         int              // goroutines that work on a domain
 	buffered       int              // records in the queues
+	size           int              // as how many records one of the last Fetch counts; only the fetch loop uses it
 	resting        map[*domain]bool // those that rest with more than a record, and some that do no more
 
 	// watched are the domains that a read concerns even if it brings no record of theirs: those with deferred records, and
@@ -58,6 +61,7 @@ type Dispatcher struct {
 	paused       bool               // fetching waits for room
 	cancelFetch  context.CancelFunc // of the Fetch that waits at position; nil while none does
 	floors       floors
+	rewound      error    // an ErrRewound: nothing is read and committed; nil: it is
 	stallReason  string   // why nothing had ended when watchForStalls looked
 	lastProgress progress // at that time
 

@@ -75,7 +75,24 @@
 //   - for a Consumer, also the error with which the membership of the group ended.
 //
 // No other error ends it. Each one of the ledger and the source is an [Event], but for those of [Ended], and the call is
-// repeated: a commit with the next CommitEvery, a Release not at all, any other after 5 s at most.
+// repeated: a commit with the next CommitEvery, a Release not at all, any other after 5 s at most. An [ErrRewound] has the
+// partition stand still.
+//
+// # Another log
+//
+// Offsets that are done in one log are other records in another: in a stream that was deleted and made anew, behind a topic's
+// unclean election, in a table that was restored. Such a partition is rewound: it is neither read nor committed, and goes on when
+// the log is right again or was adopted. What was read is finished. What tells:
+//
+//   - leasenats: when the stream was created; a message that was handled, unless it was deleted; the stream's end.
+//   - leasekafka: the topic's ID, from Kafka 2.8 on; records below what was read or committed; by the epoch of the partition's
+//     leader, which is committed with the offset, also a log that was cut off and written on. MirrorMaker's offsets are others:
+//     begin a new group and ledger there.
+//   - leasepg: the ids drawn; a position below the ledger's; with a ledger elsewhere the table, which pg_restore makes anew. What
+//     stays the same, as in a restore of files, shows by the first two alone.
+//   - Any Source: an end below what was read, if it is seen twice ([Ended]); what [Identified] says.
+//
+// A position or a ledger that is of no log yet, as of an earlier release, takes the one that it is used with next for its own.
 //
 // A Handler, and DeadLetter, run in a goroutine of their own and may block for AttemptTimeout. Observer, Owner and the rates are
 // called on the way of a record and delay it. A panic of any of these is contained.
@@ -110,10 +127,11 @@
 //
 // # Windows
 //
-// At most MaxBuffered records are buffered, at most MaxPerDomain of one domain. Further records of a domain are deferred: the
-// dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It reads again when
-// half of the domain's room is free, and skips what was buffered before; at most MaxBuffered records of such reads are cached.
-// So a stuck key takes MaxPerDomain of MaxBuffered and no more. Where there is no room for others, a key that pauses for a second
+// At most MaxBuffered records are buffered, at most MaxPerDomain of one domain; a large one counts as several, which bounds their
+// bytes too. A Fetch asks for as many as there is room for, if they are as large as those before. Further records of a domain are
+// deferred: the dispatcher drops them and keeps one number for the domain, the offset from which it has to be read again. It reads
+// again when half of the domain's room is free, and skips what was buffered before; all partitions together cache at most
+// MaxBuffered records of such reads. So a stuck key takes MaxPerDomain of MaxBuffered and no more. Where there is no room for others, a key that pauses for a second
 // or longer, such as before a late retry, keeps one record. Fetching stops only when the partition's part of MaxBuffered is full,
 // or MaxBuffered domains are deferred. The time of a record does not depend on the number of keys buffered.
 //

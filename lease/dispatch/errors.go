@@ -7,6 +7,7 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"time"
 
@@ -20,6 +21,9 @@ var (
 	ErrDrain = errors.New("dispatch: drain incomplete")
 	// ErrLost says that the partition belongs to another member of the group, or to none. See Lost.
 	ErrLost = errors.New("dispatch: partition lost")
+	// ErrRewound says that the log is not the one that was read before, or lost its end: it was made anew, put back or replaced.
+	// See Rewound.
+	ErrRewound = errors.New("dispatch: the log is another one, or was put back")
 	// ErrPermanent, wrapped in a handler's error, gives the record up at once: another attempt would fail too.
 	ErrPermanent = errors.New("dispatch: permanent failure")
 	// ErrDied is the failure of a record whose process died during the last attempt.
@@ -76,6 +80,8 @@ func ordered(from int64, records []Record) error {
 		switch {
 		case i == 0 && r.Offset < from:
 			return outOfOrder(from, r.Offset, fmt.Sprintf("%d or more", from))
+		case r.Offset == math.MaxInt64: // nothing could follow: a floor is the offset after it
+			return outOfOrder(from, r.Offset, fmt.Sprintf("less than %d", int64(math.MaxInt64)))
 		case i > 0 && r.Offset <= records[i-1].Offset:
 			return outOfOrder(from, r.Offset, fmt.Sprintf("more than %d, the offset before", records[i-1].Offset))
 		}
@@ -108,20 +114,32 @@ func (e *drainError) Unwrap() error        { return e.commit }
 // Lost returns an error that says that the partition belongs to another member of the group, or to none, because of reason,
 // which may be nil. A Source returns it; an Ownership ends the context of a partition with it as the cause; a Run that meets
 // it ends with it, and unfinished records are left to the next owner. errors.Is finds ErrLost in it.
-func Lost(partition string, reason error) error { return &lostError{partition, reason} }
-
-type lostError struct {
-	partition string
-	reason    error
+func Lost(partition string, reason error) error {
+	return &partitionError{ErrLost, partition, "lost", reason}
 }
 
-func (e *lostError) Error() string {
-	text := "dispatch: partition " + e.partition + " lost"
+// Rewound returns an error that says that the log of a partition is not the one that its position and its ledger are about,
+// because of reason, which may be nil and says what an operator can do. A Source returns it, or Partition.Open does: the partition
+// is then neither read nor committed, says that it is Stalled (rewound) at once, and is asked again after pauses. errors.Is finds
+// ErrRewound in it.
+func Rewound(partition string, reason error) error {
+	return &partitionError{ErrRewound, partition, "rewound", reason}
+}
+
+// partitionError is an ErrLost or an ErrRewound.
+type partitionError struct {
+	family          error
+	partition, what string
+	reason          error
+}
+
+func (e *partitionError) Error() string {
+	text := "dispatch: partition " + e.partition + " " + e.what
 	if e.reason != nil {
 		text += ": " + e.reason.Error()
 	}
 	return text
 }
 
-func (e *lostError) Is(target error) bool { return target == ErrLost }
-func (e *lostError) Unwrap() error        { return e.reason }
+func (e *partitionError) Is(target error) bool { return target == e.family }
+func (e *partitionError) Unwrap() error        { return e.reason }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -209,6 +210,12 @@ func TestSloppySourceIsRefused(t *testing.T) {
 				return records
 			},
 			want: "lease: dispatch.Source.Fetch: an offset from 0 on is 11; allowed: more than 12, the offset before",
+		},
+		"the largest offset": { // the floor behind it would be the smallest
+			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {
+				return append(records[len(records)-1:], dispatch.Record{Domain: "k0", Offset: math.MaxInt64})
+			},
+			want: "lease: dispatch.Source.Fetch: an offset from 0 on is 9223372036854775807; allowed: less than 9223372036854775807",
 		},
 		"twice": {
 			wrong: func(_ int64, records []dispatch.Record) []dispatch.Record {

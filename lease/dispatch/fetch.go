@@ -16,6 +16,10 @@ const batch = 256 // records asked for at once, at most
 func (d *Dispatcher) fetch() {
 	var read windows
 	for failures := 0; d.runCtx.Err() == nil; {
+		if !d.mayRead() {
+			d.awaitRoom()
+			continue
+		}
 		ctx, cancel := context.WithCancel(d.runCtx)
 		from, limit, deferrals := d.nextRead(cancel)
 		if deferrals == 0 {
@@ -23,10 +27,7 @@ func (d *Dispatcher) fetch() {
 		}
 		if limit == 0 {
 			cancel()
-			select {
-			case <-d.wakeFetch:
-			case <-d.runCtx.Done():
-			}
+			d.awaitRoom()
 			continue
 		}
 		if w := read.at(from); w != nil {
@@ -47,17 +48,24 @@ func (d *Dispatcher) fetch() {
 			err = errNothing
 		}
 		switch {
+		case err == nil && !d.mayRead(): // it is perhaps of another log, and is read again
 		case err == nil:
 			failures = 0
+			if !d.tells() {
+				d.clearRewound()
+			}
 			records = records[:min(len(records), limit)]
-			w := window{from, records[len(records)-1].Offset + 1, records, d.ownersOf(records)}
+			d.size = (d.roomOf(records) + len(records) - 1) / len(records)
+			w := window{from, records[len(records)-1].Offset + 1, records, d.ownersOf(records), 0}
 			if again := d.worthKeeping(w); len(again.records) > 0 {
-				read.keep(again, d.cfg.MaxBuffered)
+				again.room = d.roomOf(again.records)
+				read.keep(again, d.records.part())
 			}
 			d.accept(w)
 		case d.endIfLost(err): // runCtx is done
 		case len(records) > 0, !interrupted:
 			failures++
+			d.noteRewound(err)
 			wait := d.cfg.errorPause(failures, random())
 			d.observe(Event{Kind: FetchFailed, Offset: from, Err: err, Wait: wait})
 			sleep(d.runCtx, wait)
@@ -74,6 +82,7 @@ type window struct {
 	first, end int64
 	records    []Record
 	owners     map[string]string // of the domains
+	room       int               // as how many records they count
 }
 
 // at returns the window that offset is in, without the records below; nil if none is kept.
@@ -83,7 +92,7 @@ func (ws *windows) at(offset int64) *window {
 			copy((*ws)[1:i+1], *ws)
 			(*ws)[0] = w
 			from := sort.Search(len(w.records), func(i int) bool { return w.records[i].Offset >= offset })
-			return &window{offset, w.end, w.records[from:], w.owners}
+			return &window{offset, w.end, w.records[from:], w.owners, 0}
 		}
 	}
 	return nil
@@ -99,12 +108,12 @@ func (ws *windows) until(offset int64, limit int) int {
 	return limit
 }
 
-// keep adds w, and drops the least recently used windows until no more than most records are kept.
+// keep adds w, and drops the least recently used windows until what is kept counts as no more than most records.
 func (ws *windows) keep(w window, most int) {
 	*ws = slices.Insert(*ws, 0, w)
 	kept := 0
 	for i, w := range *ws {
-		if kept += len(w.records); kept > most {
+		if kept += w.room; kept > most {
 			*ws = slices.Delete(*ws, i, len(*ws))
 			return
 		}
@@ -153,8 +162,8 @@ func (d *Dispatcher) nextRead(cancel context.CancelFunc) (from int64, limit, def
 	from, deferrals, d.cancelFetch = d.position, d.deferralsLocked(), cancel
 	if again := d.nextRereadLocked(); again.set && room > 0 {
 		from, limit, d.cancelFetch = again.offset, batch, nil
-	} else if deferrals < d.cfg.MaxBuffered {
-		limit = min(batch, room)
+	} else if deferrals < d.cfg.MaxBuffered && room > 0 {
+		limit = max(1, min(batch, room/max(1, d.size)))
 	}
 	d.paused = limit == 0
 	return from, limit, deferrals
@@ -178,22 +187,30 @@ func (d *Dispatcher) nextRereadLocked() (from mark) {
 // wantsReread reports whether the deferred records of dom are to be read now: when half of MaxPerDomain is free, so that one read
 // serves many records, its owner has room, and it does not rest.
 func (dom *domain) wantsReread(cfg Config) bool {
-	return dom.deferred.set && !dom.rests() && len(dom.queue) <= cfg.MaxPerDomain/2 && dom.owner.buffered < cfg.MaxPerOwner
+	return dom.deferred.set && !dom.rests() && dom.room <= cfg.MaxPerDomain/2 && dom.owner.room < cfg.MaxPerOwner
 }
 
-// signalFetchLocked tells the fetch loop that there is more room, and cancels a Fetch that waits at the end of the log when
-// deferred records of dom or its owner are to be read.
-func (d *Dispatcher) signalFetchLocked(dom *domain) {
+// signalFetchLocked tells the fetch loop that there is more room, by what dom has given back, and cancels a Fetch that waits at
+// the end of the log when deferred records of dom or its owner are to be read.
+func (d *Dispatcher) signalFetchLocked(dom *domain, room int) {
 	d.signalRoom()
 	if d.cancelFetch == nil {
 		return
 	}
 	again := dom.wantsReread(d.cfg) || dom.owner.wantsReread(d.cfg)
-	if !again && dom.owner.buffered == d.cfg.MaxPerOwner-1 { // others of its owner had no room either
+	if left := dom.owner.room; !again && left < d.cfg.MaxPerOwner && left+room >= d.cfg.MaxPerOwner { // others of its owner had no room either
 		again = d.nextRereadLocked().set
 	}
 	if again {
 		d.cancelFetch()
+	}
+}
+
+// awaitRoom waits until there may be room, or the drain begins.
+func (d *Dispatcher) awaitRoom() {
+	select {
+	case <-d.wakeFetch:
+	case <-d.runCtx.Done():
 	}
 }
 

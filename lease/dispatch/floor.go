@@ -19,6 +19,7 @@ type floors struct {
 	committed int64 // in the source
 	compacted int64 // in the ledger
 	end       mark  // of the source, if it knows it
+	short     bool  // end was below what had been read
 }
 
 // floorLocked returns the lowest offset that may not be done.
@@ -56,14 +57,8 @@ func (d *Dispatcher) commitLoop() {
 		if d.runCtx.Err() != nil {
 			return
 		}
+		d.askLog(d.runCtx)
 		_ = d.commit(ctx) // the observer got the error; the next tick tries again
-		if source, ok := d.partition.Source.(Ended); ok {
-			if end, err := source.End(d.runCtx); err == nil {
-				d.mu.Lock()
-				d.floors.end = mark{true, end}
-				d.mu.Unlock()
-			}
-		}
 	}
 }
 
@@ -109,8 +104,13 @@ func (d *Dispatcher) commitFloor(ctx context.Context, floor int64) error {
 	defer func() { <-d.committing }()
 	d.mu.Lock()
 	floor = max(floor, d.floors.committed)
+	err := d.rewound
 	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := d.partition.Source.Commit(ctx, floor); err != nil {
+		d.noteRewound(err)
 		d.observeUnless(ctx, Event{Kind: CommitFailed, Offset: floor, Err: err})
 		_ = d.endIfLost(err) // err is returned in any case
 		return err

@@ -46,6 +46,7 @@ import (
 // preceded by an inspect. In a drain only those steps are taken that end what has begun.
 type machine struct {
 	queue  []item // fetched and not done, offsets rising
+	room   int    // of MaxBuffered, for the queue
 	ledger mark   // where the ledger has work: a lease, the head of its backlog, a record given up. The floor must not pass it
 	current
 }
@@ -146,6 +147,7 @@ type moment struct {
 // item is a record that was fetched and is not done.
 type item struct {
 	Record
+	room  int       // of MaxBuffered
 	since time.Time // when it was fetched
 	known known
 	cause error // why a dead item never reached the ledger; nil otherwise
@@ -618,7 +620,11 @@ func (m *machine) find(offset int64) int {
 
 // drop removes offset from the queue, if it is there.
 func (m *machine) drop(offset int64) {
-	switch i := m.find(offset); {
+	i := m.find(offset)
+	if i >= 0 {
+		m.room -= m.queue[i].room
+	}
+	switch {
 	case i == 0:
 		m.queue[0] = item{}
 		m.queue = m.queue[1:]

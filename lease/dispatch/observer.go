@@ -62,7 +62,8 @@ const (
 	// Drained: Run has taken the partition, or lost it, and is about to return Err. Offset is the floor.
 	Drained Kind = "drained"
 	// Stalled: records wait, or the partition cannot be taken, and nothing has ended for AttemptTimeout or more. Reason says
-	// why, as Stats.Stalled does; Offset is the floor. Sent once in AttemptTimeout while it lasts.
+	// why, as Stats.Stalled does; Offset is the floor. Sent once in AttemptTimeout while it lasts, and at once if the log is rewound,
+	// because of Err.
 	Stalled Kind = "stalled"
 )
 

@@ -13,7 +13,7 @@ type owner struct {
 	waiter   *waiter
 	domains  int  // remembered
 	deferred mark // as a domain's
-	buffered int  // records in their queues
+	room     int  // of MaxBuffered, for their queues
 
 	// The ready domains. A suspect runs only while no other does.
 	bookkeeping byOffset // the next step is not an attempt
@@ -79,7 +79,7 @@ func (d *Dispatcher) forgetOwnerLocked(o *owner) {
 
 // wantsReread reports whether the deferred records of o are to be read now: when half of MaxPerOwner is free.
 func (o *owner) wantsReread(cfg Config) bool {
-	return o.deferred.set && o.buffered <= cfg.MaxPerOwner/2
+	return o.deferred.set && o.room <= cfg.MaxPerOwner/2
 }
 
 // push makes a domain ready: it waits for a slot, for an attempt or for another step.

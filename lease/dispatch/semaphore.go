@@ -87,7 +87,15 @@ func (a *allotment) acquire(n int) (acquired, more int) {
 	return acquired, free - acquired
 }
 
-// release releases n, or all that a holds if that is less.
+// part returns an even part of all.
+func (a *allotment) part() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit / max(1, len(a.parts))
+}
+
+// release releases n, or all that a holds if that is less. Below 0 it takes what is not free: the rest of a record that is larger
+// than what was.
 func (a *allotment) release(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

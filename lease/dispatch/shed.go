@@ -37,9 +37,13 @@ func (d *Dispatcher) shedLocked() {
 		}
 		if n := len(dom.queue) - keep; n > 0 {
 			dom.deferred = mark{true, dom.queue[keep].Offset}
+			room := 0
+			for _, i := range dom.queue[keep:] {
+				room += i.room
+			}
 			clear(dom.queue[keep:])
-			dom.queue = dom.queue[:keep]
-			d.freeLocked(dom, n)
+			dom.queue, dom.room = dom.queue[:keep], dom.room-room
+			d.freeLocked(dom, n, room)
 			d.watchLocked(dom)
 		}
 	}

@@ -40,11 +40,11 @@ func (d *Dispatcher) watchForStalls() {
 		d.mu.Lock()
 		reason := d.stallReasonLocked() // which may change while nothing ends
 		now := d.progressLocked(reason)
-		if d.stallReason = ""; before != "" && now == d.lastProgress {
+		if d.stallReason = ""; before != "" && now == d.lastProgress || reason == "rewound" {
 			d.stallReason = reason
 		}
 		d.lastProgress, before = now, reason
-		e := Event{Kind: Stalled, Offset: d.floorLocked(), Reason: d.stallReason}
+		e := d.stalledLocked(d.stallReason)
 		d.mu.Unlock()
 		if e.Reason != "" {
 			d.observe(e)
@@ -52,9 +52,20 @@ func (d *Dispatcher) watchForStalls() {
 	}
 }
 
+// stalledLocked returns the event of a stall.
+func (d *Dispatcher) stalledLocked(reason string) Event {
+	e := Event{Kind: Stalled, Offset: d.floorLocked(), Reason: reason}
+	if reason == "rewound" {
+		e.Err = d.rewound
+	}
+	return e
+}
+
 // stallReasonLocked returns what the waiting records wait for; "" if there are none.
 func (d *Dispatcher) stallReasonLocked() string {
 	switch {
+	case d.rewound != nil:
+		return "rewound"
 	case d.partition.Open != nil:
 		return "unopened"
 	case !d.taken:

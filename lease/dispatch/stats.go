@@ -31,7 +31,9 @@ type Stats struct {
 	// the ledger have not returned. fenced: another process has the leases. pausing: records wait for a retry, an error to
 	// pass, or RateOf's rate. slots: other partitions have all slots or the trial of suspects, or Rate admits no attempt.
 	// reading: the Source returns nothing, though its log ends further on (its transactions hold it back, or nothing but gaps
-	// is left) or the ledger has a record that it should have. unknown: none of these.
+	// is left) or the ledger has a record that it should have. rewound, at once and as long as it lasts: the log is another one
+	// than the position and the ledger are about (ErrRewound), so that nothing is read and committed; what was read goes on.
+	// unknown: none of these.
 	Stalled string
 
 	// Counters since Run. Succeeded: records done. Skipped: records found done when they were fetched. GaveUp: records
@@ -46,7 +48,7 @@ type Stats struct {
 	// the partition is taken.
 	Floor, Committed int64
 	// Lag is the Source's end when it was last asked minus Floor: in offsets, gaps included. -1: the Source does not
-	// know its end, or has not said it yet.
+	// know its end, or has not said it yet, or its log is rewound.
 	Lag int64
 }
 
@@ -68,7 +70,9 @@ func (d *Dispatcher) Stats() Stats {
 		DeadLettered: c[DeadLettered], DeadLetterFailed: c[DeadLetterFailed], Retried: c[Retrying], Postponed: c[Postponed],
 		Reclaimed: c[Reclaimed], Lost: c[Fenced], ObserverPanics: d.panics,
 	}
-	if d.stallReason != "" && d.progressLocked(d.stallReason) == d.lastProgress {
+	if d.rewound != nil {
+		s.Stalled = "rewound"
+	} else if d.stallReason != "" && d.progressLocked(d.stallReason) == d.lastProgress {
 		s.Stalled = d.stallReason
 	}
 	if d.onTrial != nil {
@@ -105,7 +109,7 @@ func (d *Dispatcher) Stats() Stats {
 	}
 	if d.taken {
 		s.Floor, s.Committed = d.floorLocked(), d.floors.committed
-		if d.floors.end.set {
+		if d.floors.end.set && d.rewound == nil {
 			s.Lag = max(0, d.floors.end.offset-s.Floor)
 		}
 	}

@@ -17,6 +17,7 @@ func (d *Dispatcher) take() bool {
 		case d.endIfLost(err), d.runCtx.Err() != nil:
 			return false
 		}
+		d.noteRewound(err)
 		wait := d.cfg.errorPause(n, random())
 		d.observe(Event{Kind: TakeFailed, Err: err, Wait: wait})
 		sleep(d.runCtx, wait)
@@ -47,10 +48,14 @@ func (d *Dispatcher) takeOnce() error {
 	if err := d.openSource(); err != nil {
 		return err
 	}
+	if err := d.identify(d.runCtx); err != nil {
+		return err
+	}
 	from, err := d.partition.Source.Committed(d.runCtx)
 	if err != nil {
 		return err
 	}
+	d.clearRewound()
 	d.mu.Lock()
 	d.position = min(d.position, from)
 	d.floors.committed, d.floors.compacted = from, from

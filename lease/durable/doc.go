@@ -68,6 +68,11 @@
 // only after the floor was read. Compact visits no domain: each is trimmed when it is written next, and no record is ever
 // deleted, since it keeps the domain's greatest token.
 //
+// # The log
+//
+// A ledger is of one log. It keeps the identity that a dispatch.Identified source gives, from its first use on, in its own record,
+// and package dispatch does not use it with another log (dispatch.ErrRewound). "leasectl adopt" has it forget the log.
+//
 // # Record format 1
 //
 // Numbers are varints of encoding/binary, signed ones zigzag encoded. A greater format is rejected as newer. A domain's record:
@@ -86,6 +91,8 @@
 //	writers           varint      numbers given out
 //	floor             signed      the ledger's
 //	checksum          4 bytes     as above
+//
+// If it is of a log, its format is 2, and the log's identity follows the floor.
 //
 // A damaged bit is noticed, and so is a record under another name.
 package durable

@@ -88,11 +88,19 @@ func (r *record) encode(name string) []byte {
 type root struct {
 	writers uint64 // numbers given to writers so far
 	floor   int64
+	log     string // whose offsets these are; "": not known
 }
 
+// logFormat is the format of a root with a log. One without is written in the format that older programs read.
+const logFormat = 2
+
 func (r *root) encode() []byte {
-	b := binary.AppendUvarint([]byte{format}, r.writers)
-	return appendChecksum(binary.AppendVarint(b, r.floor), "")
+	b := []byte{format}
+	if r.log != "" {
+		b[0] = logFormat
+	}
+	b = binary.AppendVarint(binary.AppendUvarint(b, r.writers), r.floor)
+	return appendChecksum(append(b, r.log...), "")
 }
 
 // checksum covers the name too, so that a record that came to lie under another name is noticed.
@@ -105,13 +113,13 @@ func appendChecksum(b []byte, name string) []byte {
 	return binary.LittleEndian.AppendUint32(b, checksum(b, name))
 }
 
-// open checks b's format and sum and returns what is between.
-func open(b []byte, name string, version uint64) (*reader, error) {
+// open checks b's format, of which the greatest is newest, and sum, and returns what is between.
+func open(b []byte, name string, version uint64, newest byte) (*reader, error) {
 	const least = 1 + crc32.Size
 	switch {
-	case len(b) > 0 && b[0] > format:
-		return nil, newer(name, int(b[0]), format)
-	case len(b) < least || b[0] != format:
+	case len(b) > 0 && b[0] > newest:
+		return nil, newer(name, int(b[0]), int(newest))
+	case len(b) < least || b[0] < format:
 		return nil, corrupt(name, version, errors.New("no record"))
 	}
 	body := b[:len(b)-crc32.Size]
@@ -123,7 +131,7 @@ func open(b []byte, name string, version uint64) (*reader, error) {
 
 // decode reads the record of name.
 func decode(b []byte, name string, version uint64) (*record, error) {
-	d, err := open(b, name, version)
+	d, err := open(b, name, version, format)
 	if err != nil {
 		return nil, err
 	}
@@ -151,15 +159,18 @@ func decode(b []byte, name string, version uint64) (*record, error) {
 }
 
 func decodeRoot(b []byte, version uint64) (root, error) {
-	d, err := open(b, "", version)
+	d, err := open(b, "", version, logFormat)
 	if err != nil {
 		return root{}, err
 	}
 	r := root{writers: d.unsigned(), floor: d.signed()}
+	if b[0] == logFormat {
+		r.log, d.rest = string(d.rest), nil
+	}
 	switch {
 	case d.bad:
 		return root{}, corrupt("", version, errors.New("malformed varint"))
-	case len(d.rest) > 0 || r.writers > maxWriter:
+	case len(d.rest) > 0 || r.writers > maxWriter || r.log == "" && b[0] == logFormat:
 		return root{}, corrupt("", version, fmt.Errorf("%d writers, %d bytes behind the last field; allowed: %d at most, 0",
 			r.writers, len(d.rest), maxWriter))
 	}

@@ -93,7 +93,7 @@ func TestDamageIsNoticed(t *testing.T) {
 			damaged(fmt.Sprint("cut to ", n), whole[:n], corrupt)
 		}
 		damaged("longer", append(bytes.Clone(whole), 0), corrupt)
-		damaged("newer", append([]byte{2}, whole[1:]...), newer)
+		damaged("newer", append([]byte{3}, whole[1:]...), newer)
 		other, _ := get(t, store, map[string]string{"A": "", "": "A"}[name])
 		damaged("another's", other, corrupt)
 		put(t, store, name, whole)

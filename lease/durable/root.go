@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The ledger's own record: the floor, and the numbers of those who write.
+// The ledger's own record: the floor, the numbers of those who write, and the log that the ledger is of.
 
 package durable
 
 import (
 	"context"
 	"errors"
+	"strconv"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
@@ -103,6 +105,39 @@ func (l *engine) number(ctx context.Context) (uint64, error) {
 		return err
 	})
 	return writer, err
+}
+
+// mostLog is the length of the longest identity of a log, in bytes.
+const mostLog = 1024
+
+// Bind has the ledger keep the log is, if it keeps was ("": none), and returns which log it keeps now. package dispatch binds a
+// ledger to the first log that it is used with, and lets it be used with no other one. is and was "" change nothing. At most
+// 1,024 bytes. It costs a Load, and a Swap if the log changes. Errors: *lease.InvalidError, ErrStore, ErrAmbiguous, ErrCorrupt.
+func (k *kept) Bind(ctx context.Context, was, is string) (log string, err error) {
+	switch {
+	case ctx == nil:
+		return "", &lease.InvalidError{Field: "ctx", Value: "nil", Allowed: "a context"}
+	case len(is) > mostLog:
+		return "", &lease.InvalidError{Field: "is", Value: strconv.Itoa(len(is)) + " bytes", Allowed: "at most 1024"}
+	}
+	var lost error
+	err = k.engine.exclusive(ctx, "", func(*entry) (err error) {
+		lost, err = k.engine.updateRoot(ctx, func(r *root) (bool, error) {
+			change := r.log == was && was != is
+			if log = r.log; change {
+				log, r.log = is, is
+			}
+			return change, nil
+		})
+		return err
+	})
+	if err != nil && lost != nil {
+		err = ambiguous("", lost)
+	}
+	if err != nil {
+		return "", err
+	}
+	return log, nil
 }
 
 // Compact implements step.Engine.

@@ -2,7 +2,7 @@
 
 package main
 
-// This file opens the letters of an engine.
+// This file opens an engine.
 
 import (
 	"context"
@@ -23,40 +23,47 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/adopt"
 	"github.com/stopbank/stopbank/lease/leasekafka"
 	"github.com/stopbank/stopbank/lease/leasenats"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
-// open connects. A bucket or a topic that is not there is rejected: whoever puts letters there makes it.
-func (o options) open(ctx context.Context) (desk deadletter.Store, end func(), err error) {
+// engine is where letters are, and what is of a log. A bucket or a topic that is not there is rejected: whoever puts letters there
+// makes it.
+type engine struct {
+	letters  func(ctx context.Context) (deadletter.Store, error)
+	bindings func(ctx context.Context) ([]adopt.Binding, error)
+}
+
+// open connects.
+func (o options) open(ctx context.Context) (e engine, end func(), err error) {
 	switch {
 	case o.postgres != "":
 		return o.openPostgres(ctx)
 	case o.nats != "":
-		return o.openNATS(ctx)
+		return o.openNATS()
 	}
-	return o.openKafka(ctx)
+	return o.openKafka()
 }
 
-func (o options) openPostgres(ctx context.Context) (deadletter.Store, func(), error) {
+func (o options) openPostgres(ctx context.Context) (e engine, end func(), err error) {
 	pool, err := pgxpool.New(ctx, o.postgres)
 	if err != nil {
-		return nil, nil, err
+		return e, nil, err
 	}
-	into := o.insert
-	if o.outbox != "" {
-		into, err = enqueue(ctx, pool, o.outbox)
+	e.letters = func(ctx context.Context) (deadletter.Store, error) {
+		into := o.insert
+		if o.outbox != "" {
+			var err error
+			if into, err = enqueue(ctx, pool, o.outbox); err != nil {
+				return nil, err
+			}
+		}
+		return leasepg.OpenLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: into})
 	}
-	var letters deadletter.Store
-	if err == nil {
-		letters, err = leasepg.OpenLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: into})
-	}
-	if err != nil {
-		pool.Close()
-		return nil, nil, err
-	}
-	return letters, pool.Close, nil
+	e.bindings = func(ctx context.Context) ([]adopt.Binding, error) { return leasepg.Bindings(ctx, pool) }
+	return e, pool.Close, nil
 }
 
 // enqueue carries -outbox out. The outbox must be there already, and it takes letters of its own partitions alone.
@@ -100,55 +107,61 @@ func (o options) insert(ctx context.Context, tx pgx.Tx, partition string, r disp
 	return err
 }
 
-func (o options) openNATS(ctx context.Context) (deadletter.Store, func(), error) {
+func (o options) openNATS() (e engine, end func(), err error) {
 	options := []nats.Option{nats.Name("leasectl"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 	if o.creds != "" {
 		options = append(options, nats.UserCredentials(o.creds))
 	}
 	nc, err := nats.Connect(o.nats, options...)
 	if err != nil {
-		return nil, nil, err
+		return e, nil, err
 	}
-	js, err := jetstream.New(nc)
-	if err == nil {
-		_, err = js.KeyValue(ctx, o.bucket)
+	there := func(ctx context.Context) error {
+		js, err := jetstream.New(nc)
+		if err == nil {
+			_, err = js.KeyValue(ctx, o.bucket)
+		}
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			err = fmt.Errorf("there is no bucket %q: -bucket names the one that dead letters, or a group and its ledgers, are kept in", o.bucket)
+		}
+		return err
 	}
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		err = fmt.Errorf("there is no bucket %q: -bucket names the one that dead letters are kept in", o.bucket)
+	e.letters = func(ctx context.Context) (deadletter.Store, error) {
+		if err := there(ctx); err != nil {
+			return nil, err
+		}
+		return leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: o.bucket})
 	}
-	var letters deadletter.Store
-	if err == nil {
-		letters, err = leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: o.bucket})
+	e.bindings = func(ctx context.Context) ([]adopt.Binding, error) {
+		if err := there(ctx); err != nil {
+			return nil, err
+		}
+		return leasenats.Bindings(ctx, nc, o.bucket, o.stream)
 	}
-	if err != nil {
-		nc.Close()
-		return nil, nil, err
-	}
-	return letters, nc.Close, nil
+	return e, nc.Close, nil
 }
 
-func (o options) openKafka(ctx context.Context) (deadletter.Store, func(), error) {
+func (o options) openKafka() (e engine, end func(), err error) {
 	brokers := strings.Split(o.kafka, ",")
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
-		return nil, nil, err
+		return e, nil, err
 	}
-	defer client.Close()
-	meta := kmsg.NewPtrMetadataRequest()
-	meta.Topics, meta.AllowAutoTopicCreation = []kmsg.MetadataRequestTopic{{Topic: &o.topic}}, false
-	found, err := meta.RequestWith(ctx, client)
-	if err == nil && len(found.Topics) == 1 {
-		err = kerr.ErrorForCode(found.Topics[0].ErrorCode)
+	e.letters = func(ctx context.Context) (deadletter.Store, error) {
+		meta := kmsg.NewPtrMetadataRequest()
+		meta.Topics, meta.AllowAutoTopicCreation = []kmsg.MetadataRequestTopic{{Topic: &o.topic}}, false
+		found, err := meta.RequestWith(ctx, client)
+		if err == nil && len(found.Topics) == 1 {
+			err = kerr.ErrorForCode(found.Topics[0].ErrorCode)
+		}
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			err = fmt.Errorf("there is no topic %q: -topic names the one that dead letters are kept in", o.topic)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: o.topic})
 	}
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		err = fmt.Errorf("there is no topic %q: -topic names the one that dead letters are kept in", o.topic)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	letters, err := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: o.topic})
-	if err != nil {
-		return nil, nil, err
-	}
-	return letters, func() {}, nil
+	e.bindings = func(ctx context.Context) ([]adopt.Binding, error) { return leasekafka.Bindings(ctx, client, o.group) }
+	return e, client.Close, nil
 }

@@ -422,6 +422,11 @@ func TestUsage(t *testing.T) {
 		{2, "-outbox is for -postgres", append(here, "list", "-outbox", "orders")},
 		{2, "-bucket is for -nats", []string{"list", "-kafka", "x:1", "-bucket", "letters"}},
 		{2, "-topic is for -kafka", []string{"list", "-topic", "letters"}},
+		{2, "-stream is for -nats", []string{"adopt", "-kafka", "x:1", "-group", "g", "-stream", "S"}},
+		{2, "adopt on Kafka needs -group", []string{"adopt", "-kafka", "x:1"}},
+		{2, "-key and -limit say nothing there", append(here, "adopt", "-key", "x")},
+		{2, "-stream and -group are for adopt", append(here, "list", "-stream", "S")},
+		{2, "adopt takes no ID here", append(here, "adopt", "orders/1@5")},
 		{2, "flag provided but not defined: -nope", append(here, "list", "-nope")},
 		{1, "no servers available", append(here, "list")},
 	} {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Leasectl lists, shows, replays, parks and discards dead letters, the records that dispatchers gave up, on PostgreSQL, JetStream
-// and Kafka. `leasectl -h` says how, and docs/dead-letters.md begins with an incident.
+// and Kafka, and has a group adopt a log that was promoted. `leasectl -h` says how, and docs/dead-letters.md begins with an incident.
 package main
 
 import (
@@ -40,12 +40,19 @@ Commands:
   unpark ID         undo that
   discard ID        drop it for good
 
+  adopt             go on, where partitions are Stalled (rewound), in the log that is there now: a
+                    promoted mirror, a restored table. With -partition, only there. It shows what it
+                    found and asks
+
 Engine, one of:
   -postgres URL     a database with leasepg's schema. To replay, -outbox names the outbox that the
                     records are from, or -append says how one gets into a table of your own: an
-                    INSERT with @partition, @key, @payload and @headers (JSON)
-  -nats URL         JetStream; -bucket has the letters, -creds names a file with credentials
-  -kafka BROKERS    host:port,...; -topic has the letters
+                    INSERT with @partition, @key, @payload and @headers (JSON). To adopt, it has
+                    ledgers of a log elsewhere
+  -nats URL         JetStream; -bucket has the letters, -creds names a file with credentials. To
+                    adopt, -bucket has the group, or ledgers of a log elsewhere; -stream is the log
+  -kafka BROKERS    host:port,...; -topic has the letters. To adopt, -group has its ledgers in
+                    memory; stop its members first
 
 Exit code: 0 done; 1 the engine failed, or letters are left; 2 wrong usage; 3 no such letter (any more).
 
@@ -64,8 +71,8 @@ type options struct {
 	command, id string
 
 	postgres, outbox, appendSQL string
-	nats, creds, bucket         string
-	kafka, topic                string
+	nats, creds, bucket, stream string
+	kafka, topic, group         string
 
 	filter         deadletter.Filter
 	all, yes, json bool
@@ -82,11 +89,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		fmt.Fprintln(errs, "leasectl:", plain(err.Error()))
 		return exitUsage
 	}
-	desk, closeDesk, err := o.open(ctx)
+	e, end, err := o.open(ctx)
 	if err == nil {
-		defer closeDesk()
+		defer end()
 		w := bufio.NewWriter(out)
-		err = errors.Join(o.do(ctx, desk, bufio.NewReader(in), w), w.Flush())
+		err = errors.Join(o.do(ctx, e, bufio.NewReader(in), w), w.Flush())
 	}
 	switch {
 	case err == nil:
@@ -112,6 +119,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	flags.StringVar(&o.bucket, "bucket", "dead-letters", "`name` of the key-value bucket with the letters")
 	flags.StringVar(&o.kafka, "kafka", "", "`brokers`, host:port,...")
 	flags.StringVar(&o.topic, "topic", "dead-letters", "`name` of the topic with the letters")
+	flags.StringVar(&o.stream, "stream", "", "`name` of the stream that a group reads, for adopt on NATS")
+	flags.StringVar(&o.group, "group", "", "`name` of the consumer group, for adopt on Kafka")
 	flags.StringVar(&o.filter.Partition, "partition", "", "only letters of this `partition`")
 	flags.StringVar(&o.filter.Domain, "key", "", "only letters of this `key`")
 	flags.IntVar(&o.filter.Limit, "limit", 0, "at most so `many` letters, the first; 0: all")
@@ -142,7 +151,8 @@ func parse(args []string, out io.Writer) (options, error) {
 		help()
 		return o, errors.New("which command?")
 	}
-	engineOf := map[string]string{"outbox": "postgres", "append": "postgres", "creds": "nats", "bucket": "nats", "topic": "kafka"}
+	engineOf := map[string]string{"outbox": "postgres", "append": "postgres", "creds": "nats", "bucket": "nats", "stream": "nats", "topic": "kafka",
+		"group": "kafka"}
 	var foreign error
 	flags.Visit(func(f *flag.Flag) {
 		if of := flags.Lookup(engineOf[f.Name]); of != nil && of.Value.String() == "" {
@@ -159,13 +169,13 @@ func parse(args []string, out io.Writer) (options, error) {
 func (o options) checked(ids []string) (options, error) {
 	single := false
 	switch o.command {
-	case "list":
+	case "list", "adopt":
 	case "replay":
 		single = !o.all
 	case "show", "park", "unpark", "discard":
 		single = true
 	default:
-		return o, fmt.Errorf("%q is no command: list, show, replay, park, unpark or discard", o.command)
+		return o, fmt.Errorf("%q is no command: list, show, replay, park, unpark, discard or adopt", o.command)
 	}
 	switch {
 	case single && len(ids) != 1 && o.command == "replay":
@@ -180,6 +190,12 @@ func (o options) checked(ids []string) (options, error) {
 		return o, fmt.Errorf("-all is for replay, not for %s", o.command)
 	case o.note != "" && o.command != "park":
 		return o, fmt.Errorf("-note is for park, not for %s", o.command)
+	case o.stream+o.group != "" && o.command != "adopt":
+		return o, fmt.Errorf("-stream and -group are for adopt, not for %s", o.command)
+	case o.command == "adopt" && o.filter != deadletter.Filter{Partition: o.filter.Partition}:
+		return o, errors.New("adopt is about partitions: -key and -limit say nothing there")
+	case o.command == "adopt" && o.kafka != "" && o.group == "":
+		return o, errors.New("adopt on Kafka needs -group, the consumer group")
 	}
 	engines := 0
 	for _, at := range []string{o.postgres, o.nats, o.kafka} {
@@ -203,10 +219,20 @@ func (o options) checked(ids []string) (options, error) {
 }
 
 // do carries the command out.
-func (o options) do(ctx context.Context, desk deadletter.Store, in *bufio.Reader, out *bufio.Writer) error {
+func (o options) do(ctx context.Context, e engine, in *bufio.Reader, out *bufio.Writer) error {
+	if o.command == "adopt" {
+		all, err := e.bindings(ctx)
+		if err != nil {
+			return err
+		}
+		return o.adopt(ctx, all, in, out)
+	}
+	desk, err := e.letters(ctx)
+	if err != nil {
+		return err
+	}
 	var id deadletter.ID
 	if o.id != "" {
-		var err error
 		if id, err = deadletter.ParseID(o.id); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,9 +36,17 @@ func plain(text string) string {
 	return strconv.Quote(text)
 }
 
-// cell is a plain text that fits into a column.
+// column is a plain text without what could pass for the space between two columns.
+func column(text string) string {
+	if strings.Contains(text, "  ") || strings.TrimSpace(text) != text {
+		return strings.ReplaceAll(strconv.Quote(text), "  ", ` \x20`)
+	}
+	return plain(text)
+}
+
+// cell is a text that fits into a column.
 func cell(text string) string {
-	text = plain(text)
+	text = column(text)
 	if runes := []rune(text); len(runes) > mostCell {
 		return string(runes[:mostCell-1]) + "…"
 	}
@@ -72,14 +81,14 @@ func (o options) list(ctx context.Context, desk deadletter.Store, out *bufio.Wri
 			}
 			continue
 		}
-		attempts, parked := "?", ""
+		key, attempts, parked := cmp.Or(cell(letter.Record.Domain), `""`), "?", ""
 		if letter.Attempts > 0 {
 			attempts = strconv.Itoa(letter.Attempts)
 		}
 		if letter.Parked {
 			parked = "parked: " + letter.Note
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", plain(letter.ID().String()), cell(letter.Record.Domain),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", column(letter.ID().String()), key,
 			letter.At.UTC().Format(time.RFC3339), attempts, letter.Size, cell(letter.Failure), cell(parked))
 		if n%1000 == 0 { // columns are as wide as a thousand letters need
 			if err := table.Flush(); err != nil {
@@ -124,8 +133,9 @@ type letterJSON struct {
 	Partition     string       `json:"partition"`
 	Offset        int64        `json:"offset"`
 	Key           string       `json:"key"`
-	Written       *time.Time   `json:"written,omitempty"`
-	GivenUp       time.Time    `json:"given_up"`
+	KeyBase64     []byte       `json:"key_base64,omitempty"` // if key is not the whole truth
+	Written       string       `json:"written,omitempty"`    // in any year, of which a time.Time in JSON has four digits
+	GivenUp       string       `json:"given_up"`
 	Attempts      int          `json:"attempts,omitempty"`
 	Failure       string       `json:"failure"`
 	Route         string       `json:"route,omitempty"`
@@ -139,6 +149,7 @@ type letterJSON struct {
 
 type headerJSON struct {
 	Key         string  `json:"key"`
+	KeyBase64   []byte  `json:"key_base64,omitempty"`
 	Value       *string `json:"value,omitempty"`
 	ValueBase64 []byte  `json:"value_base64,omitempty"`
 }
@@ -152,20 +163,28 @@ func either(b []byte) (text *string, raw []byte) {
 	return &s, nil
 }
 
+// binary is a text that is none, as it is; nil if it is one.
+func binary(text string) []byte {
+	if utf8.ValidString(text) {
+		return nil
+	}
+	return []byte(text)
+}
+
 func printJSON(out *bufio.Writer, l deadletter.Letter, whole bool) error {
 	j := letterJSON{
-		ID: l.ID().String(), Partition: l.Partition, Offset: l.Record.Offset, Key: l.Record.Domain, GivenUp: l.At.UTC(),
+		ID: l.ID().String(), Partition: l.Partition, Offset: l.Record.Offset, Key: l.Record.Domain,
+		KeyBase64: binary(l.Record.Domain), GivenUp: l.At.UTC().Format(time.RFC3339Nano),
 		Attempts: l.Attempts,
 		Failure:  l.Failure, Route: l.Route, Parked: l.Parked, Note: l.Note, Size: l.Size,
 	}
 	if !l.Record.Time.IsZero() {
-		written := l.Record.Time.UTC()
-		j.Written = &written
+		j.Written = l.Record.Time.UTC().Format(time.RFC3339Nano)
 	}
 	if whole {
 		for _, h := range l.Record.Headers {
 			text, raw := either(h.Value)
-			j.Headers = append(j.Headers, headerJSON{h.Key, text, raw})
+			j.Headers = append(j.Headers, headerJSON{h.Key, binary(h.Key), text, raw})
 		}
 		j.Payload, j.PayloadBase64 = either(l.Record.Payload)
 	}

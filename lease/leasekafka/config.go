@@ -46,7 +46,7 @@ type GroupConfig struct {
 	// beside the dispatcher's commits. 0: 500 ms. 1 ms to an hour. Not used with OpenLedger.
 	CommitEvery time.Duration
 	// Window bounds the memory for the fetched records of one partition that wait to be read, or may be read again, in
-	// bytes; one answer of a broker may exceed it. 0: 2 MiB. At least 1.
+	// bytes; one answer of a broker, 4 MiB unless Options say otherwise, may exceed it. 0: 2 MiB. At least 1.
 	Window int
 
 	// Session is how long a member may be silent before the group takes its partitions: how long a broker waits for a
@@ -180,6 +180,8 @@ func (cfg GroupConfig) options() []kgo.Opt {
 		// A newly assigned partition is fetched only after the fetch under way, which by default waits 5 s for records of other
 		// partitions.
 		kgo.FetchMaxWait(500 * time.Millisecond),
+		// An answer has to arrive within the request's timeout, however slow the link, and is in memory beside the windows.
+		kgo.FetchMaxBytes(4 << 20),
 		kgo.DialTimeout(requestTimeout),
 		kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.RetryTimeoutFn(func(key int16) time.Duration {

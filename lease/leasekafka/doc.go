@@ -26,7 +26,7 @@
 // Overlapping members are not fenced: each has its own ledger until it notices that it lost the partition, and only a store
 // that compares tokens rejects the older one. When the metadata is three quarters full, the partition reads nothing new until
 // done offsets close up: some 400 failing records with done ones between them do that, or 1,100 that wait. Metadata in a
-// newer version goes to OnError, and the partition is not worked on. Roll a newer program out to all members; to go back,
+// newer version goes to OnError, and the partition is not worked on. It says which topic it is of. Roll a newer program out to all members; to go back,
 // stop them and reset the offsets (--reset-offsets --to-current).
 //
 // # Rebalances
@@ -46,5 +46,5 @@
 // # Memory
 //
 // A partition pauses when half its Window waits, and resumes at a quarter. Besides, the client buffers at most one fetch for
-// each partition (kgo.FetchMaxPartitionBytes, 1 MiB) and each broker (kgo.FetchMaxBytes, 50 MiB).
+// each partition (kgo.FetchMaxPartitionBytes, 1 MiB) and each broker (kgo.FetchMaxBytes, 4 MiB).
 package leasekafka

@@ -8,7 +8,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,7 +156,7 @@ func (m *member) restartLocked(at place, name string) {
 	if p := m.held[at]; p != nil {
 		m.previous[at] = p.done
 	}
-	m.startLocked(at, unknownOffset, name)
+	m.startLocked(at, kgo.EpochOffset{Offset: unknownOffset, Epoch: -1}, name)
 }
 
 // watch checks once a session whether this member is in the group, and starts the work of assigned partitions that have none. The
@@ -219,10 +219,10 @@ func (m *member) onOffsets(
 	}
 	name, _ := m.client.GroupMetadata()
 	uncommitted := map[string][]int32{}
-	begin := map[place]int64{}
+	begin := map[place]kgo.EpochOffset{}
 	for topic, partitions := range offsets {
 		for partition, offset := range partitions {
-			if at := offset.EpochOffset().Offset; at >= 0 {
+			if at := offset.EpochOffset(); at.Offset >= 0 {
 				begin[place{topic, partition}] = at
 			} else {
 				uncommitted[topic] = append(uncommitted[topic], partition)
@@ -235,13 +235,15 @@ func (m *member) onOffsets(
 		}
 		// Any offset makes the client read the partition; its work looks up the committed one and seeks.
 		offsets[at.topic][at.partition] = kgo.NewOffset().At(0)
-		begin[at] = unknownOffset
+		begin[at] = kgo.EpochOffset{Offset: unknownOffset, Epoch: -1}
 	}
 	var listing episode.Episode
 	for len(uncommitted) > 0 {
-		first, err := m.list(ctx, earliest, uncommitted)
+		first, err := list(ctx, m.client, earliest, uncommitted)
 		if err == nil {
-			maps.Copy(begin, first)
+			for at, offset := range first {
+				begin[at] = kgo.EpochOffset{Offset: offset, Epoch: -1}
+			}
 			break
 		}
 		// An error of this function would cost the member all of its partitions.
@@ -259,8 +261,8 @@ func (m *member) onOffsets(
 	begun := make(chan struct{})
 	m.post(func() {
 		defer close(begun)
-		for at, offset := range begin {
-			if position := m.begin(at, offset, name); position != offset || offsets[at.topic][at.partition].EpochOffset().Offset < 0 {
+		for at, floor := range begin {
+			if position := m.begin(at, floor, name); position != floor.Offset || offsets[at.topic][at.partition].EpochOffset().Offset < 0 {
 				offsets[at.topic][at.partition] = kgo.NewOffset().At(position)
 			}
 		}
@@ -290,27 +292,28 @@ func (m *member) unread(offsets map[string]map[int32]kgo.Offset) (unread []place
 
 // begin starts the work of a partition, and returns the offset to read from. After a rebalance the client may call it for a
 // running partition, whose work then continues.
-func (m *member) begin(at place, floor int64, name string) int64 {
+func (m *member) begin(at place, floor kgo.EpochOffset, name string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.held[at]
 	if p == nil {
 		m.startLocked(at, floor, name)
-		return floor
+		return floor.Offset
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.window.next == unknownOffset {
-		return floor
+		return floor.Offset
 	}
 	return p.window.next
 }
 
 // startLocked starts the work of a partition once its previous work in this process has returned.
-func (m *member) startLocked(at place, floor int64, name string) {
+func (m *member) startLocked(at place, floor kgo.EpochOffset, name string) {
 	if m.finishing {
 		return
 	}
+	m.client.ResumeFetchPartitions(map[string][]int32{at.topic: {at.partition}}) // if the former work has paused it
 	p := m.partition(at, floor, name)
 	before := m.previous[at]
 	delete(m.previous, at)
@@ -359,6 +362,13 @@ func (m *member) openLedger(p *partition) (err error) {
 	if p.ledger != nil {
 		return nil
 	}
+	id, err := topicIDOf(p.ctx, m.client, p.topic, topicMaxAge)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.topicID = id
+	p.mu.Unlock()
 	inMemory := m.cfg.OpenLedger == nil
 	if p.floor == unknownOffset || inMemory { // the offset may have been fetched before the previous owner's last commit
 		floor, metadata, err := m.committed(p.ctx, p.place)
@@ -366,10 +376,11 @@ func (m *member) openLedger(p *partition) (err error) {
 			return err
 		}
 		p.mu.Lock()
-		p.floor = floor
+		p.floor = floor.Offset
+		p.window.leader(math.MinInt64, floor.Epoch)
 		p.mu.Unlock()
 		if inMemory {
-			return p.restoreLedger(floor, metadata)
+			return p.restoreLedger(floor.Offset, metadata)
 		}
 	}
 	p.ledger, err = m.cfg.OpenLedger(p.ctx, p.name())

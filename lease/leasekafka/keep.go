@@ -22,6 +22,12 @@ func (p *partition) restoreLedger(floor int64, metadata string) error {
 	if wrong != "" {
 		return p.error(fmt.Errorf("the metadata of offset %d is %s", floor, wrong))
 	}
+	if p.topicID != (topicID{}) && m.topic != (topicID{}) && m.topic != p.topicID {
+		return dispatch.Rewound(p.name(), fmt.Errorf("leasekafka: the group's offset is of the topic of ID %s, and this one has %s: it was "+
+			"made anew, or is a mirror. Stop all members, and let leasectl adopt it if it has the same records at the same offsets, or "+
+			"else reset the group's offsets", m.topic.text(), p.topicID.text()))
+	}
+	m.topic = p.topicID
 	l := newLedger(floor, m, func() error {
 		p.mu.Lock()
 		defer p.mu.Unlock()

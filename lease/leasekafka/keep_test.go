@@ -401,31 +401,7 @@ func TestMetadataOfOthers(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
 		k.produce(t, of(10, 5, 1)...)
-		commit := func(offset int64, metadata string) {
-			t.Helper()
-			req := kmsg.NewPtrOffsetCommitRequest()
-			req.Group, req.Generation = k.topic, -1
-			topic := kmsg.NewOffsetCommitRequestTopic()
-			topic.Topic = k.topic
-			part := kmsg.NewOffsetCommitRequestTopicPartition()
-			part.Offset, part.LeaderEpoch, part.Metadata = offset, -1, &metadata
-			topic.Partitions = append(topic.Partitions, part)
-			req.Topics = append(req.Topics, topic)
-			if ids, err := k.admin.RequestCachedMetadata(t.Context(), kmsg.NewPtrMetadataRequest(), time.Minute); err == nil {
-				for _, known := range ids.Topics {
-					if known.Topic != nil && *known.Topic == k.topic {
-						req.Topics[0].TopicID = known.TopicID
-					}
-				}
-			}
-			if _, err := req.RequestWith(t.Context(), k.admin); err != nil {
-				t.Fatal(err)
-			}
-			if floor, got := k.committedMetadata(t); floor != offset || got != metadata {
-				t.Fatalf("committed: %d, %q", floor, got)
-			}
-		}
-		commit(3, "consumer-7@host")
+		k.commit(t, 3, "consumer-7@host")
 		var all runs
 		work := dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
 			all.add(job.Record.Offset)
@@ -435,11 +411,11 @@ func TestMetadataOfOthers(t *testing.T) {
 		until(t, "all from there on", func() bool { return len(all.all()) == 7 })
 		m.stop(t)
 		floor, metadata := k.committedMetadata(t)
-		if floor != 10 || !strings.HasPrefix(metadata, "stopbank-1.") {
+		if floor != 10 || !strings.HasPrefix(metadata, "stopbank-2.") {
 			t.Errorf("committed: %d, %q", floor, metadata)
 		}
 
-		commit(5, "stopbank-2.something")
+		k.commit(t, 5, "stopbank-3.something")
 		var got reports
 		cfg := k.inMemory(3)
 		cfg.OnError = got.add
@@ -453,12 +429,38 @@ func TestMetadataOfOthers(t *testing.T) {
 		if n := len(all.all()); n != 0 {
 			t.Errorf("%d records were worked on", n)
 		}
-		if floor, metadata := k.committedMetadata(t); floor != 5 || metadata != "stopbank-2.something" {
+		if floor, metadata := k.committedMetadata(t); floor != 5 || metadata != "stopbank-3.something" {
 			t.Errorf("committed: %d, %q", floor, metadata)
 		}
-		commit(5, "") // as Kafka's tools do
+		k.commit(t, 5, "") // as Kafka's tools do
 		m = run(t, cfg, work)
 		until(t, "the rest", func() bool { return len(all.all()) == 5 })
 		m.stop(t)
 	})
+}
+
+// commit commits an offset of partition 0 as another program does, while the group has no members.
+func (k *kafka) commit(t *testing.T, offset int64, metadata string) {
+	t.Helper()
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation = k.topic, -1
+	topic := kmsg.NewOffsetCommitRequestTopic()
+	topic.Topic = k.topic
+	part := kmsg.NewOffsetCommitRequestTopicPartition()
+	part.Offset, part.LeaderEpoch, part.Metadata = offset, -1, &metadata
+	topic.Partitions = append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+	if ids, err := k.admin.RequestCachedMetadata(t.Context(), kmsg.NewPtrMetadataRequest(), time.Minute); err == nil {
+		for _, known := range ids.Topics {
+			if known.Topic != nil && *known.Topic == k.topic {
+				req.Topics[0].TopicID = known.TopicID
+			}
+		}
+	}
+	if _, err := req.RequestWith(t.Context(), k.admin); err != nil {
+		t.Fatal(err)
+	}
+	if floor, got := k.committedMetadata(t); floor != offset || got != metadata {
+		t.Fatalf("committed: %d, %q", floor, got)
+	}
 }

@@ -193,7 +193,7 @@ func (l *ledger) text(floor int64) (text string, changes uint64) {
 
 // memoLocked returns the state to commit.
 func (l *ledger) memoLocked(floor int64) memo {
-	m := memo{epoch: l.epoch, done: slices.Clone(l.done).from(floor)}
+	m := memo{topic: l.restored.topic, epoch: l.epoch, done: slices.Clone(l.done).from(floor)}
 	for o := range l.gaveUp {
 		if o >= floor {
 			m.gaveUp = append(m.gaveUp, o)

@@ -109,7 +109,7 @@ func OpenLetters(ctx context.Context, cfg LettersConfig) (deadletter.Store, erro
 func (s *letters) connect() (*kgo.Client, error) {
 	// A call must end with its context. A record that is then produced twice is within the at-least-once promise.
 	return kgo.NewClient(append(slices.Clone(s.cfg.Options), kgo.SeedBrokers(s.cfg.Brokers...),
-		kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.FetchMaxWait(100*time.Millisecond), kgo.KeepControlRecords(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.AllowIdempotentProduceCancellation())...)
 }
@@ -201,7 +201,8 @@ func (s *letters) current(ctx context.Context, use func(client *kgo.Client) erro
 		return s.failed(err)
 	}
 	defer client.Close()
-	end, err := s.end(ctx, client)
+	log := place{s.cfg.Topic, 0}
+	first, end, err := bounds(ctx, client, log)
 	if err != nil {
 		return s.failed(err)
 	}
@@ -209,37 +210,34 @@ func (s *letters) current(ctx context.Context, use func(client *kgo.Client) erro
 		s.next = 0
 		clear(s.states)
 	}
-	if err := s.read(ctx, client, s.next, end, func(r *kgo.Record) error { s.applyLocked(r); return nil }); err != nil {
+	for _, f := range s.states { // what a purge has taken away, no other process knows either
+		f.known = f.known && f.offset >= first
+	}
+	if err := read(ctx, client, log, max(s.next, first), end, func(r *kgo.Record) error { s.applyLocked(r); return nil }); err != nil {
 		return s.failed(err)
 	}
 	return use(client)
 }
 
-// end returns the offset after the last record of the topic.
-func (s *letters) end(ctx context.Context, client *kgo.Client) (int64, error) {
-	part := kmsg.NewListOffsetsRequestTopicPartition()
-	part.Timestamp = latest
-	topic := kmsg.NewListOffsetsRequestTopic()
-	topic.Topic, topic.Partitions = s.cfg.Topic, append(topic.Partitions, part)
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID, req.Topics = -1, append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, client)
+// bounds returns the first offset of a log and the one after the last.
+func bounds(ctx context.Context, client *kgo.Client, log place) (first, end int64, err error) {
+	of := map[string][]int32{log.topic: {log.partition}}
+	firsts, err := list(ctx, client, earliest, of)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, errElsewhere
-	}
-	return resp.Topics[0].Partitions[0].Offset, kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	ends, err := list(ctx, client, latest, of)
+	return firsts[log], ends[log], err
 }
 
-// read calls see for the records from one offset up to another. It ends because the last record of a log is never compacted away.
-func (s *letters) read(ctx context.Context, client *kgo.Client, from, end int64, see func(*kgo.Record) error) error {
+// read calls see for the records of a log from one offset, which it has, up to another. It ends because the last record of a log is
+// never compacted away; the marker of a transaction may be the last one.
+func read(ctx context.Context, client *kgo.Client, log place, from, end int64, see func(*kgo.Record) error) error {
 	if from >= end {
 		return nil
 	}
-	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.cfg.Topic: {0: kgo.NewOffset().At(from)}})
-	defer client.RemoveConsumePartitions(map[string][]int32{s.cfg.Topic: {0}})
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{log.topic: {log.partition: kgo.NewOffset().At(from)}})
+	defer client.RemoveConsumePartitions(map[string][]int32{log.topic: {log.partition}})
 	for from < end {
 		fetches := client.PollFetches(ctx)
 		if err := errors.Join(ctx.Err(), fetches.Err()); err != nil {
@@ -258,7 +256,9 @@ func (s *letters) read(ctx context.Context, client *kgo.Client, from, end int64,
 
 // applyLocked applies a record of the topic to the states. Records of other programs are ignored.
 func (s *letters) applyLocked(r *kgo.Record) {
-	s.next = r.Offset + 1
+	if s.next = r.Offset + 1; r.Attrs.IsControl() {
+		return
+	}
 	kind, text, _ := strings.Cut(string(r.Key), " ")
 	id, err := deadletter.ParseID(text)
 	if err != nil || kind != kindLetter && kind != kindParked && kind != kindGone {
@@ -284,21 +284,21 @@ func (s *letters) applyLocked(r *kgo.Record) {
 		f.offset = r.Offset
 	case kind == kindLetter:
 		f.offset = r.Offset
-		f.letter, f.bad = decodeLetter(r)
+		f.letter, _, f.bad = decodeLetter(r)
 		f.letter.Record.Payload, f.letter.Record.Headers, f.known = nil, nil, f.bad == nil
 	}
 }
 
-// decodeLetter decodes the letter in a record of the topic.
-func decodeLetter(r *kgo.Record) (letter deadletter.Letter, err error) {
-	if letter, err = dlq.Decode(r.Value); err != nil {
-		return letter, fmt.Errorf("offset %d: %w", r.Offset, err)
+// decodeLetter decodes the letter in a record of the topic. here: with its record.
+func decodeLetter(r *kgo.Record) (letter deadletter.Letter, here bool, err error) {
+	if letter, here, err = dlq.Decode(r.Value); err != nil {
+		return letter, false, fmt.Errorf("offset %d: %w", r.Offset, err)
 	}
 	if want := letterKey(kindLetter, letter.ID()); !slices.Equal(want, r.Key) {
-		return letter, fmt.Errorf("offset %d: %w: it is %q under the key %q",
+		return letter, false, fmt.Errorf("offset %d: %w: it is %q under the key %q",
 			r.Offset, deadletter.ErrCorrupt, letter.ID().String(), r.Key)
 	}
-	return letter, nil
+	return letter, here, nil
 }
 
 // findLocked returns the state of a letter that is not gone.
@@ -344,11 +344,19 @@ func (s *letters) Put(ctx context.Context, letter deadletter.Letter) error {
 			return nil
 		}
 		letter.Route = s.cfg.Route(letter.Record)
-		records := []*kgo.Record{s.entry(kindLetter, id, dlq.Append(nil, letter))}
-		if letter.Parked {
-			records = append(records, s.entry(kindParked, id, []byte(letter.Note)))
+		err := s.produce(ctx, client, s.entry(kindLetter, id, dlq.Append(nil, letter)))
+		if errors.Is(err, kerr.MessageTooLarge) {
+			source, missing := sourceOf(ctx, client, letter)
+			if missing != nil || source == nil { // it would be nowhere
+				return errors.Join(err, missing)
+			}
+			letter.Size, letter.Route = len(letter.Record.Payload), "" // a replay takes the record's own key
+			err = s.produce(ctx, client, s.entry(kindLetter, id, dlq.AppendElsewhere(nil, letter)))
 		}
-		return s.produce(ctx, client, records...)
+		if err == nil && letter.Parked {
+			err = s.produce(ctx, client, s.entry(kindParked, id, []byte(letter.Note)))
+		}
+		return err
 	})
 }
 
@@ -382,31 +390,83 @@ func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 // Get implements deadletter.Store. It reads payload and headers from the topic.
 func (s *letters) Get(ctx context.Context, id deadletter.ID) (letter deadletter.Letter, err error) {
 	err = s.current(ctx, func(client *kgo.Client) error {
-		letter, err = s.getLocked(ctx, client, id)
+		letter, _, _, err = s.getLocked(ctx, client, id)
 		return err
 	})
 	return letter, err
 }
 
-// getLocked reads a letter with its payload and headers.
-func (s *letters) getLocked(ctx context.Context, client *kgo.Client, id deadletter.ID) (deadletter.Letter, error) {
+// getLocked reads a letter with its payload and headers. here: they are in it; otherwise source is the record, nil if its topic has
+// deleted it.
+func (s *letters) getLocked(ctx context.Context, client *kgo.Client, id deadletter.ID) (
+	letter deadletter.Letter, here bool, source *kgo.Record, err error) {
 	f, err := s.findLocked(id)
 	if err != nil {
-		return deadletter.Letter{}, err
+		return letter, false, nil, err
 	}
-	letter := f.marked()
-	err = s.read(ctx, client, f.offset, f.offset+1, func(r *kgo.Record) error {
-		if r.Offset != f.offset {
-			return fmt.Errorf("the letter %q at offset %d is not there any more", id.String(), f.offset)
-		}
-		whole, err := decodeLetter(r)
-		letter.Record.Payload, letter.Record.Headers = whole.Record.Payload, whole.Record.Headers
-		return err
-	})
+	letter = f.marked()
+	entry, err := recordAt(ctx, client, place{s.cfg.Topic, 0}, f.offset)
+	if err == nil && entry == nil {
+		err = fmt.Errorf("the letter %q at offset %d is not there any more", id.String(), f.offset)
+	}
+	var whole deadletter.Letter
+	if err == nil {
+		whole, here, err = decodeLetter(entry)
+	}
 	if err != nil {
-		return deadletter.Letter{}, s.failed(err)
+		return deadletter.Letter{}, false, nil, s.failed(err)
 	}
-	return letter, nil
+	if letter.Record.Payload, letter.Record.Headers = whole.Record.Payload, whole.Record.Headers; here {
+		return letter, true, nil, nil
+	}
+	if source, err = sourceOf(ctx, client, letter); err != nil {
+		return deadletter.Letter{}, false, nil, s.failed(fmt.Errorf("the record of %q: %w", id.String(), err))
+	}
+	if source != nil {
+		letter.Record.Payload = source.Value
+		for _, h := range source.Headers {
+			letter.Record.Headers = append(letter.Record.Headers, dispatch.Header{Key: h.Key, Value: h.Value})
+		}
+	}
+	return letter, false, source, nil
+}
+
+// sourceOf returns the record of a letter in its topic; nil: it is not there any more.
+func sourceOf(ctx context.Context, client *kgo.Client, l deadletter.Letter) (*kgo.Record, error) {
+	at, err := placeOf(l.ID())
+	if err != nil {
+		return nil, err
+	}
+	r, err := recordAt(ctx, client, at, l.Record.Offset)
+	if r != nil && !r.Timestamp.Equal(l.Record.Time) {
+		r = nil // that of a topic that was made anew
+	}
+	return r, err
+}
+
+// recordAt returns the record at an offset of a log; nil: it is not there any more.
+func recordAt(ctx context.Context, client *kgo.Client, log place, offset int64) (found *kgo.Record, err error) {
+	first, end, err := bounds(ctx, client, log)
+	if err != nil || offset < first || offset >= end {
+		return nil, err
+	}
+	return found, read(ctx, client, log, offset, offset+1, func(r *kgo.Record) error {
+		if r.Offset == offset && !r.Attrs.IsControl() {
+			found = r
+		}
+		return nil
+	})
+}
+
+// placeOf returns the log of a letter's record.
+func placeOf(id deadletter.ID) (place, error) {
+	topic, number, _ := cutLast(id.Partition, "/")
+	partition, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || partition < 0 || topic == "" {
+		return place{}, invalidField("Letter.Partition", strconv.Quote(id.Partition),
+			"topic/number, such as orders/3, so that it can be replayed")
+	}
+	return place{topic, int32(partition)}, nil
 }
 
 // Park implements deadletter.Store.
@@ -441,19 +501,23 @@ func (s *letters) change(ctx context.Context, id deadletter.ID, records ...*kgo.
 // Replay implements deadletter.Store.
 func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
 	return s.current(ctx, func(client *kgo.Client) error {
-		letter, err := s.getLocked(ctx, client, id)
+		at, err := placeOf(id)
 		if err != nil {
 			return err
 		}
-		topic, number, _ := cutLast(id.Partition, "/")
-		partition, err := strconv.ParseInt(number, 10, 32)
-		if err != nil || partition < 0 || topic == "" {
-			return invalidField("Letter.Partition", strconv.Quote(id.Partition),
-				"topic/number, such as orders/3, so that it can be replayed")
+		letter, here, source, err := s.getLocked(ctx, client, id)
+		switch {
+		case err != nil:
+			return err
+		case !here && source == nil:
+			return s.failed(fmt.Errorf("the record of %q was too large for a letter, and %s has deleted it", id.String(), at.name()))
 		}
 		record := dlq.Replay(letter)
-		again := &kgo.Record{Topic: topic, Partition: int32(partition), Value: record.Payload}
-		if letter.Route != "" {
+		again := &kgo.Record{Topic: at.topic, Partition: at.partition, Value: record.Payload}
+		switch {
+		case source != nil:
+			again.Key = source.Key
+		case letter.Route != "":
 			again.Key = []byte(letter.Route)
 		}
 		for _, h := range record.Headers {

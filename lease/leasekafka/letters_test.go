@@ -5,6 +5,7 @@ package leasekafka_test
 // The suite of dead letters runs on a topic, with another one for the replays.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/deadletter"
@@ -236,4 +239,136 @@ func TestLettersRefuse(t *testing.T) {
 			t.Errorf("after a damaged letter was taken away: %v", err)
 		}
 	})
+}
+
+// purge deletes all records of a topic.
+func (k *kafka) purge(t *testing.T, topic string) {
+	part := kmsg.NewDeleteRecordsRequestTopicPartition()
+	part.Offset = -1
+	of := kmsg.NewDeleteRecordsRequestTopic()
+	of.Topic, of.Partitions = topic, append(of.Partitions, part)
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.Topics, req.TimeoutMillis = append(req.Topics, of), 5000
+	resp, err := req.RequestWith(t.Context(), k.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What others do to the topic stops no call: a transaction whose marker is the last thing in it, and a purge.
+func TestLettersGoOnBehindAMarkerAndAPurge(t *testing.T) {
+	for name, happens := range map[string]func(t *testing.T, k *kafka){
+		"nothing": func(*testing.T, *kafka) {},
+		"marker": func(t *testing.T, k *kafka) {
+			client, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID("other"), k.dialer())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			err = errors.Join(client.BeginTransaction(), client.ProduceSync(t.Context(), &kgo.Record{Topic: k.topic + "-dead"}).FirstErr(),
+				client.EndTransaction(t.Context(), kgo.TryCommit))
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		"purge": func(t *testing.T, k *kafka) { k.purge(t, k.topic+"-dead") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				k := start(t, 1)
+				old := letters(t, k)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				l := deadletter.Letter{Partition: k.topic + "/0", At: time.Now(), Record: dispatch.Record{Domain: "a", Offset: 1}}
+				if err := old.Put(ctx, l); err != nil {
+					t.Fatal(err)
+				}
+				happens(t, k)
+				first := l.ID()
+				want := []int64{1, 2}
+				if name == "purge" {
+					want = want[1:]
+				}
+				l.Record.Offset = 2
+				if err := old.Put(ctx, l); err != nil {
+					t.Errorf("L15: Put: %v", err)
+				}
+				for who, s := range map[string]deadletter.Store{"old": old, "new": letters(t, k)} {
+					var got []int64
+					for l, err := range s.List(ctx, deadletter.Filter{}) {
+						if err != nil {
+							t.Errorf("L15: List: %v", err)
+						}
+						got = append(got, l.Record.Offset)
+					}
+					if _, err := s.Get(ctx, first); !slices.Equal(got, want) || errors.Is(err, deadletter.ErrNotDead) != (name == "purge") {
+						t.Errorf("L15: %s: %v, want %v; the first: %v", who, got, want, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A record as large as the broker takes leaves no room for what its letter has besides: the letter leaves it where it is.
+func TestLettersOfTheLargestRecords(t *testing.T) {
+	const most = 1_000_012 - 100 // of a batch of kgo's with one record
+	for name, record := range map[string]*kgo.Record{
+		"payload": {Key: []byte("evil"), Value: bytes.Repeat([]byte("x"), most)},
+		"key":     {Key: bytes.Repeat([]byte("k"), most)},
+		"header":  {Key: []byte("evil"), Headers: []kgo.RecordHeader{{Key: "h", Value: bytes.Repeat([]byte("h"), most)}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				k := start(t, 1)
+				k.produce(t, record)
+				k.produce(t, of(20, 5, 1)...)
+				s := letters(t, k)
+				g := newRegister()
+				m := run(t, k.config(), dispatch.Config{DeadLetter: deadletter.Keep(s),
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						if job.Record.Offset == 0 {
+							return fmt.Errorf("%w: bad", dispatch.ErrPermanent)
+						}
+						g.write(job, 0)
+						return nil
+					}})
+				time.Sleep(time.Minute)
+				m.stop(t)
+				if floor := k.committed(t, 1)[0]; g.count() != 20 || floor != 21 {
+					t.Errorf("L15: %d of 20 others are done, the floor is %d", g.count(), floor)
+				}
+				listed := 0
+				for l, err := range s.List(t.Context(), deadletter.Filter{}) {
+					if listed++; err != nil || l.Size != len(record.Value) {
+						t.Errorf("L15: List: %d bytes, %v", l.Size, err)
+					}
+				}
+				id := deadletter.ID{Partition: k.topic + "/0", Offset: 0}
+				l, err := s.Get(t.Context(), id)
+				if err != nil || listed != 1 || !bytes.Equal(l.Record.Payload, record.Value) || len(l.Record.Headers) != len(record.Headers) {
+					t.Errorf("L15: %d listed; Get: %d bytes, %d headers, %v", listed, len(l.Record.Payload), len(l.Record.Headers), err)
+				}
+				if name == "payload" { // none of them fits with the header of a replay: they can be discarded, or their topic given room
+					if err := s.Replay(t.Context(), id); !errors.Is(err, kerr.MessageTooLarge) {
+						t.Errorf("L15: Replay: %v", err)
+					}
+				}
+				k.purge(t, k.topic)
+				l, err = s.Get(t.Context(), id)
+				if err != nil || l.Record.Payload != nil || l.Size != len(record.Value) {
+					t.Errorf("L15: Get of what is not there any more: %d bytes, %v", len(l.Record.Payload), err)
+				}
+				if err := s.Replay(t.Context(), id); err == nil || errors.Is(err, deadletter.ErrNotDead) {
+					t.Errorf("L15: Replay of what is not there any more: %v", err)
+				}
+				if err := s.Discard(t.Context(), id); err != nil {
+					t.Errorf("L15: Discard: %v", err)
+				}
+			})
+		})
+	}
 }

@@ -18,6 +18,7 @@ import (
 
 // memo is the state of the offsets from a floor on. Its lists are in ascending order.
 type memo struct {
+	topic   topicID   // of whose records the offsets are; zero: not known
 	epoch   uint64    // the owner's; greater than that of any earlier owner
 	done    spans     // succeeded, or not in the log
 	gaveUp  []int64   // given up; their dead letters may or may not have been accepted
@@ -36,6 +37,7 @@ type attempt struct {
 
 // The text is the prefix, the version, a dot, and in base 64
 //
+//	topic    16 bytes in version 2, none in version 1
 //	epoch    uvarint
 //	tried    count, then for each: offset, at (signed difference from the previous one), failures
 //	gaveUp   count, then for each: offset
@@ -48,6 +50,7 @@ type attempt struct {
 const (
 	prefix = "stopbank-"
 	head   = prefix + "1."
+	headOf = prefix + "2." // of a topic's ID
 	// mostText is the default of the brokers' offset.metadata.max.bytes. From fullText on, no new records are read.
 	mostText = 4096
 	fullText = mostText * 3 / 4
@@ -62,7 +65,12 @@ const (
 // that are farthest from the floor, which will be done again.
 func (m *memo) text(floor int64) string {
 	room := base64.RawStdEncoding.DecodedLen(mostText-len(head)) - crc32.Size
-	b := binary.AppendUvarint(nil, m.epoch)
+	var b []byte
+	begin := head
+	if m.topic != (topicID{}) {
+		b, begin = append(b, m.topic[:]...), headOf
+	}
+	b = binary.AppendUvarint(b, m.epoch)
 	before, at := floor, int64(0)
 	offset := func(b []byte, offset, last int64) []byte {
 		b = binary.AppendUvarint(b, uint64(offset)-uint64(before))
@@ -88,7 +96,7 @@ func (m *memo) text(floor int64) string {
 		b = binary.AppendUvarint(since(offset(b, a.offset, a.offset), a), uint64(len(a.domain)))
 		return append(b, a.domain...)
 	})
-	return head + base64.RawStdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(b, checksum(floor, b)))
+	return begin + base64.RawStdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(b, checksum(floor, b)))
 }
 
 // pack appends the number of the items that fit, and those items.
@@ -117,9 +125,10 @@ func readMemo(text string, floor int64) (m memo, wrong string) {
 	if !strings.HasPrefix(text, prefix) {
 		return m, ""
 	}
-	body, ok := strings.CutPrefix(text, head)
-	if !ok {
-		return m, fmt.Sprintf("not of version 1, which this program reads: %.20q", text)
+	body, old := strings.CutPrefix(text, head)
+	body, ok := strings.CutPrefix(body, headOf)
+	if !ok && !old {
+		return m, fmt.Sprintf("not of version 1 or 2, which this program reads: %.20q", text)
 	}
 	b, err := base64.RawStdEncoding.DecodeString(body)
 	if err != nil || len(b) < crc32.Size {
@@ -128,6 +137,9 @@ func readMemo(text string, floor int64) (m memo, wrong string) {
 	sum := b[len(b)-crc32.Size:]
 	if b = b[:len(b)-crc32.Size]; binary.LittleEndian.Uint32(sum) != checksum(floor, b) {
 		return m, "damaged, or of another offset"
+	}
+	if ok && len(b) >= len(m.topic) {
+		b = b[copy(m.topic[:], b):]
 	}
 	d := reader{rest: b}
 	m.epoch = d.number(mostEpoch)

@@ -120,7 +120,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		m := ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend, Close: func() { ended(client) }}
 		// the client holds a mutex while it waits for an answer to a commit, and virtual time stands while another waits for that
 		if k.Cluster == nil {
-			m.Late = line.Late
+			m.Late, m.Slow = line.Late, line.Slow
 		}
 		return m
 	}

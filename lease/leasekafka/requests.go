@@ -8,7 +8,6 @@ package leasekafka
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -23,31 +22,18 @@ const (
 
 var errElsewhere = errors.New("the broker's answer is not about what was asked")
 
-// metadataMaxAge is the greatest age of cached topic metadata.
-const metadataMaxAge = time.Hour
-
 // isRebalance reports whether err is a rejection that lasts no longer than a rebalance.
 func isRebalance(err error) bool {
 	return errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration)
 }
 
-// commit commits a partition's offset with the ID of the member that it was assigned to and the current generation. metadata may
-// be nil.
-func (m *member) commit(at *partition, floor int64, metadata *string) error {
-	topics := kmsg.NewPtrMetadataRequest()
-	topics.Topics = []kmsg.MetadataRequestTopic{{Topic: &at.topic}}
-	ids, err := m.client.RequestCachedMetadata(m.alive, topics, metadataMaxAge)
-	if err != nil {
-		return err
-	}
-
+// commit commits a partition's offset with the ID of the member that it was assigned to and the current generation, to the topic
+// of that ID if brokers can tell. metadata may be nil.
+func (m *member) commit(at *partition, id topicID, floor kgo.EpochOffset, metadata *string) error {
 	part := kmsg.NewOffsetCommitRequestTopicPartition()
-	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.partition, floor, -1, metadata
+	part.Partition, part.Offset, part.LeaderEpoch, part.Metadata = at.partition, floor.Offset, floor.Epoch, metadata
 	topic := kmsg.NewOffsetCommitRequestTopic()
-	topic.Topic, topic.Partitions = at.topic, []kmsg.OffsetCommitRequestTopicPartition{part}
-	if len(ids.Topics) == 1 {
-		topic.TopicID = ids.Topics[0].TopicID
-	}
+	topic.Topic, topic.TopicID, topic.Partitions = at.topic, id, []kmsg.OffsetCommitRequestTopicPartition{part}
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group, req.Topics = m.cfg.Group, []kmsg.OffsetCommitRequestTopic{topic}
 	req.MemberID = at.member
@@ -66,7 +52,8 @@ func (m *member) commit(at *partition, floor int64, metadata *string) error {
 }
 
 // committed returns a partition's committed offset and its metadata. Without a commit, it returns the first available offset.
-func (m *member) committed(ctx context.Context, at place) (floor int64, metadata string, err error) {
+func (m *member) committed(ctx context.Context, at place) (floor kgo.EpochOffset, metadata string, err error) {
+	floor.Epoch = -1
 	topic := kmsg.NewOffsetFetchRequestTopic()
 	topic.Topic, topic.Partitions = at.topic, []int32{at.partition}
 	req := kmsg.NewPtrOffsetFetchRequest()
@@ -76,27 +63,28 @@ func (m *member) committed(ctx context.Context, at place) (floor int64, metadata
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil {
-		return 0, "", err
+		return floor, "", err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return 0, "", errElsewhere
+		return floor, "", errElsewhere
 	}
 	part := resp.Topics[0].Partitions[0]
 	if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
-		return 0, "", err
+		return floor, "", err
 	}
 	if part.Offset >= 0 {
 		if part.Metadata != nil {
 			metadata = *part.Metadata
 		}
-		return part.Offset, metadata, nil
+		return kgo.EpochOffset{Offset: part.Offset, Epoch: part.LeaderEpoch}, metadata, nil
 	}
-	first, err := m.list(ctx, earliest, map[string][]int32{at.topic: {at.partition}})
-	return first[at], "", err
+	first, err := list(ctx, m.client, earliest, map[string][]int32{at.topic: {at.partition}})
+	floor.Offset = first[at]
+	return floor, "", err
 }
 
 // list returns the earliest or the latest offset of each partition. The latest is the one after the last record.
-func (m *member) list(ctx context.Context, which int64, of map[string][]int32) (map[place]int64, error) {
+func list(ctx context.Context, client *kgo.Client, which int64, of map[string][]int32) (map[place]int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	for topic, partitions := range of {
@@ -109,7 +97,7 @@ func (m *member) list(ctx context.Context, which int64, of map[string][]int32) (
 		}
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, m.client)
+	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
 		return nil, err
 	}

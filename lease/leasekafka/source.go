@@ -5,6 +5,7 @@ package leasekafka
 // A partition that is held is a dispatch.Source.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/episode"
 )
 
 // place names a partition.
@@ -43,15 +45,18 @@ type partition struct {
 
 	commitNow chan struct{} // asks for a commit at once; buffers one request
 
-	committing chan struct{} // a mutex that can be waited for with a context; held during a commit
+	gone       episode.Episode // the topic is
+	committing chan struct{}   // a mutex that can be waited for with a context; held during a commit
 
 	mu       sync.Mutex // guards the rest; of the member's locks only postMu is taken under it
 	window   window
+	topicID  topicID       // of the topic whose partition was opened
 	floor    int64         // the committed one
 	end      int64         // of the log, from the last fetch
 	paused   bool          // the client does not fetch the partition
 	full     bool          // nothing new is handed out because a commit's metadata is nearly full
 	lost     error         // a dispatch.ErrLost, once the partition is lost
+	rewound  error         // a dispatch.ErrRewound, once the log is another one, until the work begins anew
 	fetchErr error         // of the last fetch, until Fetch has returned it
 	seekTo   *int64        // the offset that Fetch waits for
 	changed  chan struct{} // closed when any of the above changes
@@ -60,18 +65,21 @@ type partition struct {
 var (
 	_ dispatch.Source = (*partition)(nil)
 	_ dispatch.Ended  = (*partition)(nil)
+
+	_ dispatch.Identified = (*partition)(nil)
 )
 
 // unknownOffset marks a partition whose committed offset has to be looked up first.
 const unknownOffset = math.MaxInt64
 
-func (m *member) partition(at place, floor int64, name string) *partition {
+func (m *member) partition(at place, floor kgo.EpochOffset, name string) *partition {
 	p := &partition{
 		place: at, m: m, member: name, done: make(chan struct{}), committing: make(chan struct{}, 1), commitNow: make(chan struct{}, 1),
-		floor: floor, changed: make(chan struct{}),
+		floor: floor.Offset, changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(m.alive)
-	p.window.reset(floor)
+	p.window.reset(floor.Offset)
+	p.window.leader(math.MinInt64, floor.Epoch)
 	return p
 }
 
@@ -79,7 +87,7 @@ func (m *member) partition(at place, floor int64, name string) *partition {
 func (p *partition) Committed(context.Context) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.floor, p.lost
+	return p.floor, cmp.Or(p.lost, p.rewound)
 }
 
 // Fetch implements dispatch.Source.
@@ -88,8 +96,8 @@ func (p *partition) Fetch(ctx context.Context, from int64, limit int) ([]dispatc
 	defer p.mu.Unlock()
 	defer func() { p.seekTo = nil }()
 	for {
-		if p.lost != nil {
-			return nil, p.lost
+		if err := cmp.Or(p.lost, p.rewound); err != nil {
+			return nil, err
 		}
 		if from >= p.window.start {
 			records := p.window.recordsFrom(from, p.fetchLimitLocked(from, limit))
@@ -128,7 +136,7 @@ func (p *partition) notifyLocked() {
 
 // adjustFetchingLocked pauses the fetching when the records to be read fill half of the window, and resumes it at a quarter.
 func (p *partition) adjustFetchingLocked() {
-	if p.lost != nil {
+	if p.lost != nil || p.rewound != nil {
 		return
 	}
 	only := map[string][]int32{p.topic: {p.partition}}
@@ -146,16 +154,22 @@ func (p *partition) adjustFetchingLocked() {
 func (p *partition) addFetched(fetched kgo.FetchPartition) (gone error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lost != nil {
+	if p.lost != nil || p.rewound != nil {
 		return nil
 	}
 	if next := p.window.next; len(fetched.Records) > 0 {
+		if found := fetched.Records[0].Offset; found < next && next != unknownOffset { // the client does not go back by itself
+			p.rewindLocked(fmt.Errorf("the log ended below the offset %d, which was committed or read, and has other records now, from %d "+
+				"on: it was made anew, cut off or put back. Stop all members, reset the group's offsets, and begin a new ledger", next, found))
+			return nil
+		}
 		if first := min(fetched.LogStartOffset, fetched.Records[0].Offset); next < first {
 			gone = p.error(fmt.Errorf("the log has deleted the offsets from %d to %d: what was not done of them is lost", next, first-1))
 		}
 	}
 	p.end = max(p.end, fetched.HighWatermark)
 	for _, r := range fetched.Records {
+		p.window.leader(r.Offset, r.LeaderEpoch)
 		p.window.add(p.record(r))
 	}
 	if fetched.Err != nil {
@@ -208,8 +222,9 @@ func (p *partition) Commit(ctx context.Context, floor int64) error {
 func (p *partition) commit(ctx context.Context, floor int64) error {
 	for {
 		p.mu.Lock()
-		lost := p.lost
+		lost := cmp.Or(p.lost, p.rewound)
 		floor = max(floor, p.floor)
+		id, epoch := p.topicID, p.window.epoch(floor)
 		p.mu.Unlock()
 		if lost != nil {
 			return lost
@@ -221,7 +236,7 @@ func (p *partition) commit(ctx context.Context, floor int64) error {
 			metadata = new(string)
 			*metadata, changes = l.text(floor)
 		}
-		err := p.m.commit(p, floor, metadata)
+		err := p.m.commit(p, id, kgo.EpochOffset{Epoch: epoch, Offset: floor}, metadata)
 		switch {
 		case err == nil:
 			if l != nil {
@@ -274,15 +289,15 @@ func (p *partition) release() {
 	<-p.committing
 }
 
-// End implements dispatch.Ended. While fetching is paused, it asks a broker.
+// End implements dispatch.Ended. While fetching is paused, or has brought nothing yet, it asks a broker.
 func (p *partition) End(ctx context.Context) (int64, error) {
 	p.mu.Lock()
-	paused, end := p.paused, p.end
+	known, end, rewound := !p.paused && p.end >= p.window.next, p.end, p.rewound
 	p.mu.Unlock()
-	if !paused {
-		return end, nil
+	if rewound != nil || known {
+		return end, rewound
 	}
-	ends, err := p.m.list(ctx, latest, map[string][]int32{p.topic: {p.partition}})
+	ends, err := list(ctx, p.m.client, latest, map[string][]int32{p.topic: {p.partition}})
 	if err == nil {
 		end = ends[p.place]
 	}

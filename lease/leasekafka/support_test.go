@@ -122,22 +122,28 @@ func (k *kafka) open(t testing.TB, partitions int32) *kafka {
 	}
 	k.admin = admin
 	t.Cleanup(admin.Close)
+	if err := k.create(t); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// create creates the topic.
+func (k *kafka) create(t testing.TB) error {
+	t.Helper()
 	req := kmsg.NewPtrCreateTopicsRequest()
 	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = k.topic, partitions, 1
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = k.topic, int32(k.partitions), 1
 	compact := kmsg.NewCreateTopicsRequestTopicConfig()
 	policy := "compact"
 	compact.Name, compact.Value = "cleanup.policy", &policy
 	topic.Configs = append(topic.Configs, compact)
 	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 10_000
-	resp, err := req.RequestWith(t.Context(), admin)
+	resp, err := req.RequestWith(t.Context(), k.admin)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
+	return err
 }
 
 // produce appends records to the partitions that they name.

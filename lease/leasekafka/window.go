@@ -16,7 +16,33 @@ type window struct {
 	start, next int64
 	read        int64 // the records below it have been handed out
 	bytes       int   // size of all records
-	ahead       int   // size of the records not handed out yet
+	epochs      []epoch
+	ahead       int // size of the records not handed out yet
+}
+
+// epoch is that of the partition's leader which wrote the records from an offset on.
+type epoch struct {
+	from   int64
+	number int32
+}
+
+// leader says which leader wrote the record at an offset; a negative epoch says nothing.
+func (w *window) leader(offset int64, number int32) {
+	if number >= 0 && (len(w.epochs) == 0 || number > w.epochs[len(w.epochs)-1].number) {
+		w.epochs = append(w.epochs, epoch{offset, number})
+	}
+}
+
+// epoch returns the epoch of the last record up to floor, -1 if it is not known. By it a broker tells a log that was cut off below
+// the floor and written on. Floors rise.
+func (w *window) epoch(floor int64) int32 {
+	for len(w.epochs) > 1 && w.epochs[1].from <= floor {
+		w.epochs = w.epochs[1:]
+	}
+	if len(w.epochs) == 0 || w.epochs[0].from > floor {
+		return -1
+	}
+	return w.epochs[0].number
 }
 
 // overhead is about how much memory a record takes besides its contents, in bytes.
@@ -32,7 +58,7 @@ func size(r dispatch.Record) int {
 
 // reset empties the window; the next record is at offset or above.
 func (w *window) reset(offset int64) {
-	*w = window{start: offset, next: offset, read: offset}
+	*w = window{start: offset, next: offset, read: offset, epochs: w.epochs}
 }
 
 // add appends a record, unless it is below next.

@@ -31,7 +31,9 @@
 //
 // The members of a [Group] keep one record in the bucket: "nats kv get --raw orders group-group" shows who holds what. When a
 // member dies or freezes, others take its partitions after its Session. A member that cannot reach the server stops its work a
-// quarter of a session earlier, says so to OnError, and begins again when the server is back. Stream, subject and number of
+// quarter of a session earlier, says so to OnError, and begins again when the server is back. Its records come over a second
+// connection, a bounded number of bytes at a time: all partitions together are sent about 4 MiB that are not read yet, and the
+// server, which cuts a connection that has 64 MiB to read, has no reason to. Stream, subject and number of
 // partitions are permanent: for another number, begin a new stream and Group, and drain the old ones.
 //
 // # How to recover
@@ -41,9 +43,9 @@
 //   - A key was deleted or overwritten: restore the value from a backup ("nats stream restore" into a copy) and publish it with
 //     its Lease header. Without a backup: stop all workers, raise the floor above all that was done in the domain, and purge
 //     the key's subject and <Name>/listed. The domain's tokens may begin lower.
-//   - The stream was deleted and made anew, or has lost its end: a position beyond the end is rejected, as new messages below
-//     it would be passed over, and the partition says that it stalls while taking. Give the group a new Bucket: what the stream
-//     has is done again.
+//   - The stream was deleted and made anew, put back, or replaced by a promoted mirror: the partition is rewound, as new messages
+//     below its position would be passed over. "leasectl adopt" goes on in a mirror. For any other stream give the group a new
+//     Bucket: what the stream has is done again.
 //   - The bucket was restored, or acknowledged messages were lost: stop all workers, purge <Name>/listed, raise the floor to
 //     what was committed upstream, and restart every process.
 package leasenats

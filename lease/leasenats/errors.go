@@ -3,7 +3,12 @@
 package leasenats
 
 import (
+	"context"
+	"errors"
 	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stopbank/stopbank/lease"
 )
@@ -15,7 +20,20 @@ type unreachableError struct {
 }
 
 func (e *unreachableError) Error() string {
-	return fmt.Sprintf("leasenats: bucket %s: %v", e.bucket, e.err)
+	return fmt.Sprintf("leasenats: bucket %s: %v%s", e.bucket, e.err, advice(e.err))
+}
+
+// advice is what an operator can do about an error whose own text does not say.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+		return ": JetStream does not answer in time. A server turns it off when its disk is full, until it is started again; or it has " +
+			"no leader (nats server report jetstream)"
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return ": its positions and ledgers are gone with it. Restore it from a backup, or start all members again, and they begin at " +
+			"the stream's first message"
+	}
+	return ""
 }
 
 func (e *unreachableError) Unwrap() error { return e.err }

@@ -27,7 +27,9 @@ import (
 // GroupConfig configures a Group. All members of a group must have the same Stream, Subject, Partitions and Journal, for good: a
 // member with others is rejected. Sessions may differ.
 type GroupConfig struct {
-	// Conn is the connection to use. Required. The caller owns it and closes it after Hold has returned.
+	// Conn is the connection to use. Required. The caller owns it and closes it after Hold has returned. Records come over a
+	// connection that Hold makes and closes, with Conn's options, but for the callbacks on what becomes of it, and its Name and
+	// " records": so the membership is renewed however large they are, on a link however slow.
 	Conn *nats.Conn
 	// Stream is the stream to read. Required; it must exist.
 	Stream string
@@ -80,6 +82,7 @@ type Group struct {
 	journals jetstream.Stream // nil: without
 	store    *store
 	key      string
+	options  nats.Options // of the connection for records
 }
 
 var _ dispatch.Ownership = (*Group)(nil)
@@ -109,7 +112,7 @@ func OpenGroup(ctx context.Context, cfg GroupConfig) (*Group, error) {
 	if err := cfg.check(ctx); err != nil {
 		return nil, err
 	}
-	g := &Group{cfg: cfg, key: "group-" + cfg.Group}
+	g := &Group{cfg: cfg, key: "group-" + cfg.Group, options: recordOptions(cfg.Conn.Opts)}
 	var err error
 	of := StoreConfig{Conn: cfg.Conn, Bucket: cfg.Bucket, Name: cfg.Group, Replicas: cfg.Replicas, Storage: cfg.Storage}
 	g.store, err = open(ctx, of)
@@ -187,12 +190,13 @@ func (g *Group) partitionName(partition int) string {
 }
 
 // partition opens a partition for its owner; end closes what it has opened. It makes no request.
-func (g *Group) partition(number int) (partition dispatch.Partition, end func()) {
+func (g *Group) partition(number int, records *records) (partition dispatch.Partition, end func()) {
 	subject := strings.Split(g.cfg.Subject, ".")
 	subject[slices.Index(subject, "*")] = strconv.Itoa(number)
 	name := g.partitionName(number)
 	s := newSource(sourceConfig{
-		Conn: g.cfg.Conn, Stream: g.cfg.Stream, Subjects: []string{strings.Join(subject, ".")},
+		Conn: records.open, Bytes: min(mostBytes, max(leastBytes, allBytes/g.cfg.Partitions)),
+		Stream: g.cfg.Stream, Subjects: []string{strings.Join(subject, ".")},
 		Bucket: g.cfg.Bucket, Partition: name, Domain: g.cfg.Domain, Timeout: g.store.timeout,
 	}, g.js, g.kv)
 	if !g.cfg.Journal {
@@ -201,7 +205,7 @@ func (g *Group) partition(number int) (partition dispatch.Partition, end func())
 	}
 	var opened *journal.Ledger // by Open, which one goroutine calls until it succeeds
 	open := func(ctx context.Context) (dispatch.Source, lease.Ledger, error) {
-		l, err := journal.Open(ctx, journal.Config{Store: g.store.journal(g.journals, name), Name: name, Fresh: g.cfg.Session / 4,
+		l, err := journal.Open(ctx, journal.Config{Store: g.store.journal(g.journals, name, records.open), Name: name, Fresh: g.cfg.Session / 4,
 			Ledger: g.cfg.Ledger})
 		if err != nil {
 			return nil, nil, err

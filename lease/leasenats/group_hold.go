@@ -57,11 +57,13 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	case g == nil || g.kv == nil:
 		return invalidField("Group", "nil or zero", "a group made by OpenGroup")
 	}
+	records := &records{of: g.cfg.Conn, options: g.options, turn: make(chan struct{}, 1)}
+	defer records.close()
 	m := group.Member[int]{
 		Server: &member{Group: g, name: rand.Text(), others: map[string]heartbeat{}},
 		Name:   g.partitionName, OnError: g.cfg.OnError, Trouble: new(episode.Episode),
 		Work: func(ctx context.Context, number int) {
-			partition, end := g.partition(number)
+			partition, end := g.partition(number, records)
 			defer end()
 			work(ctx, partition)
 		},

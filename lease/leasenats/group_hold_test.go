@@ -509,7 +509,7 @@ func TestGroupRandomDay(t *testing.T) {
 
 // The ledgers of a group's partitions share a bucket, but no key.
 func TestGroupStoresAreApart(t *testing.T) {
-	g := &Group{cfg: GroupConfig{Subject: "s.*", Group: "g"}, store: (&store{bucket: "b"}).named("g")}
+	g := &Group{cfg: GroupConfig{Subject: "s.*", Group: "g", Partitions: 16}, store: (&store{bucket: "b"}).named("g")}
 	for _, number := range []int{3, 12} {
 		name := g.partitionName(number)
 		of := reflect.ValueOf(*g.store.named(name))
@@ -519,7 +519,7 @@ func TestGroupStoresAreApart(t *testing.T) {
 				t.Errorf("%s: %s is %q", name, field.Name, of.Field(i))
 			}
 		}
-		partition, _ := g.partition(number)
+		partition, _ := g.partition(number, &records{})
 		source := partition.Source.(*source)
 		if want := fmt.Sprint("s.", number); partition.Name != name || source.cfg.Subjects[0] != want ||
 			!strings.Contains(source.key, name) {

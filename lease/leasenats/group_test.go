@@ -225,7 +225,19 @@ func TestOpenGroupRefuses(t *testing.T) {
 			t.Errorf("%s ended by %v", p.Name, context.Cause(ctx))
 		}
 	})
-	if !errors.Is(err, jetstream.ErrStreamNotFound) || lost == nil {
+	if !errors.Is(err, jetstream.ErrStreamNotFound) || lost == nil || !strings.Contains(err.Error(), "start all members again") {
 		t.Errorf("the bucket is gone: %v, %v", err, lost)
+	}
+}
+
+// A server whose disk is full turns JetStream off. Nobody tells its clients, but the error says what to look for.
+func TestJetStreamThatIsOff(t *testing.T) {
+	server := single(t, t.TempDir(), 0)
+	store := must(leasenats.OpenStore(ctx, leasenats.StoreConfig{Conn: connect(t, server.ClientURL()), Bucket: "b"}))(t)
+	noError(t, server.DisableJetStream())
+	within, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	if _, _, err := store.Load(within, "d"); err == nil || !strings.Contains(err.Error(), "disk is full") {
+		t.Errorf("D12: %v", err)
 	}
 }

@@ -28,6 +28,7 @@ type journalStore struct {
 	*store
 	stream  jetstream.Stream // of the journals
 	subject string
+	read    func(context.Context) (*nats.Conn, error) // the connection to read over
 
 	claim    uint64
 	sequence uint64 // of the last message under the subject, as far as is known
@@ -83,9 +84,9 @@ func openJournals(ctx context.Context, s *store, cfg StoreConfig) (jetstream.Str
 	return stream, nil
 }
 
-// journal returns the journal of a partition.
-func (s *store) journal(stream jetstream.Stream, partition string) *journalStore {
-	return &journalStore{store: s, stream: stream, subject: "stopbank.journal." + s.bucket + "." + partition}
+// journal returns the journal of a partition, which is read over another connection than it is written.
+func (s *store) journal(stream jetstream.Stream, partition string, read func(context.Context) (*nats.Conn, error)) *journalStore {
+	return &journalStore{store: s, stream: stream, subject: "stopbank.journal." + s.bucket + "." + partition, read: read}
 }
 
 // last returns the claim and the sequence of the last message; 0 and 0 if there is none.
@@ -143,34 +144,30 @@ func (s *journalStore) Claim(ctx context.Context) (uint64, error) {
 	}
 }
 
-// Read implements journal.Store. It ends with the message of its claim.
+// Read implements journal.Store. It ends with the message of its claim. Only the wait for each message is bounded: over a slow link
+// a long journal takes its time.
 func (s *journalStore) Read(ctx context.Context, take func(entry []byte) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	consumer, err := s.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{s.subject}, MaxResetAttempts: 1})
+	conn, err := s.read(ctx)
 	if err != nil {
 		return s.unreachable(err)
 	}
-	messages, err := consumer.Messages()
+	f, err := openFeed(ctx, s.js, conn, s.stream.CachedInfo().Config.Name, jetstream.ConsumerConfig{FilterSubject: s.subject}, mostBytes,
+		s.timeout)
 	if err != nil {
 		return s.unreachable(err)
 	}
-	defer messages.Stop()
-	for before := uint64(0); ; {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+	defer f.close()
+	for {
+		m, meta, err := f.next(ctx, 0)
 		if err != nil {
 			return s.unreachable(err)
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return s.unreachable(err)
-		}
-		if meta.Sequence.Stream > before && len(m.Data()) > 0 {
-			if err := take(m.Data()); err != nil {
+		if len(m.Data) > 0 {
+			if err := take(m.Data); err != nil {
 				return err
 			}
 		}
-		if before = max(before, meta.Sequence.Stream); before >= s.sequence {
+		if meta.Sequence.Stream >= s.sequence {
 			return nil
 		}
 	}

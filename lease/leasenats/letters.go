@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,8 +66,9 @@ const (
 // also for a bucket that would lose letters; or the client's.
 //
 // Put of a new letter and Get take one round trip, Park, Unpark and Discard two, Replay three, more after a conflict; each
-// call is bounded by its ctx and 5 seconds. A letter is one message, with its record, failure and note; one above the server's
-// max_payload is rejected. A list reads the letters of the partition, or of all partitions, with what is left of those that
+// call is bounded by its ctx and 5 seconds. A letter is one message, with its record, failure and note; where
+// that is above the server's max_payload, the record stays in its stream alone, from which Get and Replay read it as long as it is
+// there. A list reads the letters of the partition, or of all partitions, with what is left of those that
 // are gone, and holds them without their payloads; a server that is silent for 5 seconds is an error.
 //
 // A replay publishes the record, without headers that begin with Nats- (instructions to the server for the first message),
@@ -109,27 +112,48 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	_, err := s.kv.Create(ctx, letterKey(l.ID()), dlq.Append([]byte{tagLetter}, l))
+	var api *jetstream.APIError
+	if errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == codeTooLarge {
+		if found, missing := s.fetch(ctx, &l); missing != nil || !found { // it would be nowhere
+			return s.failed(errors.Join(err, missing))
+		}
+		l.Size = len(l.Record.Payload)
+		_, err = s.kv.Create(ctx, letterKey(l.ID()), dlq.AppendElsewhere([]byte{tagLetter}, l))
+	}
 	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return s.failed(err)
 	}
 	return nil
 }
 
-// read decodes the value of a key: a letter, or the fate of one that is gone.
-func (s *letters) read(entry jetstream.KeyValueEntry) (l deadletter.Letter, gone deadletter.Fate, err error) {
-	value := entry.Value()
+// kept is a letter as it is in the bucket.
+type kept struct {
+	deadletter.Letter
+	here bool            // with its record, which is in its stream alone if it is too large
+	gone deadletter.Fate // "": it is not gone
+}
+
+func (l kept) value() []byte {
+	if l.here {
+		return dlq.Append([]byte{tagLetter}, l.Letter)
+	}
+	return dlq.AppendElsewhere([]byte{tagLetter}, l.Letter)
+}
+
+// read decodes the value of a key.
+func (s *letters) read(key string, put bool, value []byte) (l kept, err error) {
 	switch {
-	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagLetter:
-		l, err = dlq.Decode(value[1:])
-	case entry.Operation() == jetstream.KeyValuePut && len(value) > 1 && value[0] == tagGone:
-		return l, deadletter.Fate(value[1:]), nil
+	case put && len(value) > 1 && value[0] == tagLetter:
+		l.Letter, l.here, err = dlq.Decode(value[1:])
+	case put && len(value) > 1 && value[0] == tagGone:
+		l.gone = deadletter.Fate(value[1:])
 	default:
 		err = fmt.Errorf("%w: deleted, or another program's", deadletter.ErrCorrupt)
 	}
 	if err != nil {
-		return l, "", unexpectedValue(s.cfg.Bucket, entry.Key(), err)
+		return l, unexpectedValue(s.cfg.Bucket, key, err)
 	}
-	return l, "", nil
+	return l, nil
 }
 
 // List implements deadletter.Store.
@@ -148,40 +172,39 @@ func (s *letters) List(ctx context.Context, filter deadletter.Filter) iter.Seq2[
 	}
 }
 
-func (s *letters) collect(ctx context.Context, filter deadletter.Filter) (all []*deadletter.Letter, err error) {
+func (s *letters) collect(ctx context.Context, filter deadletter.Filter) ([]*deadletter.Letter, error) {
 	keys := lettersPrefix + ">"
 	if filter.Partition != "" {
 		partition, _ := keyOf(filter.Partition)
 		keys = lettersPrefix + partition + ".*"
 	}
-	watcher, err := s.kv.Watch(ctx, keys)
+	prefix := "$KV." + s.cfg.Bucket + "."
+	of := jetstream.ConsumerConfig{FilterSubject: prefix + keys, DeliverPolicy: jetstream.DeliverAllPolicy}
+	f, err := openFeed(ctx, s.js, s.cfg.Conn, "KV_"+s.cfg.Bucket, of, mostBytes, s.timeout)
 	if err != nil {
 		return nil, s.failed(err)
 	}
-	defer func() { _ = watcher.Stop() }() // if the request is lost, the server removes the consumer later
-	silence := time.NewTimer(s.timeout)
-	defer silence.Stop()
-	for {
-		select {
-		case entry := <-watcher.Updates():
-			if entry == nil { // all keys have been sent
-				return all, ctx.Err()
-			}
-			l, gone, err := s.read(entry)
-			if err != nil {
-				return nil, err
-			}
-			if gone == "" && dlq.Matches(filter, l) {
-				l.Record.Payload, l.Record.Headers = nil, nil
-				all = append(all, &l)
-			}
-			silence.Reset(s.timeout)
-		case <-silence.C:
-			return nil, s.failed(context.DeadlineExceeded)
-		case <-ctx.Done():
+	defer f.close()
+	found := map[string]*deadletter.Letter{} // by subject: one that is changed meanwhile comes again
+	for pending := f.pending; pending > 0; {
+		m, meta, err := f.next(ctx, 0)
+		switch {
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case err != nil:
+			return nil, s.failed(err)
+		}
+		pending = meta.NumPending
+		l, err := s.read(strings.TrimPrefix(m.Subject, prefix), m.Header.Get("KV-Operation") == "", m.Data)
+		if err != nil {
+			return nil, err
+		}
+		if delete(found, m.Subject); l.gone == "" && dlq.Matches(filter, l.Letter) {
+			l.Record.Payload, l.Record.Headers = nil, nil
+			found[m.Subject] = &l.Letter
 		}
 	}
+	return slices.Collect(maps.Values(found)), ctx.Err()
 }
 
 // Get implements deadletter.Store.
@@ -189,22 +212,48 @@ func (s *letters) Get(ctx context.Context, id deadletter.ID) (deadletter.Letter,
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	l, _, err := s.get(ctx, id)
-	return l, err
+	if err == nil && !l.here {
+		_, err = s.fetch(ctx, &l.Letter)
+	}
+	if err != nil {
+		return deadletter.Letter{}, err
+	}
+	return l.Letter, nil
 }
 
-func (s *letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Letter, revision uint64, err error) {
+// fetch fills in the record of a letter that left it in its stream, and reports whether it is there still.
+func (s *letters) fetch(ctx context.Context, l *deadletter.Letter) (found bool, err error) {
+	name, _, _ := strings.Cut(l.Route, " ")
+	stream, err := s.js.Stream(ctx, name)
+	if err != nil {
+		return false, s.failed(fmt.Errorf("the record of %q: %w", l.ID().String(), err))
+	}
+	m, err := stream.GetMsg(ctx, uint64(l.Record.Offset))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return false, nil
+	case err != nil:
+		return false, s.failed(fmt.Errorf("the record of %q: %w", l.ID().String(), err))
+	case !m.Time.Equal(l.Record.Time): // that of a stream that was made anew
+		return false, nil
+	}
+	l.Record.Payload, l.Record.Headers = m.Data, headersOf(m.Header)
+	return true, nil
+}
+
+func (s *letters) get(ctx context.Context, id deadletter.ID) (l kept, revision uint64, err error) {
 	entry, err := s.kv.Get(ctx, letterKey(id))
 	if errors.Is(err, jetstream.ErrKeyNotFound) && !errors.Is(err, jetstream.ErrKeyDeleted) {
 		return l, 0, &deadletter.NotDeadError{ID: id, Fate: deadletter.Unknown}
 	} else if err != nil {
 		return l, 0, s.failed(err)
 	}
-	l, gone, err := s.read(entry)
+	l, err = s.read(entry.Key(), entry.Operation() == jetstream.KeyValuePut, entry.Value())
 	switch {
 	case err != nil:
 		return l, 0, err
-	case gone != "":
-		return l, 0, &deadletter.NotDeadError{ID: id, Fate: gone}
+	case l.gone != "":
+		return l, 0, &deadletter.NotDeadError{ID: id, Fate: l.gone}
 	case l.ID() != id:
 		err := fmt.Errorf("%w: that of another record, %q", deadletter.ErrCorrupt, l.ID().String())
 		return l, 0, unexpectedValue(s.cfg.Bucket, entry.Key(), err)
@@ -214,7 +263,7 @@ func (s *letters) get(ctx context.Context, id deadletter.ID) (l deadletter.Lette
 
 // change reads a letter and swaps it for the value that next returns, again after each conflict.
 func (s *letters) change(ctx context.Context, id deadletter.ID,
-	next func(context.Context, deadletter.Letter) ([]byte, error)) error {
+	next func(context.Context, kept) ([]byte, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for {
@@ -236,32 +285,39 @@ func (s *letters) change(ctx context.Context, id deadletter.ID,
 
 // Park implements deadletter.Store.
 func (s *letters) Park(ctx context.Context, id deadletter.ID, note string) error {
-	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
+	return s.change(ctx, id, func(_ context.Context, l kept) ([]byte, error) {
 		l.Parked, l.Note = true, clip.Text(note)
-		return dlq.Append([]byte{tagLetter}, l), nil
+		return l.value(), nil
 	})
 }
 
 // Unpark implements deadletter.Store.
 func (s *letters) Unpark(ctx context.Context, id deadletter.ID) error {
-	return s.change(ctx, id, func(_ context.Context, l deadletter.Letter) ([]byte, error) {
+	return s.change(ctx, id, func(_ context.Context, l kept) ([]byte, error) {
 		l.Parked, l.Note = false, ""
-		return dlq.Append([]byte{tagLetter}, l), nil
+		return l.value(), nil
 	})
 }
 
 // Discard implements deadletter.Store.
 func (s *letters) Discard(ctx context.Context, id deadletter.ID) error {
-	return s.change(ctx, id, func(context.Context, deadletter.Letter) ([]byte, error) {
+	return s.change(ctx, id, func(context.Context, kept) ([]byte, error) {
 		return append([]byte{tagGone}, deadletter.Discarded...), nil
 	})
 }
 
 // Replay implements deadletter.Store.
 func (s *letters) Replay(ctx context.Context, id deadletter.ID) error {
-	return s.change(ctx, id, func(ctx context.Context, l deadletter.Letter) ([]byte, error) {
+	return s.change(ctx, id, func(ctx context.Context, l kept) ([]byte, error) {
 		stream, subject, _ := strings.Cut(l.Route, " ")
-		record := dlq.Replay(l)
+		if !l.here {
+			if found, err := s.fetch(ctx, &l.Letter); err != nil {
+				return nil, err
+			} else if !found {
+				return nil, s.failed(fmt.Errorf("the record of %q was too large for a letter, and stream %s has deleted it", id.String(), stream))
+			}
+		}
+		record := dlq.Replay(l.Letter)
 		m := &nats.Msg{Subject: subject, Data: record.Payload, Header: nats.Header{}}
 		for _, h := range record.Headers {
 			if !strings.HasPrefix(h.Key, "Nats-") {

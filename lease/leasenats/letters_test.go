@@ -167,3 +167,53 @@ func TestLettersRefuse(t *testing.T) {
 		t.Error("listed with a context that is done")
 	}
 }
+
+// A record as large as the server takes leaves no room for what its letter has besides: the letter leaves it where it is.
+func TestLettersOfTheLargestRecords(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js := orders(t, nc, 0, 1)
+	desk := must(leasenats.OpenLetters(ctx, leasenats.LettersConfig{Conn: nc, Bucket: "desk", Stream: "ORDERS"}))(t)
+	for name, m := range map[string]*nats.Msg{
+		"payload": {Subject: "orders.0.a", Data: make([]byte, nc.MaxPayload())},
+		"headers": {Subject: "orders.0.b", Header: nats.Header{"H": {strings.Repeat("h", 60_000)}}, Data: make([]byte, nc.MaxPayload()-60_100)},
+	} {
+		ack := must(js.PublishMsg(ctx, m))(t)
+		raw := must(must(js.Stream(ctx, "ORDERS"))(t).GetMsg(ctx, ack.Sequence))(t)
+		r := dispatch.Record{Domain: m.Subject, Offset: int64(ack.Sequence), Payload: m.Data, Time: raw.Time}
+		for key, values := range m.Header {
+			r.Headers = append(r.Headers, dispatch.Header{Key: key, Value: []byte(values[0])})
+		}
+		if err := deadletter.Keep(desk)(ctx, dispatch.DeadLetter{Partition: "orders-0", Record: r, Err: errors.New("bad")}); err != nil {
+			t.Fatalf("L15: %s: %v", name, err)
+		}
+		id := deadletter.ID{Partition: "orders-0", Offset: r.Offset}
+		check := func(when string, there bool) {
+			t.Helper()
+			listed := 0
+			for l, err := range desk.List(ctx, deadletter.Filter{Domain: m.Subject}) {
+				if listed++; err != nil || l.Size != len(m.Data) {
+					t.Errorf("L15: %s, %s: listed with %d bytes, %v", name, when, l.Size, err)
+				}
+			}
+			l, err := desk.Get(ctx, id)
+			if err != nil || listed != 1 || l.Failure != "bad" || (len(l.Record.Payload) == len(m.Data) && len(l.Record.Headers) == len(m.Header)) != there {
+				t.Errorf("L15: %s, %s: %d listed; %q with %d bytes and %d headers, %v", name, when, listed, l.Failure, len(l.Record.Payload),
+					len(l.Record.Headers), err)
+			}
+		}
+		check("kept", true)
+		if err := errors.Join(desk.Park(ctx, id, "why"), desk.Unpark(ctx, id)); err != nil {
+			t.Errorf("L15: %s: %v", name, err)
+		}
+		check("parked", true)
+		if err := must(js.Stream(ctx, "ORDERS"))(t).DeleteMsg(ctx, ack.Sequence); err != nil {
+			t.Fatal(err)
+		}
+		if check("deleted", false); desk.Replay(ctx, id) == nil {
+			t.Errorf("L15: %s: a record that is not there any more was replayed", name)
+		}
+		if err := desk.Discard(ctx, id); err != nil {
+			t.Errorf("L15: %s: %v", name, err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
-// listBatch is how many headers one request returns, and above how many a List saves its listing for the next one.
+// listBatch is above how many headers that it has read a List saves its listing for the next one.
 const listBatch = 1000
 
 // List implements durable.Store. Its consumer is deleted before the first name is yielded, and the names stay in memory. A
@@ -136,73 +137,40 @@ func (s *store) writeListing(ctx context.Context, l *listing) {
 	_, _ = s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 }
 
-// catchUp reads the headers after l's sequence up to newest, and returns how many it read. A key that is written meanwhile moves
-// to the end of the stream, where it is read; so a name that was ready or held all the time is not missed.
+// catchUp reads the headers after l's sequence to the end of the stream, newest or later, and returns how many it read. A key that is
+// written meanwhile moves to the end, where it is read; so a name that was ready or held all the time is not missed.
 func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes int, err error) {
-	consumer, err := s.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		FilterSubject: s.prefix + ">",
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   l.sequence + 1,
-		AckPolicy:     jetstream.AckNonePolicy,
-		HeadersOnly:   true,
-		MemoryStorage: true,
-		Replicas:      1,
-		// Longer than any request. The server removes the consumer of a process that has died.
-		InactiveThreshold: s.timeout + time.Minute,
-	})
+	of := jetstream.ConsumerConfig{FilterSubject: s.prefix + ">", DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq: l.sequence + 1, HeadersOnly: true}
+	f, err := openFeed(ctx, s.js, s.conn, "KV_"+s.bucket, of, mostBytes, s.timeout)
 	if err != nil {
 		return 0, s.unreachable(err)
 	}
-	defer func() {
-		// Without ctx, which may be done. If this is lost, the server removes the consumer later.
-		_ = s.conn.Publish("$JS.API.CONSUMER.DELETE.KV_"+s.bucket+"."+consumer.CachedInfo().Name, nil)
-	}()
-	deadline := time.Now().Add(s.timeout)
-	for {
-		batch, err := consumer.FetchNoWait(listBatch)
-		if err != nil {
-			return 0, s.unreachable(err)
-		}
-		n := 0
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return 0, s.unreachable(err)
-			}
-			if changes++; meta.Sequence.Consumer != uint64(changes) { // a lost header is not sent again
-				return 0, s.unreachable(fmt.Errorf("header %d came in place of %d", meta.Sequence.Consumer, changes))
-			}
-			n++
-			key := strings.TrimPrefix(m.Subject(), s.prefix)
-			at, err := s.keyIndex(key, m.Headers())
-			if err != nil {
-				return 0, err
-			}
-			if l.sequence = meta.Sequence.Stream; at == durable.Neither {
-				delete(l.live, key)
-			} else {
-				l.live[key] = at
-			}
-		}
-		if err := batch.Error(); err != nil {
-			return 0, s.unreachable(err)
-		}
+	defer f.close()
+	for pending := uint64(1); pending > 0 || l.sequence < newest; {
+		m, meta, err := f.next(ctx, 0)
 		switch {
-		case n < listBatch && l.sequence >= newest: // the batch reached the end of the stream
+		case errors.Is(err, errNothing) && l.sequence >= newest:
 			return changes, nil
-		case n > 0:
-			deadline = time.Now().Add(s.timeout)
-		case time.Now().After(deadline):
-			return 0, s.unreachable(fmt.Errorf("the list ends at %d, the bucket at %d", l.sequence, newest))
-		default: // the server that sends the headers is behind the leader
-			if !pause(ctx) {
-				return 0, ctx.Err()
-			}
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case err != nil:
+			return 0, s.unreachable(fmt.Errorf("the list ends at %d, the bucket at %d: %w", l.sequence, newest, err))
 		}
-		if err := ctx.Err(); err != nil {
+		key := strings.TrimPrefix(m.Subject, s.prefix)
+		at, err := s.keyIndex(key, m.Header)
+		if err != nil {
 			return 0, err
 		}
+		changes++
+		pending = meta.NumPending
+		if l.sequence = meta.Sequence.Stream; at == durable.Neither {
+			delete(l.live, key)
+		} else {
+			l.live[key] = at
+		}
 	}
+	return changes, nil
 }
 
 // keyIndex returns the index of a key, and an error if the key is not a ledger's.

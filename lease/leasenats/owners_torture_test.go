@@ -127,7 +127,7 @@ func tortureOwners(t *testing.T, inJournals bool) {
 			Append: func(partition, domain string, payload []byte) {
 				subject := j.Stream + "." + partition[strings.LastIndex(partition, "-")+1:] + "." + domain
 				again(func(ctx context.Context) error {
-					_, err := js.Publish(ctx, subject, payload, jetstream.WithMsgID(string(payload)))
+					_, err := js.Publish(ctx, subject, payload, jetstream.WithMsgID(ownertest.Name(payload)))
 					return err
 				})
 			},
@@ -172,7 +172,7 @@ func tortureOwners(t *testing.T, inJournals bool) {
 					t.Fatal(err)
 				}
 				return ownertest.Member{Ownership: group, Cut: member.line.Cut, Mend: member.line.Mend, Late: member.line.Late,
-					Close: nc.Close}
+					Slow: member.line.Slow, Close: nc.Close}
 			},
 			Restart: restart,
 		}

@@ -22,11 +22,30 @@ type position struct {
 	mu       sync.Mutex // guards the rest; held during a write, because each names the revision of the one before
 	revision uint64     // 0: not claimed
 	floor    int64
+	created  int64 // the stream's, in Unix nanoseconds
+}
+
+// stored is what a key holds, in words. Those that were written before positions were of a stream end with the owner.
+type stored struct {
+	floor   int64
+	owner   string
+	created int64  // of the stream; 0: not known
+	below   record // below the floor
+}
+
+func (v stored) text() []byte {
+	return fmt.Appendf(nil, "%d %s %d %d %d", v.floor, v.owner, v.created, v.below.sequence, v.below.at)
+}
+
+// readStored reads what text wrote.
+func readStored(text string) (v stored, ok bool) {
+	n, err := fmt.Sscan(text, &v.floor, &v.owner, &v.created, &v.below.sequence, &v.below.at)
+	return v, n == 5 && err == nil || n == 2
 }
 
 // Committed implements dispatch.Source: it returns the last committed floor, or the stream's first sequence. It claims the
 // partition by writing the key: the owner that claimed it before gets dispatch.ErrLost from its next Commit. Of two owners the
-// one that called Committed later wins. A position beyond the end of the stream is an error.
+// one that called Committed later wins. A position of another stream, or beyond its end, is a dispatch.ErrRewound.
 func (s *source) Committed(ctx context.Context) (int64, error) {
 	p := &s.position
 	p.mu.Lock()
@@ -39,23 +58,32 @@ func (s *source) Committed(ctx context.Context) (int64, error) {
 	}
 	state := stream.CachedInfo().State
 	for {
-		floor, revision, _, err := s.read(ctx)
+		v, revision, err := s.read(ctx)
 		switch {
 		case errors.Is(err, jetstream.ErrKeyNotFound):
-			floor, revision = int64(max(1, state.FirstSeq)), 0
+			v.floor, revision = int64(max(1, state.FirstSeq)), 0
 		case err != nil:
 			return 0, err
-		case floor > int64(state.LastSeq)+1: // new messages may have been committed since the stream's state was read
-			if again, err := s.js.Stream(ctx, s.cfg.Stream); err != nil {
+		case v.floor > int64(state.LastSeq)+1: // new messages may have been committed since the stream's state was read
+			if stream, err = s.js.Stream(ctx, s.cfg.Stream); err != nil {
 				return 0, s.failed(err)
-			} else if state = again.CachedInfo().State; floor > int64(state.LastSeq)+1 {
-				return 0, s.failed(fmt.Errorf("the position is %d, and the stream ends at %d: "+
-					"it was made anew or put back, and what it has now would be taken for done", floor, state.LastSeq))
+			} else if state = stream.CachedInfo().State; v.floor > int64(state.LastSeq)+1 {
+				return 0, s.rewound("the position is %d, and the stream ends at %d: it was made anew or put back, and what it has now "+
+					"would be taken for done. Give the group a new Bucket", v.floor, state.LastSeq)
 			}
 		}
-		err = s.writeLocked(ctx, floor, revision)
+		err = s.sameStream(stream, v.created)
 		if err == nil {
-			return floor, nil
+			err = s.sameRecord(ctx, v.below)
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.created = stream.CachedInfo().Created.UnixNano()
+		s.trail.begin(v.below)
+		err = s.writeLocked(ctx, v.floor, revision)
+		if err == nil {
+			return v.floor, nil
 		}
 		if !conflict(err) {
 			return 0, s.failed(err)
@@ -86,37 +114,52 @@ func (s *source) Commit(ctx context.Context, floor int64) error {
 			return s.failed(err)
 		}
 		// Either another owner has claimed the partition, or the reply to an earlier write of this source was lost.
-		_, revision, owner, err := s.read(ctx)
+		v, revision, err := s.read(ctx)
 		if err != nil {
 			return err
 		}
-		if owner != p.owner {
-			return dispatch.Lost(s.cfg.Partition,
-				fmt.Errorf("leasenats: stream %s: floor %d not committed, another owner has claimed the partition", s.cfg.Stream, floor))
+		if v.owner != p.owner {
+			return s.claimed(floor)
 		}
 		p.revision = revision
 	}
 }
 
-func (s *source) read(ctx context.Context) (floor int64, revision uint64, owner string, err error) {
+func (s *source) claimed(floor int64) error {
+	return dispatch.Lost(s.cfg.Partition,
+		fmt.Errorf("leasenats: stream %s: floor %d not committed, another owner has claimed the partition", s.cfg.Stream, floor))
+}
+
+func (s *source) read(ctx context.Context) (v stored, revision uint64, err error) {
 	entry, err := s.kv.Get(ctx, s.key)
 	if err != nil {
-		return 0, 0, "", s.failed(err)
+		return v, 0, s.failed(err)
 	}
-	if _, err := fmt.Sscanf(string(entry.Value()), "%d %s", &floor, &owner); err != nil {
-		return 0, 0, "", s.failed(fmt.Errorf("key %s of bucket %s is no position: %q", s.key, s.cfg.Bucket, entry.Value()))
+	v, ok := readStored(string(entry.Value()))
+	if !ok {
+		return v, 0, s.failed(fmt.Errorf("key %s of bucket %s is no position: %q", s.key, s.cfg.Bucket, entry.Value()))
 	}
-	return floor, entry.Revision(), owner, nil
+	return v, entry.Revision(), nil
+}
+
+// known returns where the partition ended as far as this source knows.
+func (s *source) known() int64 {
+	s.position.mu.Lock()
+	floor := s.position.floor
+	s.position.mu.Unlock()
+	s.trail.mu.Lock()
+	defer s.trail.mu.Unlock()
+	return max(1, floor, s.trail.newest.sequence+1)
 }
 
 // writeLocked writes floor if the key still has that revision.
 func (s *source) writeLocked(ctx context.Context, floor int64, revision uint64) error {
-	value := fmt.Appendf(nil, "%d %s", floor, s.position.owner)
+	text := stored{floor, s.position.owner, s.position.created, s.trail.under(floor)}.text()
 	var err error
 	if revision == 0 {
-		revision, err = s.kv.Create(ctx, s.key, value)
+		revision, err = s.kv.Create(ctx, s.key, text)
 	} else {
-		revision, err = s.kv.Update(ctx, s.key, value, revision)
+		revision, err = s.kv.Update(ctx, s.key, text, revision)
 	}
 	if err == nil {
 		s.position.revision, s.position.floor = revision, floor

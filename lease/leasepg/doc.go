@@ -47,7 +47,9 @@
 //     it unless it is Released.
 //   - A row is damaged (durable.ErrCorrupt): restore it from a backup of the same table, with its version or a higher one.
 //     Never delete a row: what its domain has done above the floor would be done again.
-//   - The database was restored: stop all workers, and Compact to what was committed upstream before the first starts.
+//   - The database was restored: stop all workers, and Compact to what was committed upstream before the first starts. An outbox
+//     that is behind its ledger is rewound: see docs/outbox.md.
+//   - The log of a ledger was replaced by its mirror: "leasectl adopt".
 //
 // To look inside:
 //

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
@@ -50,8 +51,8 @@ func otherDatabase() error {
 // rewound says that an outbox is in an earlier state than was reached before: it was restored from a backup, or its tables were
 // changed by hand. New records would get offsets that the ledger may take for done. Nothing was skipped.
 func rewound(partition, what string, found, known int64) error {
-	return fmt.Errorf("leasepg: outbox, partition %s: %s is %d, and %d was reached before: it was put back", partition, what, found,
-		known)
+	return dispatch.Rewound(partition, fmt.Errorf("leasepg: %s is %d, and %d was reached before: the outbox was put back. Restore its "+
+		"ledgers with it, or give them new names", what, found, known))
 }
 
 // is reports whether err is, or wraps, an E.

@@ -88,7 +88,7 @@ func (s *journalStore) failed(call string, err error) error {
 
 // Claim implements journal.Store.
 func (s *journalStore) Claim(ctx context.Context) (uint64, error) {
-	if err := s.pool.QueryRow(ctx, claimJournal, s.ledger).Scan(&s.claim, &s.entries); err != nil {
+	if err := queryRow(ctx, s.pool, claimJournal, s.ledger).Scan(&s.claim, &s.entries); err != nil {
 		return 0, s.failed("claim", err)
 	}
 	return uint64(s.claim), nil
@@ -115,7 +115,7 @@ var errEntries = errors.New("it has lost entries: it was put back")
 func (s *journalStore) Append(ctx context.Context, entry []byte) (uint64, error) {
 	for {
 		number := s.entries + 1
-		done, err := s.pool.Exec(ctx, appendEntry, s.ledger, s.claim, number, entry)
+		done, err := exec(ctx, s.pool, appendEntry, s.ledger, s.claim, number, entry)
 		switch {
 		case err != nil:
 			return 0, s.failed("append", err)
@@ -139,7 +139,7 @@ func (s *journalStore) Append(ctx context.Context, entry []byte) (uint64, error)
 
 // Trim implements journal.Store.
 func (s *journalStore) Trim(ctx context.Context, below uint64) error {
-	if _, err := s.pool.Exec(ctx, trimJournal, s.ledger, int64(below)); err != nil {
+	if _, err := exec(ctx, s.pool, trimJournal, s.ledger, int64(below)); err != nil {
 		return s.failed("trim", err)
 	}
 	return nil
@@ -152,7 +152,7 @@ func (s *journalStore) Limit() int { return maxEntry }
 func (s *journalStore) Fence(ctx context.Context, domain string, least uint64) (offset int64, ok bool, err error) {
 	filed, _ := key(domain)
 	var finished *int64
-	if err := s.pool.QueryRow(ctx, fence, s.ledger, filed, int64(least)).Scan(&finished); err != nil {
+	if err := queryRow(ctx, s.pool, fence, s.ledger, filed, int64(least)).Scan(&finished); err != nil {
 		return 0, false, s.failed("fence", err)
 	}
 	if finished != nil {

@@ -45,7 +45,7 @@ var _ deadletter.Store = (*letters)(nil)
 // OpenLetters returns the dead letters of a database, for all partitions, after two queries that check its schema. There is
 // nothing to close. Errors: *lease.InvalidError naming the field, the schema or the server's setting; or the pool's.
 //
-// Put takes one round trip, Get, Park, Unpark and Discard one or two. A list takes a round trip for each 5,000 letters and
+// Put takes one round trip, Get, Park, Unpark and Discard one or two. A list takes a round trip for each 500 letters and
 // holds no connection while the caller's loop runs. A replay appends the record and removes the letter in one transaction,
 // so the record is appended once, however often Replay fails and is repeated; it waits for another one of the same letter.
 // A partition's name is UTF-8 without a zero byte, at most 255 bytes.
@@ -77,8 +77,14 @@ const (
 		WHERE partition = $1 AND record_offset = $2 AND fate IS NULL`
 )
 
+// The times that the server knows: a producer may write others.
+var (
+	firstTime = time.Date(-4712, 1, 1, 0, 0, 0, 0, time.UTC)    //nolint:gochecknoglobals // constant
+	lastTime  = time.Date(294276, 12, 31, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // constant
+)
+
 // letterPage is how many letters List asks for at once.
-const letterPage = 5000
+const letterPage = 500
 
 // Put implements deadletter.Store.
 func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
@@ -88,13 +94,19 @@ func (s *letters) Put(ctx context.Context, l deadletter.Letter) error {
 	}
 	var written *time.Time
 	if !l.Record.Time.IsZero() {
-		written = &l.Record.Time
+		at := l.Record.Time
+		if at.Before(firstTime) {
+			at = firstTime
+		} else if at.After(lastTime) {
+			at = lastTime
+		}
+		written = &at
 	}
 	var keys, values [][]byte
 	for _, h := range l.Record.Headers {
 		keys, values = append(keys, []byte(h.Key)), append(values, h.Value)
 	}
-	if _, err := s.pool.Exec(ctx, putLetter, l.Partition, l.Record.Offset, []byte(l.Record.Domain), l.Record.Payload, keys, values,
+	if _, err := exec(ctx, s.pool, putLetter, l.Partition, l.Record.Offset, []byte(l.Record.Domain), l.Record.Payload, keys, values,
 		len(l.Record.Payload),
 		written, min(l.Attempts, math.MaxInt32), clip.Text(l.Failure), l.At, clip.Text(l.Route), l.Parked,
 		clip.Text(l.Note)); err != nil {
@@ -217,7 +229,7 @@ func (s *letters) Discard(ctx context.Context, id deadletter.ID) error {
 }
 
 func (s *letters) update(ctx context.Context, id deadletter.ID, query string, args ...any) error {
-	done, err := s.pool.Exec(ctx, query, append([]any{id.Partition, id.Offset}, args...)...)
+	done, err := exec(ctx, s.pool, query, append([]any{id.Partition, id.Offset}, args...)...)
 	if err != nil {
 		return fmt.Errorf("leasepg: change a dead letter: %w", err)
 	}

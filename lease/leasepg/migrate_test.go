@@ -27,7 +27,7 @@ import (
 )
 
 // fresh returns a pool to a database of its own, without a schema.
-func fresh(t *testing.T, n int32) *pgxpool.Pool {
+func fresh(t testing.TB, n int32) *pgxpool.Pool {
 	t.Helper()
 	at := must(need(t).Database(t.Context()))(t)
 	return connect(t, at, n)

@@ -225,6 +225,37 @@ func TestOutboxPosition(t *testing.T) {
 	nothing(t, o, again, end)
 }
 
+// A page ends where it has a mebibyte, however many records it may have: large ones come a few at a time, and all of them.
+func TestOutboxPagesAreBounded(t *testing.T) {
+	pool := migrated(t, 2)
+	o := outbox(t, pool, 1)
+	s := opened(t, o, 0, durable.NewMemStore())
+	from, _ := take(t, s)
+	var want []string
+	var many []dispatch.Record
+	for i, size := range []int{1 << 20, 1 << 20, 10, 500_000, 500_000, 500_000, 1<<20 - 9, 9, 1 << 20, 1} {
+		r := dispatch.Record{Domain: "a", Payload: []byte(strings.Repeat(fmt.Sprint(i), size))}
+		many, want = append(many, r), append(want, fmt.Sprint(i, " ", size))
+	}
+	put(t, pool, o, many...)
+	var got []string
+	for len(got) < len(want) {
+		page, bytes := next(t, s, from, 256), 0
+		for _, r := range page {
+			got = append(got, fmt.Sprint(string(r.Payload[:1]), " ", len(r.Payload)))
+			bytes += len(r.Payload)
+		}
+		if most := 1<<20 + len(page[len(page)-1].Payload); bytes > most {
+			t.Errorf("D3: a page of %d bytes in %d records", bytes, len(page))
+		}
+		from = page[len(page)-1].Offset + 1
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("D3: (-want +got)\n%s", diff)
+	}
+	nothing(t, o, s, from)
+}
+
 // An outbox that was put back is refused: nothing of it is taken for done in silence.
 func TestOutboxPutBack(t *testing.T) {
 	pool := fresh(t, 4)
@@ -237,7 +268,7 @@ func TestOutboxPutBack(t *testing.T) {
 	}
 	rewound := func(what string, err error) {
 		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), what+" is ") || !strings.Contains(err.Error(), "it was put back") {
+		if err == nil || !strings.Contains(err.Error(), what+" is ") || !strings.Contains(err.Error(), "was put back") || !errors.Is(err, dispatch.ErrRewound) {
 			t.Errorf("%v, want that %s was put back", err, what)
 		}
 	}
@@ -286,8 +317,8 @@ func TestOutboxPutBack(t *testing.T) {
 	execute(t, pool, "SELECT setval('stopbank.outbox_ids', $1)", first)
 	_, err = s.Fetch(t.Context(), from, 9)
 	rewound("the greatest id drawn", err)
-	if !errors.Is(err, dispatch.ErrLost) {
-		t.Errorf("%v does not end the Run", err)
+	if !errors.Is(err, dispatch.ErrRewound) {
+		t.Errorf("D13: %v does not say that the outbox is rewound", err)
 	}
 
 	// A database made anew gives out no id that a ledger elsewhere may remember.

@@ -160,7 +160,8 @@ func tortureOwners(t *testing.T, inJournals bool) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend, Late: line.Late, Close: pool.Close}
+				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend, Late: line.Late, Slow: line.Slow,
+					Close: pool.Close}
 			},
 		}
 		if server.Private() {

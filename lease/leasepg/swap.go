@@ -93,7 +93,7 @@ func (s *store) unlist(ctx context.Context) {
 	if last != nil && now.Sub(*last) < pause || !s.unlisted.CompareAndSwap(last, &now) {
 		return
 	}
-	if done, err := s.pool.Exec(ctx, unlist, s.ledger, most); err == nil && done.RowsAffected() == most {
+	if done, err := exec(ctx, s.pool, unlist, s.ledger, most); err == nil && done.RowsAffected() == most {
 		s.unlisted.Store(nil)
 	}
 }
@@ -122,7 +122,7 @@ func (s *store) swapAlone(ctx context.Context, w *swapping) error {
 		return fmt.Errorf("%w: no connection: %w", durable.ErrNotApplied, err)
 	}
 	done, err := conn.Exec(ctx, query, args...)
-	conn.Release()
+	release(conn, err)
 	if err != nil {
 		return failed(err)
 	}
@@ -160,7 +160,7 @@ func (s *store) swapTogether(ctx context.Context, batch []*call[swapping]) {
 		carried[string(domain)].alone = false
 		return nil
 	})
-	conn.Release()
+	release(conn, err)
 	if err == nil {
 		return
 	}

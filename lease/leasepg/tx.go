@@ -134,10 +134,7 @@ func transaction(call string, err error) error {
 	return fmt.Errorf("leasepg: %s: %w", call, err)
 }
 
-const (
-	aborted  = "25P02"
-	readOnly = "25006"
-)
+const aborted = "25P02"
 
 // elsewhere says why a transaction has not taken what the database of id would take.
 func elsewhere(ctx context.Context, tx pgx.Tx, id string) error {

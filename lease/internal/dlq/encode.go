@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A letter as bytes: format 1, varints, strings behind their lengths.
+// A letter as bytes: varints, strings behind their lengths.
 
 package dlq
 
@@ -14,11 +14,36 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// format is the first byte.
-const format = 1
+// The first byte.
+const (
+	whole     = 1
+	elsewhere = 2 // payload and headers are in the source alone: their place is the size of the payload
+)
+
+// mostText is how much of a domain or a route is kept of a letter whose record is too large to be kept, in bytes.
+const mostText = 8192
 
 // Append appends l to b, as Decode reads it.
 func Append(b []byte, l deadletter.Letter) []byte {
+	b = appendHead(b, whole, l)
+	b = binary.AppendUvarint(b, uint64(len(l.Record.Headers)))
+	for _, h := range l.Record.Headers {
+		b = appendText(b, h.Key)
+		b = appendBytes(b, h.Value)
+	}
+	return appendBytes(b, l.Record.Payload)
+}
+
+// AppendElsewhere is Append for a letter whose record is too large to be kept: without payload and headers, which its source has, and
+// with at most 8,192 bytes of domain and route.
+func AppendElsewhere(b []byte, l deadletter.Letter) []byte {
+	for _, text := range []*string{&l.Record.Domain, &l.Route} {
+		*text = (*text)[:min(len(*text), mostText)]
+	}
+	return binary.AppendUvarint(appendHead(b, elsewhere, l), uint64(max(0, l.Size)))
+}
+
+func appendHead(b []byte, format byte, l deadletter.Letter) []byte {
 	b = append(b, format)
 	b = appendText(b, l.Partition)
 	b = binary.AppendVarint(b, l.Record.Offset)
@@ -33,20 +58,15 @@ func Append(b []byte, l deadletter.Letter) []byte {
 		parked = 1
 	}
 	b = append(b, parked)
-	b = appendText(b, l.Note)
-	b = binary.AppendUvarint(b, uint64(len(l.Record.Headers)))
-	for _, h := range l.Record.Headers {
-		b = appendText(b, h.Key)
-		b = appendBytes(b, h.Value)
-	}
-	return appendBytes(b, l.Record.Payload)
+	return appendText(b, l.Note)
 }
 
-// Decode reads what Append wrote. It keeps nothing of b. Error: deadletter.ErrCorrupt.
-func Decode(b []byte) (l deadletter.Letter, err error) {
-	if len(b) == 0 || b[0] != format {
-		return deadletter.Letter{}, fmt.Errorf("%w: an unknown format", deadletter.ErrCorrupt)
+// Decode reads what Append or AppendElsewhere wrote. It keeps nothing of b. here: the record is in it. Error: deadletter.ErrCorrupt.
+func Decode(b []byte) (l deadletter.Letter, here bool, err error) {
+	if len(b) == 0 || b[0] != whole && b[0] != elsewhere {
+		return deadletter.Letter{}, false, fmt.Errorf("%w: an unknown format", deadletter.ErrCorrupt)
 	}
+	here = b[0] == whole
 	d := decoder{rest: b[1:]}
 	l.Partition = d.text()
 	l.Record.Offset = d.varint()
@@ -58,18 +78,22 @@ func Decode(b []byte) (l deadletter.Letter, err error) {
 	l.Route = d.text()
 	l.Parked = d.uvarint() == 1
 	l.Note = d.text()
-	for range d.uvarint() {
-		if d.bad { // a count is believed as far as there are headers
-			break
+	if here {
+		for range d.uvarint() {
+			if d.bad { // a count is believed as far as there are headers
+				break
+			}
+			l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: d.text(), Value: d.bytes()})
 		}
-		l.Record.Headers = append(l.Record.Headers, dispatch.Header{Key: d.text(), Value: d.bytes()})
+		l.Record.Payload = d.bytes()
+		l.Size = len(l.Record.Payload)
+	} else {
+		l.Size = int(min(d.uvarint(), math.MaxInt32))
 	}
-	l.Record.Payload = d.bytes()
 	if d.bad || len(d.rest) > 0 {
-		return deadletter.Letter{}, fmt.Errorf("%w: cut off, or too long", deadletter.ErrCorrupt)
+		return deadletter.Letter{}, false, fmt.Errorf("%w: cut off, or too long", deadletter.ErrCorrupt)
 	}
-	l.Size = len(l.Record.Payload)
-	return l, nil
+	return l, here, nil
 }
 
 func appendText(b []byte, text string) []byte {

@@ -138,7 +138,12 @@ func dropped(r *round) {
 		r.Fatal(err)
 	}
 	defer side.Close()
-	store := &losing{Store: side.Store, past: r.control.Store, proxy: network, lose: func() bool { return r.rnd.IntN(3) == 0 }}
+	store := &losing{Store: side.Store, past: r.control.Store, proxy: network}
+	swaps, sure := 0, r.rnd.IntN(6) // how many there may be until a reply has been lost, whatever chance says
+	store.lose = func() bool {
+		swaps++
+		return r.rnd.IntN(3) == 0 || swaps > sure && store.applied == 0
+	}
 	side.Store = store
 	w := worker{order: order{MaxRetries: r.maxRetries, Alone: true}, side: side, say: r.hear}
 	if err := w.run(ctx); err != nil {

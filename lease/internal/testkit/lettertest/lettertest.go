@@ -15,9 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,7 +73,7 @@ func Run(t *testing.T, open func(t testing.TB) Desk) {
 }
 
 func checks() []check {
-	return []check{{"Values", values}, {"List", list}, {"Machine", machine}, {"Replays", replays}, {"ReplayAll", replayAll},
+	return []check{{"Values", values}, {"Extremes", extremes}, {"List", list}, {"Machine", machine}, {"Replays", replays}, {"ReplayAll", replayAll},
 		{"AtOnce", atOnce}, {"Broken", broken}}
 }
 
@@ -176,6 +178,45 @@ func values(t testing.TB, desk Desk) {
 	cancel()
 	if err := s.Put(ctx, letter(desk.Partition, "d", 5)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Put with a context that is done: %v", err)
+	}
+}
+
+// extremes: whatever a producer or a source chose for a field, in its whole range, keeps no letter from being stored, and hides no other.
+func extremes(t testing.TB, desk Desk) {
+	s, other := desk.Open(t, direct), desk.Open(t, direct)
+	letters := []deadletter.Letter{}
+	for _, at := range []time.Time{
+		time.UnixMilli(math.MinInt64), time.UnixMilli(math.MaxInt64), time.Unix(0, math.MinInt64), time.Unix(0, 0), time.Unix(-1<<40, 1),
+	} {
+		l := letter(desk.Partition, "d", int64(len(letters)))
+		l.Record.Time = at
+		letters = append(letters, l)
+	}
+	for _, offset := range []int64{math.MinInt64, math.MinInt64 + 1, -1, math.MaxInt64 - 1, math.MaxInt64} {
+		letters = append(letters, letter(desk.Partition, "d", offset))
+	}
+	for _, text := range []string{" ", "*", ">", ".", "a.b", "a b", "\x00", "\xff\xfe", "\r\nPUB x 1", strings.Repeat("k", 4000), strings.Repeat("\x00", 4000)} {
+		l := letter(desk.Partition, text, int64(len(letters)))
+		l.Record.Headers = []dispatch.Header{{Key: text, Value: []byte(text)}, {Key: text}, {Key: "", Value: []byte{}}}
+		letters = append(letters, l)
+	}
+	many := letter(desk.Partition, "d", int64(len(letters)))
+	many.Record.Headers = slices.Repeat([]dispatch.Header{{Key: "", Value: nil}}, 50_000)
+	letters = append(letters, many)
+	put(t, s, letters...)
+	listed := map[deadletter.ID]deadletter.Letter{}
+	for _, l := range all(t, other, deadletter.Filter{}) {
+		listed[l.ID()] = l
+	}
+	for _, want := range letters {
+		got, err := other.Get(t.Context(), want.ID())
+		got.Record.Time, want.Record.Time = time.Time{}, time.Time{} // engines keep times of their own range
+		if err != nil || !same(got, want) || listed[want.ID()].Record.Domain != want.Record.Domain {
+			t.Errorf("L15: %s of %q at %v: %.300v", want.ID(), want.Record.Domain, want.Record.Time, err)
+		}
+	}
+	if len(listed) != len(letters) {
+		t.Errorf("L15: %d letters are listed of %d", len(listed), len(letters))
 	}
 }
 

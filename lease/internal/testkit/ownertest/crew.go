@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,12 +31,18 @@ const (
 	slowest        = 2 * attemptTimeout // the longest run of a handler
 )
 
+// Name is what a record is known by: its payload up to the first space.
+func Name(payload []byte) string {
+	name, _, _ := strings.Cut(string(payload), " ")
+	return name
+}
+
 // consume runs a member until ctx is done. die kills the member, and returns if that is not possible any more.
 func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, die func()) error {
 	handle := func(ctx context.Context, job dispatch.Job) error {
 		time.Sleep(time.Millisecond) // so that something is in progress when the fault happens
 		for {
-			switch ask(call{What: "attempt", Token: uint64(job.Lease.Token), Payload: string(job.Record.Payload)}) {
+			switch ask(call{What: "attempt", Token: uint64(job.Lease.Token), Payload: Name(job.Record.Payload)}) {
 			case sayDone:
 				return nil
 			case sayFenced:
@@ -74,7 +81,7 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 			if letter.Err != nil {
 				text = letter.Err.Error()
 			}
-			ask(call{What: "letter", Payload: string(letter.Record.Payload), Text: text})
+			ask(call{What: "letter", Payload: Name(letter.Record.Payload), Text: text})
 			return nil
 		},
 	})
@@ -132,8 +139,9 @@ type hand struct {
 	name              string
 	cut, mend         func() // silences it, resumes it
 	late              func(by func() time.Duration)
-	leave             func() // asks it to end
-	kill              func() // ends it without notice
+	slow              func(bytes int) // nil: it cannot be
+	leave             func()          // asks it to end
+	kill              func()          // ends it without notice
 	ended             chan struct{}
 	err               error // after its end
 	silent, gone, die bool  // cut off; asked to end; dead or dying
@@ -174,11 +182,13 @@ func (w *torture) answer(h *hand, c call) string {
 func (w *torture) member() *hand {
 	m := w.group.Join()
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
+	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, slow: m.Slow, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
 	h.kill = func() { m.Cut(); cancel() }
 	w.canBeLate = w.canBeLate || h.late != nil
 	if h.late == nil {
 		h.late = func(func() time.Duration) {}
+	} else {
+		h.slow(w.slow)
 	}
 	h.late(w.late)
 	w.enlist(h, "member")

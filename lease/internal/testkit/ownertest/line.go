@@ -23,6 +23,8 @@ type Line struct {
 	ends   map[net.Conn]bool
 	mended chan struct{} // open while the line is cut
 	late   func() time.Duration
+	rate   int       // of the member's downlink, in bytes a second; 0: it has no bound
+	free   time.Time // when the downlink is free
 	closed bool
 	group  sync.WaitGroup
 }
@@ -75,13 +77,30 @@ func (l *Line) Late(by func() time.Duration) {
 	l.late = by
 }
 
-// delay blocks as long as Late says.
-func (l *Line) delay() {
+// Slow lets so many bytes a second reach the member from now on, over all its connections together. 0: as many as come.
+func (l *Line) Slow(bytes int) {
 	l.mu.Lock()
-	late := l.late
+	defer l.mu.Unlock()
+	l.rate = bytes
+}
+
+// delay blocks as long as Late says, and what comes down as long as Slow does.
+func (l *Line) delay(bytes int, down bool) {
+	l.mu.Lock()
+	late, busy := l.late, time.Duration(0)
+	if down && l.rate > 0 {
+		if now := time.Now(); l.free.Before(now) {
+			l.free = now
+		}
+		l.free = l.free.Add(time.Duration(bytes) * time.Second / time.Duration(l.rate))
+		busy = time.Until(l.free)
+	}
 	l.mu.Unlock()
 	if late != nil {
 		time.Sleep(late())
+	}
+	if busy > time.Millisecond { // a shorter one is not worth a sleep
+		time.Sleep(busy)
 	}
 }
 
@@ -113,14 +132,14 @@ func (l *Line) DialContext(ctx context.Context, network, address string) (net.Co
 	for _, conn := range []net.Conn{near, far} {
 		l.ends[conn] = true
 	}
-	l.group.Go(func() { l.carry(near, far) })
-	l.group.Go(func() { l.carry(far, near) })
+	l.group.Go(func() { l.carry(near, far, false) })
+	l.group.Go(func() { l.carry(far, near, true) })
 	return client, nil
 }
 
 // carry forwards data until one of the connections is closed. What is on the way does not keep its sender waiting, as in a
 // network.
-func (l *Line) carry(from, to net.Conn) {
+func (l *Line) carry(from, to net.Conn, down bool) {
 	sent := make(chan []byte, 1<<10)
 	l.group.Go(func() {
 		defer close(sent)
@@ -137,7 +156,7 @@ func (l *Line) carry(from, to net.Conn) {
 	})
 	var failed error
 	for data := range sent {
-		l.delay()
+		l.delay(len(data), down)
 		if l.Wait(); failed == nil {
 			if _, failed = to.Write(data); failed != nil {
 				_ = from.Close()

@@ -50,11 +50,13 @@ type Member struct {
 	// closed. To the others it looks like a stopped or crashed process. Mend undoes it.
 	Cut, Mend func()
 
-	// Only Torture needs the fields below. Nil: there is no network to be late, or nothing to close.
+	// Only Torture needs the fields below. Nil: there is no network to be late or slow, or nothing to close.
 
 	// Late delays every message to and from the member by what by returns, in its order within a connection (Line.Late). By
 	// nil ends it.
 	Late func(by func() time.Duration)
+	// Slow lets so many bytes a second reach the member (Line.Slow); 0 ends it. Not nil where Late is not.
+	Slow func(bytes int)
 	// Close is called when Hold has returned.
 	Close func()
 }

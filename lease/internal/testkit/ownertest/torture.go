@@ -130,6 +130,8 @@ type torture struct {
 	rounds  map[string]int
 	stops   map[string]int       // members stopped, by step
 	late    func() time.Duration // how late messages of new members are; nil: they are not
+	slow    int                  // how many bytes a second reach new members; 0: they have no bound
+	large   int                  // bytes that the next records have besides
 	written int
 	faults  atomic.Int32 // members that died or were stopped
 
@@ -176,8 +178,11 @@ func (s *server) waiting() (over func() bool) {
 	}
 }
 
-// late is the kind that needs members with a network that can be late.
-const late = "a storm while much arrives late"
+// late and slow are the kinds that need members with a network that can be late and slow.
+const (
+	late = "a storm while much arrives late"
+	slow = "members change while large records come slowly"
+)
 
 // kind is a kind of round. do causes the fault; the function it returns, if any, runs after the others have come to rest.
 type kind struct {
@@ -244,6 +249,31 @@ var kinds = []kind{
 		}
 		return nil
 	}},
+	{slow, func(w *torture) func() {
+		w.slow = 2 << 20
+		for _, h := range w.there() {
+			if h.slow == nil { // nobody else may do what slow ones do not
+				w.leave(h)
+			} else {
+				h.slow(w.slow)
+			}
+		}
+		for range 4 {
+			w.large = 128 << 10
+			w.write(10, 1000)
+			w.large = 0
+			w.join()
+		}
+		w.leave(w.pick())
+		return func() {
+			w.slow = 0
+			for _, h := range w.hands {
+				if h.slow != nil {
+					h.slow(0)
+				}
+			}
+		}
+	}},
 	{"members stopped between two steps", func(w *torture) func() {
 		steps, other := takingOver(), otherSteps()
 		for range 3 {
@@ -274,7 +304,8 @@ func (w *torture) run(open Open) {
 	defer w.end()
 	w.join()
 	for _, i := range w.rnd.Perm(len(kinds)) {
-		if kinds[i].name == "the server restarted" && w.group.Restart == nil || kinds[i].name == late && !w.canBeLate {
+		if kinds[i].name == "the server restarted" && w.group.Restart == nil ||
+			(kinds[i].name == late || kinds[i].name == slow) && !w.canBeLate {
 			continue
 		}
 		w.write(20+w.rnd.IntN(30), 20)
@@ -313,7 +344,14 @@ func (w *torture) write(n, oddity int, odd ...string) {
 			say, times = odd[w.rnd.IntN(len(odd))], 1+w.rnd.IntN(2)
 		}
 		w.writes(partition, domain, payload, say, times)
-		w.up(func() { w.group.Append(partition, domain, []byte(payload)) })
+		data := []byte(payload)
+		if w.large > 0 {
+			data = append(data, ' ')
+			for range w.large { // no engine compresses it
+				data = append(data, byte(w.rnd.IntN(256)))
+			}
+		}
+		w.up(func() { w.group.Append(partition, domain, data) })
 	}
 }
 
@@ -344,7 +382,7 @@ func (w *torture) join() {
 		w.leave(there[w.rnd.IntN(len(there))])
 	}
 	w.up(func() {
-		if w.group.Process != "" && child.Possible && w.rnd.IntN(2) == 0 {
+		if w.group.Process != "" && child.Possible && w.slow == 0 && w.rnd.IntN(2) == 0 {
 			w.process()
 		} else {
 			w.member()
