@@ -5,6 +5,7 @@
 package monitor
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -73,6 +74,18 @@ func (r *Recorder) kindOfLocked(name string) *kind {
 	k := new(kind)
 	r.kinds[name] = k
 	return k
+}
+
+// forgetLocked makes room for new names when there is none: of the kinds of which none runs it drops each that has not ended for
+// as many minutes as it had ended executions, a day at most. Names that are asked for once so give way to each other, and work
+// that has been asked for often keeps what is known of it.
+func (r *Recorder) forgetLocked(now time.Duration) {
+	if len(r.kinds) < mostKinds {
+		return
+	}
+	maps.DeleteFunc(r.kinds, func(_ string, k *kind) bool {
+		return k.oldest == nil && int((now-k.recent.at)/time.Minute) >= min(k.recent.n, 24*60)
+	})
 }
 
 // recent are the last execution times, in the order of their ends.

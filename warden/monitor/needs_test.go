@@ -71,3 +71,36 @@ func TestPropertyNeedsAgainstEveryExecution(t *testing.T) {
 		}
 	})
 }
+
+// M8: names that are asked for once keep no place from work that comes later, and take none from work that is quiet for a while.
+func TestPropertyAScannerIsForgotten(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		known := rapid.IntRange(enough, 300).Draw(rt, "known executions")
+		quiet := time.Duration(rapid.IntRange(1, known-1).Draw(rt, "quiet for minutes")) * time.Minute
+		names := rapid.IntRange(1, 1000).Draw(rt, "names that are asked for once")
+		var kept, learnt bool
+		inBubble(t, rt, func() {
+			r := newRecorder()
+			work := func(name string, times int, pause time.Duration) (needs time.Duration) {
+				for range times {
+					span := r.Start(name)
+					time.Sleep(time.Millisecond)
+					span.End()
+					time.Sleep(pause)
+					needs = r.take(time.Now()).Needs[name]
+				}
+				return needs
+			}
+			work("old", known, 0)
+			for i := range names {
+				r.Start(fmt.Sprint("/", i, ".php")).End()
+				time.Sleep(quiet / time.Duration(names))
+				kept = r.take(time.Now()).Needs["old"] > 0
+			}
+			learnt = work("new", 2*enough, 2*time.Second) > 0
+		})
+		if !kept || !learnt {
+			rt.Fatalf("M8: kept %v, learnt %v", kept, learnt)
+		}
+	})
+}

@@ -55,9 +55,10 @@ type Span struct {
 	number uint64
 }
 
-// Start records that an execution begins, of the kind of work that has this name: a route, say. The first 64 names are kinds of
-// their own, all others together are one. End the Span with [Span.End], [Span.Abandon] or [Span.Discard], on any goroutine; one
-// that is never ended counts in Service.Concurrency forever.
+// Start records that an execution begins, of the kind of work that has this name: a route, say. Names beyond 64
+// are one kind together, until others have not been used for long: for as many minutes as they had ended executions, a day at most.
+// End the Span with [Span.End], [Span.Abandon] or [Span.Discard], on any goroutine; one that is never ended counts in
+// Service.Concurrency forever.
 func (r *Recorder) Start(name string) Span {
 	if r == nil || r.kinds == nil {
 		return Span{}
@@ -147,6 +148,7 @@ func (r *Recorder) take(at time.Time) Service {
 		clear(r.total.counts)
 		return Service{}
 	}
+	r.forgetLocked(now)
 	out := Service{
 		Concurrency: float64(r.area) / float64(elapsed), Abandoned: r.abandoned, AbandonedTime: r.lost, Running: r.running,
 		Needs: r.needsLocked(),

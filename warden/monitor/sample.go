@@ -13,8 +13,10 @@ type Sample struct {
 	At time.Time
 	// Lag is Go scheduler latency: how long runnable goroutines waited for a processor since the previous sample.
 	Lag Lag
-	// Utilization is the processor time used, as a share of the processor time allowed, since the previous sample, 0 to 1.
-	// Allowed are GOMAXPROCS processors, or the cgroup's quota if that is less.
+	// Processors is how many processors may be used at once: GOMAXPROCS, or the cgroup's quota if that is less, above 0. It changes
+	// when a container is resized. 0 is unknown.
+	Processors float64
+	// Utilization is the processor time used, as a share of that of Processors, since the previous sample, 0 to 1.
 	Utilization Reading
 	// Runnable is the number of goroutines ready to run but not running at this instant, per processor (GOMAXPROCS), 0 or
 	// more. It needs Go 1.26.

@@ -165,7 +165,10 @@ func (s *Sampler) memoryLocked() Memory {
 
 // compareLocked returns the change since the previous facts, and keeps these.
 func (s *Sampler) compareLocked(now facts) Sample {
-	out := Sample{At: now.at, Throttled: now.throttled, Share: now.share, Memory: now.memory, Gap: max(0, now.at.Sub(s.prev.at))}
+	out := Sample{
+		At: now.at, Gap: max(0, now.at.Sub(s.prev.at)),
+		Processors: now.allowed, Throttled: now.throttled, Share: now.share, Memory: now.memory,
+	}
 	out.Memory.Collections -= min(s.prev.memory.Collections, out.Memory.Collections)
 	if now.counts != nil {
 		since(s.delays.counts, s.prev.counts, now.counts)

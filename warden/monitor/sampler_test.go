@@ -141,8 +141,8 @@ func TestAllowanceChanges(t *testing.T) {
 		got := s.compareLocked(
 			facts{at: start.Add(time.Second), used: time.Duration(c.used * 1e9), usedOK: true, procs: 8, allowed: c.after},
 		)
-		if got.Utilization != (Reading{c.want, true}) {
-			t.Errorf("M3: %+v: %+v", c, got.Utilization)
+		if got.Utilization != (Reading{c.want, true}) || got.Processors != c.after {
+			t.Errorf("M3: %+v: %+v of %v processors", c, got.Utilization, got.Processors)
 		}
 	}
 }
