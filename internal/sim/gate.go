@@ -168,7 +168,8 @@ func newLimited(s *server, m Maker, h hears) (*limited, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &limited{s: s, law: law, hears: h, rules: law.Step(monitor.Sample{At: s.e.bubble.start})}
+	first := monitor.Sample{At: s.e.bubble.start, Processors: float64(s.e.w.Cores)}
+	g := &limited{s: s, law: law, hears: h, rules: law.Step(first)}
 	cfg.Initial, cfg.Rand = g.rules, rand.New(rand.NewPCG(s.e.w.Seed, uint64(5+100*s.index))).Float64
 	g.l, err = limiter.New(cfg)
 	return g, err

@@ -36,7 +36,7 @@ var Ours = register("ours", ofWarden(func(l Law) Law { return untold{l} }), know
 // ofWarden makes the warden's controller and limiter with their defaults; hide keeps from the controller what it must not know.
 func ofWarden(hide func(Law) Law) Maker {
 	return func(w *World) (Law, limiter.Config, error) {
-		c, err := control.New(control.Config{Processors: w.Cores})
+		c, err := control.New(control.Config{Initial: max(16, w.Cores)}) // its default there; samples say the processors
 		return hide(c), limiter.Config{MaxQueue: defaultQueue}, err
 	}
 }

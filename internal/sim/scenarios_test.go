@@ -90,6 +90,28 @@ func TestSpells(t *testing.T) {
 	}
 }
 
+// A container that gets smaller, or larger, serves what one serves that always had its size.
+func TestResized(t *testing.T) {
+	for _, c := range []struct {
+		from, to int
+		cost     time.Duration
+	}{
+		{32, 4, 50 * ms}, {16, 4, 50 * ms}, {16, 2, 50 * ms}, {8, 1, 50 * ms}, {16, 1, 16 * ms}, {2, 1, 4 * ms}, {8, 2, 4 * ms},
+		{1, 8, 16 * ms}, {4, 32, 50 * ms},
+	} {
+		w := bound(c.to, c.cost, 2)
+		w.Warm, w.Length = 12, 25
+		want := try(t, w, Ours, false)
+		w.Cores, w.Spells = max(c.from, c.to), []Spell{{Until: 7, Cores: c.from}, {From: 7, Until: 25, Cores: c.to}}
+		got := try(t, w, Ours, false)
+		good, critical := got.Goodput()/want.Goodput(), got.Warm.CriticalShare()-want.Warm.CriticalShare()
+		if good < 0.95 || critical < -0.05 {
+			t.Errorf("%d to %d processors, %v: goodput %.3f of one that always had them, critical %+.3f",
+				c.from, c.to, c.cost, good, critical)
+		}
+	}
+}
+
 func TestSplice(t *testing.T) {
 	page, err := Splice("a\n<!-- table -->\nold\n<!-- end of table -->\nb\n", "new\n")
 	if err != nil || page != "a\n<!-- table -->\nnew\n<!-- end of table -->\nb\n" {

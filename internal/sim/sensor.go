@@ -150,6 +150,7 @@ func (s *server) sample() monitor.Sample {
 	out.Lag = monitor.Lag{
 		P50: quantile(s.lags, 0.5), P90: quantile(s.lags, 0.9), P99: quantile(s.lags, 0.99), Count: uint64(len(s.lags)),
 	}
+	out.Processors = float64(s.allowed)
 	out.Utilization = monitor.Reading{Value: min(s.spent.Seconds()/(elapsed*float64(s.allowed)), 1), OK: true}
 	out.Runnable = monitor.Reading{Value: float64(len(s.ready)) / float64(s.allowed), OK: true}
 	if s.heap != nil {

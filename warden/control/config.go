@@ -20,8 +20,8 @@ type Config struct {
 	// Default: one per processor, at least 16, clamped to Min and Max.
 	Initial int
 	// Processors is the number of processors available to the work, 1 to 16,777,216. A queue for processors never cuts the
-	// limit below it, because that would only leave processors idle. Default: GOMAXPROCS at the call of New. Set it to replay
-	// samples of another machine.
+	// limit below it, because that would only leave processors idle. Default: what each sample says, GOMAXPROCS at the call of
+	// New until one does.
 	Processors int
 	// Lag is how long work may wait for a processor: the 90th percentile of the scheduling delay at which the limit starts to
 	// fall while the processors are fully used (twice as much while they are not), above 0 to 1 minute. Growth stops slightly

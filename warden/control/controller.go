@@ -30,7 +30,8 @@ const (
 // Controller turns samples into decisions. Its methods are safe for concurrent use; they run one at a time. A Controller
 // starts no goroutine, reads no clock and draws no random number: the same samples give the same decisions (C6).
 type Controller struct {
-	initial int // Config.Initial, before any SetBounds
+	initial int  // Config.Initial, before any SetBounds
+	told    bool // Config.Processors was given: samples do not change it
 
 	mu    sync.Mutex // guards all below; no foreign code runs under it
 	cfg   Config
@@ -65,13 +66,14 @@ func (st *state) target(cfg Config) float64 { return cfg.within(min(st.all(), st
 
 // New returns a controller at its initial limit. The error is an [*decision.InvalidError].
 func New(cfg Config) (*Controller, error) {
+	told := cfg.Processors != 0
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
 	full := float64(cfg.Initial)
 	return &Controller{
-		initial: cfg.Initial, cfg: cfg,
+		initial: cfg.Initial, told: told, cfg: cfg,
 		state: state{
 			processors: full, served: service{target: full, pace: 1, testAfter: testFirst}, theft: theft{share: 1, under: 1},
 		},
@@ -113,6 +115,9 @@ func (c *Controller) Step(s monitor.Sample) decision.ControlDecision {
 	st := &c.state
 	dt := st.elapsed(s)
 	s = related(s)
+	if !c.told && s.Processors > 0 {
+		c.cfg.Processors = int(math.Ceil(min(s.Processors, most)))
+	}
 	informed := st.step(c.cfg, s, dt)
 	st.seq++
 	return st.decide(c.cfg, s.At, informed && dt > 0)

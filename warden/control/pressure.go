@@ -43,7 +43,7 @@ const elsewhere = "remote"
 func related(s monitor.Sample) monitor.Sample {
 	if s.Remote {
 		s.Lag, s.Utilization, s.Runnable = monitor.Lag{}, monitor.Reading{}, monitor.Reading{}
-		s.Throttled, s.Share = monitor.Reading{}, monitor.Reading{}
+		s.Throttled, s.Share, s.Processors = monitor.Reading{}, monitor.Reading{}, 0
 	}
 	return s
 }

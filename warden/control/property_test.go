@@ -6,10 +6,13 @@ package control_test
 
 import (
 	"fmt"
+	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden/control"
@@ -146,6 +149,42 @@ func TestPropertyCutsAreJudgedByWhatCompletes(t *testing.T) {
 		targets, _ = m.drive(c, 60, d)
 		if mean := average(targets[300:]); mean < 7 || mean > 22 {
 			t.Fatalf("C11: target %.1f for ten slots of slower work", mean)
+		}
+	})
+}
+
+// What a sample says of the processors is as good as a setting. Beside a setting it is nothing, nor where work runs elsewhere.
+func TestPropertyProcessorsOfTheSample(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.SampledFrom([]float64{0.1, 1, 2, 3.5, 8, 32, 64, 1e300}).Draw(t, "number")
+		initial := rapid.IntRange(1, 400).Draw(t, "initial")
+		with := func(processors int) *control.Controller {
+			return mustNew(t, control.Config{Initial: initial, Processors: processors})
+		}
+		remote := rapid.Bool().Draw(t, "remote")
+		equal := int(math.Ceil(min(number, 1<<24)))
+		if remote {
+			equal = runtime.GOMAXPROCS(0)
+		}
+		reads, told, other, plain := with(0), with(equal), with(5), with(5)
+		m := newModel(rapid.Uint64().Draw(t, "seed"))
+		d := decision.ControlDecision{TargetConcurrency: initial}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			s := m.sample(d.TargetConcurrency)
+			if rapid.Bool().Draw(t, "jammed") {
+				s = m.next(jammed())
+			}
+			s.Remote, s.Processors = remote, number
+			d = reads.Step(s)
+			beside := other.Step(s)
+			s.Processors = 0
+			same := cmp.AllowUnexported(decision.Reason{})
+			if diff := cmp.Diff(told.Step(s), d, same); diff != "" {
+				t.Fatalf("C25: told %d and reading %v (remote %t) differ: %s", equal, number, remote, diff)
+			}
+			if diff := cmp.Diff(plain.Step(s), beside, same); diff != "" {
+				t.Fatalf("C25: told 5, and it goes by the %v of a sample: %s", number, diff)
+			}
 		}
 	})
 }

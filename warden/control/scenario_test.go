@@ -241,13 +241,23 @@ func TestRatesArePerSecond(t *testing.T) {
 }
 
 func TestFloorOfProcessors(t *testing.T) {
-	c, now := mustNew(t, control.Config{Processors: 4}), clock{}
-	var d decision.ControlDecision
-	for range 100 {
-		d = c.Step(now.next(jammed()))
-	}
-	if d.TargetConcurrency != 4 {
-		t.Fatalf("target %d: below one task per processor, processors idle", d.TargetConcurrency)
+	told, reads, now := mustNew(t, control.Config{Processors: 4}), mustNew(t, control.Config{Initial: 64}), clock{}
+	for _, resized := range []struct {
+		to   float64
+		want int
+	}{{32, 32}, {4, 4}, {2.5, 3}, {0, 3}, {1, 1}} { // 0 says nothing
+		var fixed, follows decision.ControlDecision
+		for range 100 {
+			s := now.next(jammed())
+			s.Processors = resized.to
+			fixed, follows = told.Step(s), reads.Step(s)
+		}
+		if fixed.TargetConcurrency != 4 {
+			t.Fatalf("target %d: below one task per processor, processors idle", fixed.TargetConcurrency)
+		}
+		if follows.TargetConcurrency != resized.want {
+			t.Fatalf("C25: resized to %v processors, target %d, want %d", resized.to, follows.TargetConcurrency, resized.want)
+		}
 	}
 }
 

@@ -194,11 +194,11 @@ func TestStopsInOrder(t *testing.T) {
 		t.Errorf("the operators' page was cut off: %v", err)
 	}
 	_ = pages.Body.Close()
-	if _, err := x.Warden.TryAcquire(warden.Task{}); err == nil || !strings.Contains(err.Error(), "closed") {
-		t.Errorf("after the end: %v", err)
-	}
 	if log := x.log.String(); !strings.Contains(log, "stopbank: draining") || strings.Contains(log, "rejecting") {
 		t.Errorf("log %s", log)
+	}
+	if _, err := x.Warden.TryAcquire(warden.Task{}); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("after the end: %v", err)
 	}
 	if err := x.Run(t.Context(), x.server); !errors.Is(err, warden.ErrInvalid) {
 		t.Errorf("a second Run: %v", err)
