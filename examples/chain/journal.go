@@ -34,7 +34,7 @@ type trace struct {
 // A span is the state of a request when a service starts to work on it.
 type span struct {
 	service  string
-	left     time.Duration // until the deadline; -1: no deadline
+	left     time.Duration // that the request said it had when it arrived; -1: it did not say
 	priority decision.Priority
 }
 
@@ -71,8 +71,8 @@ func (j *journal) arrived(r *http.Request, service string) {
 
 func (j *journal) started(r *http.Request, service string) {
 	v := span{service, -1, warden.PriorityFrom(r.Context())}
-	if deadline, ok := r.Context().Deadline(); ok {
-		v.left = max(time.Until(deadline), 0)
+	if ms, err := strconv.Atoi(r.Header.Get("Warden-Timeout")); err == nil {
+		v.left = time.Duration(ms) * time.Millisecond
 	}
 	j.on(r, func(tr *trace) { tr.spans = append(tr.spans, v) })
 }

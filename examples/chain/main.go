@@ -103,7 +103,7 @@ type chain struct {
 // callers by client certificates instead.
 func (c *chain) open() error {
 	inside := wardenhttp.Config{
-		Task:    func(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Path} }, // its priority comes from the caller
+		Task:    func(r *http.Request) warden.Task { return warden.Task{Name: task(r).Name} }, // its priority comes from the caller
 		Trusted: func(*http.Request) bool { return true },
 	}
 	payments, err := c.add("payments", c.connections) // the limit is known: its connections

@@ -41,14 +41,14 @@ func (r route) priority() decision.Priority {
 	return [routes]decision.Priority{decision.Critical, decision.Normal, decision.Background}[r]
 }
 
-// task sets the priority of a request at the gateway, which propagates it.
+// task gives a request the name of its route, if it has one, and its priority at the gateway, which propagates it.
 func task(r *http.Request) warden.Task {
 	for one := range routes {
 		if r.URL.Path == "/"+one.String() {
-			return warden.Task{Name: r.URL.Path, Priority: one.priority()}
+			return warden.Task{Name: one.String(), Priority: one.priority()}
 		}
 	}
-	return warden.Task{Name: r.URL.Path, Priority: decision.Background}
+	return warden.Task{Priority: decision.Background}
 }
 
 // An arrival is one request of the plan.

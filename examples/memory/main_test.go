@@ -21,7 +21,8 @@ func TestNoMoreRunThanFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	const fit = 128 << 20 / 10_000_000
-	if !strings.Contains(out.String(), "MB a task") || o.answered.Load() == 0 || o.most.Load() > 2*fit {
+	said := strings.Contains(out.String(), "MB a task") || strings.Contains(out.String(), "starved") // by others, fewer run than fit
+	if !said || o.answered.Load() == 0 || o.most.Load() > 2*fit {
 		t.Errorf("%d ran at once, of which %d fit:\n%s", o.most.Load(), fit, out.String())
 	}
 }

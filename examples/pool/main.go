@@ -128,11 +128,10 @@ func run(ctx context.Context, db *database, pools []monitor.Pool, rate float64, 
 	running.Go(func() { _ = w.Run(ctx) })
 
 	protect, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
-		t := warden.Task{Name: r.URL.Path}
 		if r.URL.Path == "/order" {
-			t.Priority = decision.Critical
+			return warden.Task{Name: "order", Priority: decision.Critical}
 		}
-		return t
+		return warden.Task{Name: "page"}
 	}})
 	if err != nil {
 		return r, err

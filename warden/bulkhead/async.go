@@ -69,7 +69,7 @@ func runAndReport[T any](ctx context.Context, k *call, fn func(context.Context) 
 		if r.out != Panicked {
 			r.out, r.err = k.classify(ctx, r.err)
 		}
-		k.reportToBreaker(r.err)
+		k.reportToBreaker(r.out, r.err)
 	}()
 	v, err := fn(ctx)
 	r.v, r.err, r.out = v, err, Failed // the outcome, unless classify finds another
@@ -100,7 +100,7 @@ func (k *call) abandon(out decision.Outcome, err error) {
 		k.observeAnswer(out, err)
 		k.observe(Event{Kind: Abandoned, Err: err})
 	}()
-	k.reportToBreaker(err)
+	k.reportToBreaker(out, err)
 }
 
 // endAbandoned ends an abandoned call whose function has returned or panicked after all. No caller waits for the result.

@@ -7,6 +7,7 @@ package bulkhead
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -427,7 +428,7 @@ func (k *call) ask() (err error) {
 func (k *call) end(result error, out decision.Outcome, err error) {
 	if k.done != nil {
 		defer k.finish(out, err)
-		k.done(result)
+		k.reportToBreaker(out, result)
 		return
 	}
 	k.finish(out, err)
@@ -468,11 +469,16 @@ func (k *call) returnSlot(cut bool, count func(*counts)) {
 	k.giveBackLocked()
 }
 
-// reportToBreaker reports the result of a call to the breaker. Only the goroutine that ended or abandoned the call does so.
-func (k *call) reportToBreaker(result error) {
-	if k.done != nil {
-		k.done(result)
+// reportToBreaker reports the result of a call to the breaker. Only the goroutine that ended or abandoned the call does so. Not
+// every library says in its error that the caller has left: the status of gRPC is no context.Canceled.
+func (k *call) reportToBreaker(out decision.Outcome, result error) {
+	if k.done == nil {
+		return
 	}
+	if out == decision.OutcomeCanceled && errors.Is(k.Err(), context.Canceled) && !IsExcluded(result) {
+		result = fmt.Errorf("%w: %w", context.Canceled, result)
+	}
+	k.done(result)
 }
 
 // classify sorts err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or

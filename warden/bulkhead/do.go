@@ -19,7 +19,8 @@ var (
 
 // Do runs fn in c: it waits for a slot, asks the breaker, and calls fn with a context that marks the slot as held. Without a
 // Timeout, fn runs on the caller's goroutine; with one, on its own, and a panic or runtime.Goexit of fn reaches the caller as
-// long as the caller waits.
+// long as the caller waits. After the Timeout fn may go on: let it use nothing that is reused when the caller returns, such as
+// the body of a request.
 //
 // The error is fn's own; or a [*decision.Rejection], a [*TimeoutError], a [*decision.ReentryError], [ErrUnknownCompartment],
 // the context's error if it ended while fn ran with a Timeout, or an [*decision.InvalidError] if ctx or fn is nil. In a

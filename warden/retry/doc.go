@@ -20,11 +20,11 @@
 //
 // Both reject attempts before they start. Neither tracks running attempts, so neither can end one. A Caller keeps 1,000 windows of
 // up to 2 kB, one for each dependency's budget and one for each of its priorities; calls beyond count together. Of each priority
-// it knows 32 paths, those answered last: where one broken route has many names without digits, they count as many paths. Many
+// it knows 32 paths, those with the most accepted answers: names that never worked are no votes, whoever makes them up. Many
 // processes with few requests each recover more slowly, because a Caller sees its own alone.
 //
 // A failure that may be that of one path, such as a 502, counts as a request that was not accepted only while most other paths
-// of the dependency fail too: see [Failed].
+// of the dependency that have worked in the last minute fail too, by their number and by what was accepted of them: see [Failed].
 //
 // # What an answer means
 //

@@ -7,6 +7,8 @@ package retry_test
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strconv"
@@ -29,30 +31,41 @@ type answer struct {
 	forgiven  bool // with the failures
 }
 
-// mostFail reports whether, beside one path that fails, most of the others do, of those answered in the last minute.
+// mostFail reports whether, beside one path that fails, most of the others that were answered in the last ten seconds and have worked in
+// the last minute do, and most of the accepted answers were theirs, each of which weighs half after ten seconds; or there are none,
+// and one fails.
 func mostFail(all []answer, now int64) bool {
-	last := map[string]retry.Outcome{}
-	for _, a := range all {
-		if !a.throttled && a.slice >= now-300 {
-			last[a.path] = a.outcome
-		}
+	type history struct {
+		last   answer
+		worked int64
+		weight float64
 	}
-	for failing, o := range last {
-		if o == retry.Accepted {
+	paths := map[string]history{}
+	for _, a := range all {
+		if a.throttled {
 			continue
 		}
-		others, fail := 0, 0
-		for path, o := range last {
-			if path != failing {
-				others++
-				if o != retry.Accepted {
-					fail++
-				}
-			}
+		h := paths[a.path]
+		if h.last = a; a.outcome == retry.Accepted {
+			h.worked, h.weight = a.slice, h.weight+math.Exp2(float64(a.slice-now)/50)
 		}
-		return others == 0 || 2*fail > others
+		paths[a.path] = h
 	}
-	return false
+	one, others, failing, whole, lost := false, -1, -1, 0.0, 0.0 // one fails; others beside one that fails
+	for _, h := range paths {
+		fails := h.last.outcome != retry.Accepted
+		one = one || fails && h.last.slice >= now-300
+		if h.weight == 0 || h.worked < now-300 || h.last.slice < now-50 {
+			continue
+		}
+		if others, whole = others+1, whole+h.weight; fails {
+			failing, lost = failing+1, lost+h.weight
+		}
+	}
+	if others <= 0 {
+		return one && failing == others
+	}
+	return 2*failing > others && lost/whole > 0.5+1e-9
 }
 
 // probability is that of the SRE book, over the last second, or as much of the last ten as has ten requests. Failures are
@@ -135,6 +148,132 @@ func TestPropertyOnePathsFailuresThrottleNoOther(t *testing.T) {
 	if throttled == 0 || forgiven == 0 {
 		t.Errorf("%d calls throttled, %d not for a path's failures: the scripts show too little", throttled, forgiven)
 	}
+}
+
+// A stranger chooses which paths are called, 200 of them a second, and whether they fail; others call three paths that work, 100 times
+// a second. Names are no votes: only what was accepted before it failed counts.
+func TestAStrangersPathsThrottleNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		paths int
+		fails func(n int) bool
+	}{
+		"one path": {1, func(int) bool { return true }}, "40 paths": {40, func(int) bool { return true }},
+		"1,000 paths":                    {1000, func(int) bool { return true }},
+		"40 paths that work at first":    {40, func(n int) bool { return n >= 40 }},
+		"40 paths that work every third": {40, func(n int) bool { return n%3 > 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				seed := rand.Uint64()
+				random := rand.New(rand.NewPCG(seed, 1))
+				c1 := mustNew(t, retry.Config{Rand: random.Float64})
+				throttled := 0
+				for n := range 6000 { // 20 s
+					path, outcome := fmt.Sprintf("/good/%c", 'a'+n%3), retry.Accepted
+					if n%3 > 0 {
+						if path = fmt.Sprintf("/profile/%d", n/3*2%c.paths+n%3-1); c.fails(n / 3 * 2) {
+							outcome = retry.Failed
+						}
+					}
+					call, err := c1.Begin(retry.Target{Dependency: "host", Path: path})
+					switch {
+					case err == nil:
+						call.Ended(decision.Normal, outcome)
+					case n%3 == 0:
+						throttled++
+					}
+					time.Sleep(time.Second / 300)
+				}
+				if throttled > 0 {
+					t.Errorf("H25: %d of 2000 calls of others are throttled (seed %d)", throttled, seed)
+				}
+			})
+		})
+	}
+}
+
+// ends sends one call, and reports whether the throttle let it.
+func ends(c *retry.Caller, path string, o retry.Outcome) bool {
+	call, err := c.Begin(retry.Target{Dependency: "host", Path: path})
+	if err == nil {
+		call.Ended(decision.Normal, o)
+	}
+	return err == nil
+}
+
+// A stranger's many names work for six seconds, half as often as what others call, and then fail three times as often: he has no
+// majority of what was accepted, however many paths the others have.
+func TestNamesThatWorkedAtFirstThrottleNobody(t *testing.T) {
+	for _, paths := range []int{1, 10, 100, 3000} {
+		synctest.Test(t, func(t *testing.T) {
+			seed := rand.Uint64()
+			c := mustNew(t, retry.Config{Rand: rand.New(rand.NewPCG(seed, 1)).Float64})
+			sent := 0
+			for n := range 2600 {
+				if n < 600 {
+					if n%2 == 0 {
+						ends(c, fmt.Sprint("/evil/", n/10%31), retry.Accepted)
+					}
+				} else {
+					for i := range 3 {
+						ends(c, fmt.Sprint("/evil/", (3*n+i)%31), retry.Failed)
+					}
+				}
+				if ends(c, fmt.Sprint("/good/", n%paths), retry.Accepted) && n >= 600 {
+					sent++
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if sent < 2000 {
+				t.Errorf("H25: of %d paths, %d of 2000 calls of others are sent (seed %d)", paths, sent, seed)
+			}
+		})
+	}
+}
+
+// Names that a stranger has had answered now and then do not keep the throttle from a host that fails wholly.
+func TestNamesThatWorkedDisarmNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seed := rand.Uint64()
+		c := mustNew(t, retry.Config{Rand: rand.New(rand.NewPCG(seed, 1)).Float64})
+		for n := range 3000 { // 30 s
+			if ends(c, fmt.Sprint("/good/", n%8), retry.Accepted); n%5 == 0 {
+				ends(c, fmt.Sprint("/evil/", n/5%20), retry.Accepted)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		sent := 0
+		for n := range 2000 {
+			if ends(c, fmt.Sprint("/good/", n%8), retry.Failed) && n >= 1000 { // after ten seconds
+				sent++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if sent > 300 {
+			t.Errorf("H25: %d of 1000 calls are sent to a host that fails wholly (seed %d)", sent, seed)
+		}
+	})
+}
+
+// A path that most call does not throttle the others when it breaks, though it had most of what was accepted.
+func TestABrokenPathThrottlesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
+		for n := range 3000 {
+			path, outcome := fmt.Sprintf("/other/%d", n%3), retry.Accepted
+			if n%10 > 0 {
+				if path = "/search"; n > 1000 {
+					outcome = retry.Failed
+				}
+			}
+			call, err := c.Begin(retry.Target{Dependency: "host", Path: path})
+			if err != nil {
+				t.Fatalf("H25: call %d, %s: %v", n, path, err)
+			}
+			call.Ended(decision.Normal, outcome)
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
 }
 
 // One dependency's rejections and retries are its own.

@@ -90,7 +90,7 @@ func (h *Handler) checkCompartments() error {
 		case !known:
 			return invalid(at+": priority", fmt.Sprintf("%.140q", c.Priority), "background, normal, high, critical, or -128 to 127")
 		case c.Tenant != "" && !dynamic(c.Tenant):
-			return invalid(at+": tenant", fmt.Sprintf("%.140q", c.Tenant), "a placeholder, such as {http.request.header.X-Api-Key}")
+			return invalid(at+": tenant", fmt.Sprintf("%.140q", c.Tenant), "a placeholder, such as {http.auth.user.id}")
 		case c.Tenant != "" && c.TenantMax == 0:
 			return invalid(at+": tenant_max", 0, "1 or more with a tenant")
 		case c.Tenant == "" && c.TenantMax != 0:

@@ -58,8 +58,9 @@
 //   - max_wait, default as timeout: how long a request may wait; timeout, default unlimited: how long it may run after
 //     that.
 //   - priority, default normal: which compartment below its guarantee comes first; 127 (critical) is watched by alerts.
-//   - tenant <placeholder> <slots>: whose request it is, and how many slots one tenant may have. Requests without the key are
-//     one tenant together.
+//   - tenant <placeholder> <slots>: whose request it is, and how many slots one tenant may have. Use what was checked, such as
+//     {http.auth.user.id} of basic_auth, or a header that forward_auth copies from its answer: who invents keys has as many
+//     shares. Requests without the key, or with its header, query parameter or cookie more than once, are one tenant together.
 //
 // The upstream gets Warden-Priority and Warden-Timeout as they counted here; what a stranger has sent in Warden-Priority is
 // removed.

@@ -19,6 +19,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -30,8 +31,8 @@ func init() { //nolint:gochecknoinits // as Caddy finds modules
 
 // Handler lets a request go on when it gets a slot, in the order of priorities, and answers it with a reason if it cannot get
 // one in time: 503 with Retry-After, 429 for a tenant that has used up its share, 504 if its time is up. Each field may be
-// empty; Timeout and Priorities are worth setting. The upstream's processors are elsewhere: only execution times count, and the
-// memory of this process.
+// empty; Timeout and Priorities are worth setting. All requests are one kind of work. The upstream's processors are elsewhere:
+// only execution times count, and the memory of this process.
 type Handler struct {
 	// Name is the name of the warden in metrics, logs and on the console, 1 to 128 bytes; default: caddy. Handlers of a
 	// configuration that have the same name share its warden; all but Timeout, Priorities, Exempt, Trusted, Grace, and the
@@ -111,7 +112,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // http is the configuration of the middleware in front of set, which is nil without compartments.
 func (h *Handler) http(set *bulkhead.Set) wardenhttp.Config {
 	cfg := wardenhttp.Config{
-		Task:    func(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Path, Priority: h.priority(r)} },
+		Task:    func(r *http.Request) warden.Task { return warden.Task{Priority: h.priority(r)} },
 		Timeout: time.Duration(h.Timeout), Grace: time.Duration(h.Grace), Trusted: h.trusted.has,
 	}
 	if len(h.ExemptRaw)+len(h.exempt) > 0 {
@@ -154,7 +155,7 @@ func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := warden.PriorityFrom(ctx); p != decision.Normal {
 		r.Header.Set(priorityHeader, strconv.Itoa(int(p)))
 	}
-	if due, bounded := ctx.Deadline(); bounded {
+	if due, _, bounded := slot.Due(ctx); bounded {
 		r.Header.Set(timeoutHeader, strconv.FormatInt(max(1, time.Until(due).Milliseconds()), 10))
 	}
 	c.err = c.next.ServeHTTP(w, r)

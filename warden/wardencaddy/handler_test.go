@@ -107,12 +107,17 @@ func TestTrusted(t *testing.T) {
 // A full compartment rejects its own requests, and a tenant that has used up its share is told so by 429.
 func TestCompartments(t *testing.T) {
 	u := newUpstream(t)
-	p := newProxy(t, `stopbank shop {
+	big, small := []string{"Authorization", "Basic YmlnOng="}, []string{"Authorization", "Basic c21hbGw6eA=="} // with password x
+	p := newProxy(t, `basic_auth /hold/* {
+		big $2a$04$2IG6yydVoths6NbGw74n4OzKnhelrNb3Ag3XYxaVM16glw/oyFYAy
+		small $2a$04$2IG6yydVoths6NbGw74n4OzKnhelrNb3Ag3XYxaVM16glw/oyFYAy
+	}
+	stopbank shop {
 		total 4
 		compartment search /hold/search* {
 			guaranteed 2
 			queue 1
-			tenant {header.X-Api-Key} 1
+			tenant {http.auth.user.id} 1
 		}
 		compartment rest {
 			guaranteed 2
@@ -120,15 +125,15 @@ func TestCompartments(t *testing.T) {
 		}
 	}
 	`+u.proxied())
-	big := p.begin(t.Context(), "/hold/search", "X-Api-Key", "big")
+	first := p.begin(t.Context(), "/hold/search", big...)
 	await(t, "the first search", u.begun)
-	more := p.begin(t.Context(), "/hold/search", "X-Api-Key", "big")
+	more := p.begin(t.Context(), "/hold/search", big...)
 	p.until(1, "stopbank_compartment_queued", `compartment="search"`)
-	got, waits := rejected(t, more, p.begin(t.Context(), "/hold/search", "X-Api-Key", "big"))
+	got, waits := rejected(t, more, p.begin(t.Context(), "/hold/search", big...))
 	if got.status != http.StatusTooManyRequests || got.header.Get("Warden-Scope") != "tenant" {
 		t.Errorf("%+v", got)
 	}
-	small := p.begin(t.Context(), "/hold/search", "X-Api-Key", "small")
+	others := p.begin(t.Context(), "/hold/search", small...)
 	await(t, "another's search", u.begun)
 	p.want("/checkout", http.StatusOK)
 	if r := await(t, "the checkout", u.begun); r.Header.Get("Warden-Priority") != "127" {
@@ -137,7 +142,7 @@ func TestCompartments(t *testing.T) {
 	for range 3 {
 		u.release <- struct{}{}
 	}
-	for _, a := range []<-chan answer{big, waits, small} {
+	for _, a := range []<-chan answer{first, waits, others} {
 		if got := await(t, "an answer", a); got.status != http.StatusOK {
 			t.Errorf("%+v", got)
 		}

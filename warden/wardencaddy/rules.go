@@ -5,9 +5,11 @@
 package wardencaddy
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,8 +52,10 @@ type Compartment struct {
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 	// Priority is background, normal, high, critical or -128 to 127: which compartment below its guarantee comes first.
 	Priority string `json:"priority,omitempty"`
-	// Tenant has placeholders whose value for a request is its tenant; TenantMax is the number of slots of one tenant, 1 or more.
-	// Neither or both: while all slots are taken, tenants get the same share of their time.
+	// Tenant has placeholders whose value for a request is its tenant, such as {http.auth.user.id}: something that was checked, since
+	// who invents keys has as many shares. TenantMax is the number of slots of one tenant, 1 or more. Neither or both: while all
+	// slots are taken, tenants get the same share of their time. Requests without a value are one tenant together, with those that
+	// have a header, query parameter or cookie of the placeholder more than once.
 	Tenant    string `json:"tenant,omitempty"`
 	TenantMax int    `json:"tenant_max,omitempty"`
 
@@ -85,7 +89,7 @@ func (h *Handler) priority(r *http.Request) decision.Priority {
 		}
 		text := rule.Priority
 		if dynamic(text) {
-			text = replacerOf(r).ReplaceAll(text, "")
+			text = valueOf(text, r)
 		}
 		if p, ok := priorityOf(text); ok {
 			return p
@@ -105,9 +109,67 @@ func (h *Handler) compartment(set *bulkhead.Set, r *http.Request) *bulkhead.Comp
 		if c.Tenant == "" {
 			return found
 		}
-		return found.Tenant(replacerOf(r).ReplaceAll(c.Tenant, ""))
+		return found.Tenant(tenantOf(c.Tenant, r))
 	}
 	return nil // not reached: the last one has no matchers
+}
+
+// tenantOf is a tenant. Where there are several placeholders, the end of each value shows: 1 and 2 are not 12 and nothing.
+func tenantOf(text string, r *http.Request) string {
+	if strings.Count(text, "{") < 2 {
+		return valueOf(text, r)
+	}
+	said := false
+	key := replaced(text, r, func(value any) any {
+		text := caddy.ToString(value)
+		said = said || text != ""
+		return url.QueryEscape(text) + ";"
+	})
+	if !said {
+		return ""
+	}
+	return key
+}
+
+// valueOf returns a text with the values of its placeholders.
+func valueOf(text string, r *http.Request) string {
+	return replaced(text, r, func(value any) any { return value })
+}
+
+// replaced returns a text with as(value) in place of each placeholder. It is empty if one of them is that of a header, a parameter or
+// a cookie that the client has sent more than once: which of them counts, the upstream may see otherwise.
+func replaced(text string, r *http.Request, as func(value any) any) string {
+	text, err := replacerOf(r).ReplaceFunc(text, func(placeholder string, value any) (any, error) {
+		if times(placeholder, r) > 1 {
+			return nil, errAmbiguous
+		}
+		return as(value), nil
+	})
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+var errAmbiguous = errors.New("stopbank: a placeholder has several values")
+
+// times returns how often r has what a placeholder stands for; 0: it stands for nothing that can be repeated.
+func times(placeholder string, r *http.Request) (n int) {
+	of, _ := strings.CutPrefix(placeholder, "http.request.")
+	kind, name, _ := strings.Cut(strings.TrimPrefix(of, "uri."), ".")
+	switch kind {
+	case "header":
+		n = len(r.Header.Values(name))
+	case "query":
+		n = len(r.URL.Query()[name])
+	case "cookie":
+		for _, c := range r.Cookies() {
+			if strings.EqualFold(c.Name, name) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // replacerOf returns the placeholders of r.

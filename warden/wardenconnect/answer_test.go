@@ -352,8 +352,32 @@ func TestDeadlinesAreRead(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		_, err := echo.CallUnary(ctx, connect.NewRequest(wrapperspb.String("hello")))
-		if d := <-left; d <= time.Minute || d > time.Hour {
+		if d := <-left - time.Second; d <= time.Minute || d > time.Hour { // the context says a second more (H14)
 			t.Errorf("the handler has %v left; %v", d, err)
+		}
+	})
+}
+
+// Connect makes a deadline of its own from the client's, which ends the handler's context as if the client had left all the same
+// (H14).
+func TestAClientsDeadlineIsNoFailure(t *testing.T) {
+	protocols(t, func(t *testing.T, client *http.Client, options []connect.ClientOption) {
+		const path = "/echo.Echo/Say"
+		type end struct{ err, cause error }
+		ended := make(chan end, 1)
+		url := serve(t, newMiddleware(t, newWarden(t)), map[string]http.Handler{path: connect.NewUnaryHandler(path,
+			func(ctx context.Context, _ *connect.Request[text]) (*connect.Response[text], error) {
+				<-ctx.Done()
+				ended <- end{ctx.Err(), context.Cause(ctx)}
+				return nil, ctx.Err()
+			}, connect.WithIdempotency(connect.IdempotencyNoSideEffects))})
+		echo := connect.NewClient[text, text](client, url+path, options...)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := echo.CallUnary(ctx, connect.NewRequest(wrapperspb.String("hello")))
+		if got := <-ended; !errors.Is(got.err, context.Canceled) || !errors.Is(got.cause, context.Canceled) ||
+			errors.Is(got.cause, context.DeadlineExceeded) || err == nil {
+			t.Errorf("H14: the handler's context: %v, because %v; the client: %v", got.err, got.cause, err)
 		}
 	})
 }

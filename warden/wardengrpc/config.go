@@ -39,8 +39,9 @@ type Config struct {
 	// reflection services.
 	Exempt func(fullMethod string) bool
 	// Trusted reports clients that may raise their priority above the Task's, on the server. A shorter deadline or a lower
-	// priority is accepted from every client. When the deadline of an untrusted client passes, the breaker gets no failure;
-	// for a trusted client it does. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
+	// priority is accepted from every client. When the deadline of an untrusted client passes, the
+	// handler's context is canceled as if the client had left, and no breaker gets a failure: ctx.Deadline() says a second more, and
+	// outgoing calls through these interceptors the client's own. That of a trusted client is a failure. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
 	// malformed one is ignored, also from a trusted client.
 	Trusted func(ctx context.Context, fullMethod string) bool
 	// LoadReports adds [warden.Warden.Load] to the trailer of Trusted clients' calls, on the server and whether rejected or
@@ -141,6 +142,7 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 // outgoing returns ctx with the priority in the metadata, replacing any that was there; gRPC itself sends the deadline.
 // Normal is not sent: the server's own default applies.
 func outgoing(ctx context.Context) context.Context {
+	ctx = slot.Told(ctx)
 	p := warden.PriorityFrom(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)
 	if p == decision.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {

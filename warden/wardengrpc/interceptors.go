@@ -85,7 +85,7 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 		}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
-		err = invoker(outgoing(h.Ctx), method, req, reply, cc, opts...)
+		err = h.onTime(invoker(outgoing(h.Ctx), method, req, reply, cc, opts...))
 		return err
 	}
 }
@@ -116,7 +116,7 @@ func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod s
 		err = invalidField("Interceptors", "nil or zero", "interceptors made by wardengrpc.New")
 	} else {
 		if !i.classify(ctx, &claim, fullMethod, served) {
-			h.untrusted = ctx
+			h.untrusted, claim.ClientContext = ctx, true
 		}
 		h.Slot, err = claim.Acquire(ctx)
 	}
@@ -180,6 +180,24 @@ func (h callSlot) end(err error) {
 		answer = slot.Failed
 	}
 	h.End(err, ending, answer)
+}
+
+// onTime returns the error of an outgoing call: if the time was up of an untrusted client, of which the server was told, that of a
+// call whose client has left.
+func (h callSlot) onTime(err error) error {
+	if err != nil && status.Code(err) == codes.DeadlineExceeded && slot.TooLate(h.Ctx) {
+		return tooLateError{}
+	}
+	return err
+}
+
+// tooLateError is the error of a call whose client's own time is up. It matches context.Canceled, whether the context says so yet or not.
+type tooLateError struct{}
+
+func (tooLateError) Error() string        { return "wardengrpc: " + slot.ErrOwnDeadline.Error() }
+func (tooLateError) Is(target error) bool { return target == context.Canceled }
+func (tooLateError) GRPCStatus() *status.Status {
+	return status.New(codes.Canceled, slot.ErrOwnDeadline.Error())
 }
 
 // serverFault reports whether err is an error of the service. OpenTelemetry's conventions for spans of a server have the same list.

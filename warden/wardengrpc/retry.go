@@ -22,6 +22,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
@@ -142,7 +143,7 @@ func (r *Retry) call(
 		return call, p, err
 	}
 	repeatable := r.cfg.Repeatable(method)
-	deadline, _ := ctx.Deadline()
+	deadline, _, _ := slot.Due(ctx)
 	ctx = outgoing(ctx)
 	for {
 		var trailer metadata.MD

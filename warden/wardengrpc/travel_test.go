@@ -39,7 +39,7 @@ func TestThreeServices(t *testing.T) {
 			defer mu.Unlock()
 			left := time.Duration(0)
 			if due, ok := ctx.Deadline(); ok {
-				left = time.Until(due)
+				left = time.Until(due) - time.Second // which the context of a client that is not trusted says more
 			}
 			arrivals = append(arrivals, arrival{left, warden.PriorityFrom(ctx)})
 		}
@@ -97,7 +97,7 @@ func TestWhatMetadataSays(t *testing.T) {
 	var bounded bool
 	s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 		due, ok := ctx.Deadline()
-		left, bounded = time.Until(due), ok
+		left, bounded = time.Until(due.Add(-time.Second)), ok // the context of a client that is not trusted says a second more
 		return &pb.SimpleResponse{}, nil
 	}}
 	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
@@ -243,7 +243,7 @@ func (b *told) Allow() (func(error), error) {
 	}, nil
 }
 
-// A untrusted who has no time must not open the breaker of what is slower than he is.
+// A stranger who has no time must not open the breaker of what is slower than he is.
 func TestImpatienceOpensNoBreaker(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		for _, md := range []metadata.MD{nil, metadata.Pairs("warden-timeout", "20")} {
@@ -273,6 +273,74 @@ func TestImpatienceOpensNoBreaker(t *testing.T) {
 			if len(b.errs) != 1 || !trusted && !bulkhead.IsExcluded(b.errs[0]) ||
 				trusted && md != nil && bulkhead.IsExcluded(b.errs[0]) {
 				t.Errorf("trusted %v, %v: the breaker was told %v", trusted, md, b.errs)
+			}
+			b.mu.Unlock()
+		}
+	}
+}
+
+// What a stranger alone has caused is no failure of what the handler asks, however it asks (H14).
+func TestAStrangerIsNobodysFailure(t *testing.T) {
+	hangs := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	addr := serve(t, hangs)
+	told1 := mustNew(t, newGuard(t, 10, 0).Warden, wardengrpc.Config{})
+	plain, told2 := pb.NewTestServiceClient(dial(t, addr)), pb.NewTestServiceClient(dial(t, addr, through(told1)...))
+	asks := map[string]func(ctx context.Context) error{
+		"gRPC": func(ctx context.Context) error { _, err := plain.UnaryCall(ctx, &pb.SimpleRequest{}); return err },
+		"gRPC with the time told": func(ctx context.Context) error {
+			_, err := told2.UnaryCall(ctx, &pb.SimpleRequest{})
+			return err
+		},
+		"a deadline of the handler's": func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Hour)
+			defer cancel()
+			_, err := plain.UnaryCall(ctx, &pb.SimpleRequest{})
+			return err
+		},
+		"its context": func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
+	}
+	for who, comes := range map[string]func(ctx context.Context) (context.Context, context.CancelFunc){
+		"his own deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 50*time.Millisecond)
+		},
+		"his metadata": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return metadata.NewOutgoingContext(ctx, metadata.Pairs("warden-timeout", "50")), func() {}
+		},
+		"he leaves": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(50*time.Millisecond, cancel)
+			return ctx, cancel
+		},
+	} {
+		for what, ask := range asks {
+			b := &told{}
+			inner := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{
+				{Name: "next", Guaranteed: 1, Breaker: b},
+			}}))(t).Compartment("next")
+			failed := make(chan error, 1)
+			s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+				_, err := bulkhead.Do(ctx, inner, func(ctx context.Context) (int, error) { return 0, ask(ctx) })
+				failed <- err
+				return nil, err
+			}}
+			client := served(t, s, mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))
+			ctx, cancel := comes(t.Context())
+			_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
+			if s.calls.Load() == 0 {
+				t.Logf("%s, %s: it was too late for the call to arrive: %v", who, what, err)
+				continue
+			}
+			err = await(t, "answer", failed)
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded || err == nil {
+				t.Errorf("H14: %s, %s: the handler has %v", who, what, err)
+			}
+			b.mu.Lock()
+			if len(b.errs) != 1 || !bulkhead.IsExcluded(b.errs[0]) {
+				t.Errorf("H14: %s, %s: the breaker was told %v", who, what, b.errs)
 			}
 			b.mu.Unlock()
 		}

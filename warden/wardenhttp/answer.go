@@ -129,8 +129,9 @@ type answers struct {
 	rand        func() float64
 	instance    string // Config.Instance as JSON; "": not sent
 	verbose     bool
-	unprocessed bool   // no handler has seen the request: the client may retry
-	requestID   string // "": take that of err
+	unprocessed bool          // no handler has seen the request: the client may retry
+	requestID   string        // "": take that of err
+	request     *http.Request // nil: not known
 }
 
 // answer answers with the public part of err, which c returned in the handler of e, and reports whether err is of this module or
@@ -144,9 +145,15 @@ func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartm
 		if !known {
 			p, known = e.answerToEnd(err)
 		}
-		p.requestID = cmp.Or(p.requestID, requestid.From(e.slot.Ctx))
+		p.requestID, a.request = cmp.Or(p.requestID, requestid.From(e.slot.Ctx)), e.outer
 	}
 	if known {
+		switch {
+		case e != nil:
+			e.restoreEncoding(w.Header()) // a Buffered answer has headers of its own
+		case !a.unprocessed: // a rejection comes before any handler
+			delete(w.Header(), "Content-Encoding")
+		}
 		setScope(w.Header(), c, err)
 		a.write(w, p, err)
 	}
@@ -164,10 +171,10 @@ func setScope(h http.Header, c *bulkhead.Compartment, err error) {
 // write answers with p, the public part of err. An overloaded server does this more often than anything else, so the headers
 // are set by their canonical names; their values are one allocation, the body another.
 func (a answers) write(w http.ResponseWriter, p problem, err error) {
-	h, values := w.Header(), [...]string{"application/problem+json", "nosniff", p.reason, "", cmp.Or(a.requestID, p.requestID)}
-	for _, ofContent := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control"} {
-		delete(h, ofContent) // they describe content that is not sent
-	}
+	h, values := w.Header(),
+		[...]string{"application/problem+json", "nosniff", p.reason, "", cmp.Or(a.requestID, p.requestID), "no-store"}
+	forget(h, a.request)
+	h["Cache-Control"] = values[5:6:6]
 	h["Content-Type"], h["X-Content-Type-Options"] = values[0:1:1], values[1:2:2]
 	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {
 		values[3] = a.after(p.retryAfter)

@@ -5,16 +5,21 @@
 package wardenhttp_test
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -118,8 +123,8 @@ func TestCauseStatusHeadersBody(t *testing.T) {
 				}
 				if h := rec.Header(); h.Get("Content-Type") != "application/problem+json" ||
 					h.Get("Retry-After") != c.retryAfter ||
-					h.Get("Warden-Scope") != scope || h.Get("X-Content-Type-Options") != "nosniff" ||
-					len(h) != 2+len(c.retryAfter)+min(len(scope), 1) {
+					h.Get("Warden-Scope") != scope || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != "no-store" ||
+					len(h) != 3+len(c.retryAfter)+min(len(scope), 1) {
 					t.Errorf("H5: %v", h)
 				}
 			}
@@ -136,21 +141,125 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A handler that had begun to describe its content when it was rejected.
-func TestHeadersOfOtherContentGo(t *testing.T) {
-	rec := httptest.NewRecorder()
-	for _, name := range []string{
-		"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Cache-Control", "Content-Type", "X-Trace",
+// Whatever was said of content that is not sent goes, and what outer handlers say of the exchange stays, in each way to an answer
+// that is not the handler's.
+func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
+	stays := http.Header{
+		"Access-Control-Allow-Origin": {"https://shop.test"}, "Content-Security-Policy": {"default-src 'none'"}, "X-Trace": {"7"},
+	}
+	outer := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			maps.Copy(w.Header(), stays)
+			w.Header().Set("Vary", "Origin")
+			w.Header().Set("Expires", "Thu, 01 Jan 2099 00:00:00 GMT")
+			next.ServeHTTP(w, r)
+		})
+	}
+	full := newGuard(t, 1, 0)
+	must(full.TryAcquire(warden.Task{}))(t)
+	fallback := func(w http.ResponseWriter, _ *http.Request, _ error) bool {
+		_, err := io.WriteString(w, "bestsellers")
+		return err == nil
+	}
+	spare := bulkhead.CompartmentConfig{MaxFallback: 1}
+	rejects := compartment(t, bulkhead.CompartmentConfig{MaxFallback: 1, Breaker: &fuse{open: errors.New("open")}})
+	for name, c := range map[string]struct {
+		guard  *guard
+		cfg    wardenhttp.Config
+		status int
+	}{
+		"rejected":           {full, wardenhttp.Config{}, 503},
+		"rejected, answered": {full, wardenhttp.Config{Answer: func(w http.ResponseWriter, _ *http.Request, _ error) bool { w.WriteHeader(503); return true }}, 503},
+		"rejected, fallback": {nil, wardenhttp.Config{Compartment: in(rejects), Fallback: fallback}, 200},
+		"late":               {newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond}, 504},
+		"late, buffered":     {newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond, Buffered: true}, 504},
+		"late, fallback":     {nil, wardenhttp.Config{Timeout: time.Millisecond, Compartment: in(compartment(t, spare)), Fallback: fallback}, 200},
+		"written":            {newGuard(t, 1, 0), wardenhttp.Config{}, 503},
 	} {
-		rec.Header().Set(name, "7")
-	}
-	if !wardenhttp.WriteError(rec, nil, rejected(decision.PressureHigh)) {
-		t.Fatal("H5: not ours")
-	}
-	if h := rec.Header(); len(h) != 4 || h.Get("X-Trace") != "7" || h.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("H5: %v", h)
+		t.Run(name, func(t *testing.T) {
+			var w *warden.Warden
+			if c.guard != nil {
+				w = c.guard.Warden
+			}
+			m := must(wardenhttp.New(w, c.cfg))(t)
+			s := startServer(t, outer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				for _, of := range []string{
+					"Content-Length", "Content-Encoding", "Content-Range", "Content-Digest", "Etag", "Last-Modified", "Expires", "Surrogate-Control",
+				} {
+					w.Header().Set(of, "7")
+				}
+				w.Header().Set("Cache-Control", "public, max-age=60")
+				w.Header().Set("CDN-Cache-Control", "max-age=60")
+				if c.cfg.Timeout > 0 {
+					<-r.Context().Done()
+				} else {
+					m.WriteError(w, nil, rejected(decision.PressureHigh))
+				}
+			}))), false)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Warden-Timeout", "60000")
+			req.Header.Set("Warden-Priority", "-1")
+			resp, err := s.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			h := resp.Header
+			for of := range h {
+				if strings.Contains(strings.ToLower(of), "cache-control") && of != "Cache-Control" || h.Get(of) == "7" && stays[of] == nil {
+					t.Errorf("H6: %s: %v", of, h[of])
+				}
+			}
+			for of, want := range stays {
+				if diff := cmp.Diff(want, h[of]); diff != "" {
+					t.Errorf("H6: %s (-want +got)\n%s", of, diff)
+				}
+			}
+			if resp.StatusCode != c.status || h.Get("Expires") != "" || h.Get("Cache-Control") != "no-store" ||
+				!slices.Equal(h["Vary"], []string{"Origin", "Warden-Timeout, Warden-Priority"}) {
+				t.Errorf("H6: %s, %v", resp.Status, h)
+			}
+		})
 	}
 }
+
+// A handler around the middleware that compresses whatever is written has said so before, and each answer is what it says.
+func TestAnOuterCompressorIsBelieved(t *testing.T) {
+	full := newGuard(t, 1, 0)
+	must(full.TryAcquire(warden.Task{}))(t)
+	for name, m := range map[string]*wardenhttp.Middleware{
+		"rejected": newMiddleware(t, full, wardenhttp.Config{}),
+		"late":     newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond}),
+		"buffered": newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond, Buffered: true}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Encoding", "br")
+				<-r.Context().Done()
+			}))
+			rec := httptest.NewRecorder()
+			rec.Header().Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(rec)
+			inner.ServeHTTP(compressed{rec, zip}, newRequest())
+			if err := zip.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got := rec.Result().Header["Content-Encoding"]; !slices.Equal(got, []string{"gzip"}) {
+				t.Errorf("H6: %q", got)
+			}
+		})
+	}
+}
+
+type compressed struct {
+	http.ResponseWriter
+	to io.Writer
+}
+
+func (c compressed) Write(b []byte) (int, error) { return c.to.Write(b) }
 
 func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	for _, c := range []struct {
@@ -190,8 +299,10 @@ func TestNothingInternalUnlessVerbose(t *testing.T) {
 	for _, verbose := range []bool{false, true} {
 		g := newGuard(t, 1, 0)
 		busy := must(g.TryAcquire(warden.Task{}))(t)
-		s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Verbose: verbose}).Handler(nil), false)
-		resp, err := http.Get(s.URL + "/inner/name")
+		mux := http.NewServeMux()
+		mux.Handle("/inner/name/{id}", http.NotFoundHandler())
+		s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Verbose: verbose}).Handler(mux), false)
+		resp, err := http.Get(s.URL + "/inner/name/7")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +314,7 @@ func TestNothingInternalUnlessVerbose(t *testing.T) {
 		var members map[string]any
 		noError(t, json.Unmarshal(body, &members))
 		all := fmt.Sprint(resp.Header, string(body))
-		for _, secret := range []string{"secret", "/inner/name", "in flight", "target"} {
+		for _, secret := range []string{"secret", "/inner/name/{id}", "in flight", "target"} {
 			if strings.Contains(all, secret) != verbose {
 				t.Errorf("H6: verbose %v: %q in %s", verbose, secret, all)
 			}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
 // bufferedAnswer is an answer that has not been sent yet.
@@ -35,8 +36,7 @@ type bufferedAnswer struct {
 	streaming bool         // there was no room: what was kept has been sent, and the rest is sent as it is written
 	abandoned bool         // the client was answered without the handler
 	finished  bool         // the handler is done
-	// why the context had ended by then: its cause, because an untrusted client's deadline shows as Canceled
-	cause error
+	cause     error        // why the context had ended by then
 }
 
 // buffer calls the next handler and waits until it is done, its deadline passes or the client disconnects. Which of them came
@@ -44,6 +44,10 @@ type bufferedAnswer struct {
 func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
+	// a copy: the original's maps go on to outer handlers, while this handler may go on writing to them
+	trailer := r.Trailer // the server's, which it fills in at the end of the body
+	r = r.Clone(r.Context())
+	r.Trailer = trailer
 	k := &bufferedAnswer{exchange: e, header: http.Header{}, done: make(chan struct{})}
 	defer k.free()
 	go k.run(e, r)
@@ -63,7 +67,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	}
 	_, late := e.reads.state()
 	switch {
-	case errors.Is(cause, context.DeadlineExceeded), errors.Is(late, context.DeadlineExceeded):
+	case slot.TimeIsUp(cause), errors.Is(late, context.DeadlineExceeded):
 		e.outOfTime(w)
 	case abandoned:
 		e.answer(canceled(), cause)

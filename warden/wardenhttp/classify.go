@@ -16,12 +16,13 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// classify fills in the task of r, whose answer has these headers so far. The shortest deadline applies, whatever its source,
-// and so does a lower priority; only a trusted client may raise its priority. The service's own timeout is 0 if there is none.
-func (c *Config) classify(answer http.Header, r *http.Request, claim *slot.Claim, timeout time.Duration) {
+// classify fills in the task of r, which next serves and whose answer has these headers so far. The shortest deadline applies,
+// whatever its source, and so does a lower priority; only a trusted client may raise its priority. The service's own timeout is 0
+// if there is none.
+func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler, claim *slot.Claim, timeout time.Duration) {
 	claim.Task = c.Task(r)
 	t, now := &claim.Task, time.Now()
-	t.Name = boundName(t.Name, r)
+	t.Name = nameOf(t.Name, r, next)
 	t.ID = requestid.Of(r.Header[requestid.TraceHTTP], []string{t.ID}, answer[requestid.HTTP], r.Header[requestid.HTTP])
 	if claim.FromCompartment {
 		t.Priority = claim.Compartment.Criticality()
@@ -45,25 +46,28 @@ func (c *Config) classify(answer http.Header, r *http.Request, claim *slot.Claim
 	}
 }
 
-// defaultTask is the default of Config.Task.
-func defaultTask(r *http.Request) warden.Task {
-	if r.Pattern != "" {
-		return warden.Task{Name: r.Pattern}
+// routeOf returns the pattern that r matches in next, if that is a mux, or has matched in one in front; "" if neither: what a
+// client chose is no name of a kind of work.
+func routeOf(r *http.Request, next http.Handler) string {
+	if mux, ok := next.(*http.ServeMux); ok && r.URL != nil {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			return pattern
+		}
 	}
-	return warden.Task{Name: r.URL.Path}
+	return r.Pattern
 }
 
-// boundName truncates a task's name and copies it if it could keep a large request alive: it may be a substring of the request
-// line, a header or a body, which clients may make as long as the server reads. A route's pattern belongs to the server, and
-// a short request line may be kept.
-func boundName(name string, r *http.Request) string {
+// nameOf returns the task's name, that of the route if it has none. Any other is copied: it may be a substring of the request line,
+// a header or a body, which clients may make as long as the server reads, and would keep them alive.
+func nameOf(name string, r *http.Request, next http.Handler) string {
 	const longest = 256
-	switch {
-	case len(name) > longest:
-	case name == r.Pattern:
-		return name
-	case len(r.Method)+len(r.RequestURI) <= longest && r.URL != nil && name == r.URL.Path:
-		return name
+	switch name {
+	case "":
+		name = routeOf(r, next)
+	case r.Pattern:
+		name = r.Pattern
+	default:
+		name = strings.Clone(name[:min(len(name), longest)])
 	}
-	return strings.Clone(name[:min(len(name), longest)])
+	return name[:min(len(name), longest)]
 }

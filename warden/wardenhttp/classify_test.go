@@ -254,20 +254,6 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-func TestTaskName(t *testing.T) {
-	r := httptest.NewRequest(http.MethodGet, "/orders/7?x=y", http.NoBody)
-	if got := taskOf(t, wardenhttp.Config{}, r).Name; got != "/orders/7" {
-		t.Errorf("by path: %q", got)
-	}
-	g := newGuard(t, 1, 0)
-	mux := http.NewServeMux()
-	mux.Handle("GET /orders/{id}", newHandler(t, g, func(http.ResponseWriter, *http.Request) {}))
-	mux.ServeHTTP(httptest.NewRecorder(), r)
-	if got := g.tasks[0].Name; got != "GET /orders/{id}" {
-		t.Errorf("by pattern: %q", got)
-	}
-}
-
 // A deadline of the context counts without anything said.
 func TestDeadlineOfTheContextCounts(t *testing.T) {
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))

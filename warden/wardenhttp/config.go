@@ -23,12 +23,13 @@ import (
 // Compartment and Trusted are called before the request acquires its slot; a panic of one is the panic of the request, which
 // then holds nothing.
 type Config struct {
-	// Task returns the request's task. nil: a task named after the pattern of the [http.ServeMux] in front of the middleware,
-	// or after the request's path if there is none. Priority Normal means that of the context ([warden.WithPriority]). A Task
-	// without a Name stays without one, so a function that sets something else has to set the Name as well. To set only a
-	// priority, leave Task nil and use warden.WithPriority outside of [Middleware.Handler].
+	// Task returns the request's task; nil: the zero Task. Priority Normal means that of the context ([warden.WithPriority]).
 	//
-	// Explanations of rejected requests keep its Name, which is truncated to 256 bytes.
+	// The Name is the kind of work, of which a warden learns how long it takes. A Task without one is named after the pattern that
+	// the request matches in the [http.ServeMux] behind the middleware, or has matched in one in front; requests that match none
+	// have no name, and are one kind. Asking a mux behind the middleware takes about 150 ns and an allocation, and for what
+	// matches no route 0.8 us and 11 allocations. Where another router routes, return its pattern, never what clients choose,
+	// such as a path. Explanations of rejected requests keep the Name, which is truncated to 256 bytes.
 	//
 	// Its ID connects the answer to a rejection with the log, the trace and the console. If a task has no ID, or one that is
 	// not 1 to 128 visible ASCII characters without quotes and backslashes, the first valid one of these is used: the
@@ -50,7 +51,8 @@ type Config struct {
 	// Buffered keeps each answer in memory until its handler is done, as net/http's TimeoutHandler does. A request whose
 	// deadline passes is then answered 504 immediately; its handler keeps the slot until it is done, and its later output is
 	// discarded. Handlers run on their own goroutines, cannot flush or hijack, and release their slot before the client has
-	// read the answer.
+	// read the answer. Mount it around a router that reuses the contexts of its requests, as chi, echo and gin do, and not
+	// behind it: a handler that is left behind would see the next request's.
 	Buffered bool
 	// BufferPerAnswer is how many bytes of one body Buffered keeps, 1 or more, and BufferTotal of all bodies together,
 	// BufferPerAnswer or more; 0: 1 MiB and 64 MiB. Both are 0 without Buffered. An answer that needs more is sent as it is
@@ -67,7 +69,9 @@ type Config struct {
 
 	// Trusted reports requests that may raise their priority above the Task's. A shorter deadline or a lower priority is
 	// accepted from every client, because it only gives up capacity. The deadline of an untrusted client ends its request
-	// like a disconnect; that of a trusted client counts as the service's timeout. nil: no request is trusted.
+	// like a disconnect, and ctx.Deadline() says a second more, so that no library that sets a timer to it calls the dependency
+	// too slow; Grpc-Timeout and Connect-Timeout-Ms say that too, and outgoing requests through this package the client's own. The
+	// deadline of a trusted client counts as the service's timeout. nil: no request is trusted.
 	// The headers are Warden-Priority and Warden-Timeout, and those for timeouts and priorities of other systems that
 	// the package comment lists; a repeated or malformed header is ignored, also from a trusted client.
 	Trusted func(*http.Request) bool
@@ -160,7 +164,7 @@ func New(w *warden.Warden, cfg Config) (*Middleware, error) {
 		instance, _ = json.Marshal(cfg.Instance) // a string: it cannot fail
 	}
 	if cfg.Task == nil {
-		cfg.Task = defaultTask
+		cfg.Task = func(*http.Request) warden.Task { return warden.Task{} }
 	}
 	slowest := pace{cmp.Or(cfg.Grace, 10*time.Second), cmp.Or(cfg.MinRate, 4096)}
 	answers := answers{retryAfter: cfg.RetryAfter, rand: cfg.rand, instance: string(instance), verbose: cfg.Verbose}

@@ -64,6 +64,7 @@ func TestHeadersAreApart(t *testing.T) {
 		w.header.Add(name, "more")
 	}
 	want := http.Header{
+		"Cache-Control":          {"no-store", "more"},
 		"Content-Type":           {"application/problem+json", "more"},
 		"X-Content-Type-Options": {"nosniff", "more"},
 		"Retry-After":            {retryAfter, "more"},

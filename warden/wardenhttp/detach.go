@@ -5,8 +5,10 @@
 package wardenhttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -25,14 +27,21 @@ import (
 //	proxy := &httputil.ReverseProxy{Rewrite: rewrite, Transport: wardenhttp.Detach(nil)}
 //
 // The upstream does not learn that nobody waits. If it would stop, base is better: the work would be in vain. Only the wait for
-// the answer's header is detached: an answer whose body is being read ends with its request.
+// the answer's header is detached: an answer whose body is being read ends with its request. So does a request that waits for a
+// connection or was not read to the end of its body, as with base; when RoundTrip returns, the body and the hooks of a trace are
+// the caller's again. What goes on has the values of the context: do not send with one that a framework reuses, as gin does with
+// a *gin.Context, but with that of its http.Request.
+//
+// While an upstream works for nobody, the handler's next request through Detach, such as a retry, waits for it: a slot is one
+// request at the upstream. A request whose context has ended is not sent.
 //
 // A nil base is [http.DefaultTransport]; one that is a nil pointer or function fails each request. Requests that no handler
-// behind a Middleware sends, with its context, go to base as they are. To send the remaining time and the priority to the
-// upstream, let the transport be the Base of a [TransportConfig].
+// behind a Middleware sends, with its context, go to base as they are. Transports that wait or retry, such as those of
+// [NewTransport], which sends the remaining time and the priority to the upstream, and [NewRetry], have Detach's as their Base.
 //
-// RoundTrip of a request with a slot blocks until the answer's header has come or the request's context has ended. It starts a
-// goroutine and allocates a context and a copy of the request with its headers.
+// RoundTrip of a request with a slot blocks until the answer's header has come or the request's context has ended, and until
+// base reads no more of the body. It starts a goroutine and allocates a context, a trace, and a copy of the request with its
+// headers.
 func Detach(base http.RoundTripper) http.RoundTripper {
 	d := &detacher{base: base, err: checkBase("Detach", base)}
 	if base == nil {
@@ -66,25 +75,82 @@ func (d *detacher) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(slots) == 0 {
 		return d.base.RoundTrip(req)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(asked))
+	if err := awaitUpstream(asked, slots); err != nil {
+		endDetached(slots, slot.Discarded)
+		closeBody(req)
+		return nil, err
+	}
+	out, lent := lend(req)
 	done := make(chan upstreamReply, 1)
-	go d.send(req.Clone(ctx), done)
+	go d.send(out, lent, done)
 	select {
 	case reply := <-done:
 		endDetached(slots, slot.Discarded)
-		context.AfterFunc(asked, cancel) // the body ends with the request
-		return reply.resp, reply.err
+		if reply.err != nil {
+			lent.end()
+			return reply.resp, reply.err
+		}
+		lent.watch()
+		return ending(asked, reply.resp), nil
 	case <-asked.Done():
-		go waitDetached(slots, done, cancel)
-		return nil, context.Cause(asked)
+	case <-req.Cancel: //nolint:staticcheck // http.Client's Timeout uses it
 	}
+	how := slot.Completed
+	if !lent.sent() { // the upstream does not have all of it, and gets no more
+		how = slot.Discarded
+		lent.cancel()
+	}
+	lent.end()
+	over := make(chan struct{})
+	for _, e := range slots {
+		e.detached.leave(over)
+	}
+	go waitDetached(slots, done, lent.cancel, how, over)
+	return nil, cmp.Or(context.Cause(asked), context.Canceled)
+}
+
+// endingBody is the body of an answer. It ends with the request's context, and says why, as base's own would.
+type endingBody struct {
+	io.ReadCloser
+	asked context.Context
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = cmp.Or(context.Cause(b.asked), err)
+	}
+	return n, err
+}
+
+// ending returns resp with an endingBody, unless there is nothing to read or the connection was upgraded.
+func ending(asked context.Context, resp *http.Response) *http.Response {
+	if resp != nil && resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = &endingBody{resp.Body, asked}
+	}
+	return resp
+}
+
+// awaitUpstream waits until no upstream works for a caller that has left one of these exchanges: the slot is one. It returns the
+// cause if ctx has ended: what nobody waits for is not sent.
+func awaitUpstream(ctx context.Context, slots []*exchange) error {
+	for _, e := range slots {
+		for over := e.detached.left(); over != nil; over = e.detached.left() {
+			select {
+			case <-over:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // errGoexit is the error of a base that did not return.
 var errGoexit = errors.New("wardenhttp: the base transport called runtime.Goexit")
 
 // send calls the base. A panic on this goroutine would end the process.
-func (d *detacher) send(req *http.Request, done chan<- upstreamReply) {
+func (d *detacher) send(req *http.Request, lent *loan, done chan<- upstreamReply) {
 	reply := upstreamReply{err: errGoexit}
 	defer func() {
 		if v := recover(); v != nil {
@@ -92,19 +158,22 @@ func (d *detacher) send(req *http.Request, done chan<- upstreamReply) {
 		}
 		done <- reply
 	}()
-	reply.resp, reply.err = d.base.RoundTrip(req) //nolint:bodyclose // RoundTrip returns it, or waitDetached closes it
+	reply.resp, reply.err = inflight.RoundTrip(lent, d.base, req) //nolint:bodyclose // RoundTrip returns it, or waitDetached closes it
 }
 
-// waitDetached keeps the slots of a request that has ended until the upstream has answered, for the grace at most.
-func waitDetached(slots []*exchange, done <-chan upstreamReply, cancel func()) {
+// waitDetached keeps the slots of a request that has ended until the base is done with it, for the grace at most, and then closes
+// over. ending is how the request ends if the base does that.
+func waitDetached(slots []*exchange, done <-chan upstreamReply, cancel func(), ending slot.Ending, over chan struct{}) {
 	grace := time.NewTimer(slots[0].m.pace.grace)
 	defer grace.Stop()
 	defer cancel()
 	select {
 	case reply := <-done:
-		endDetached(slots, slot.Completed)
+		close(over)
+		endDetached(slots, ending)
 		discard(reply.resp)
 	case <-grace.C:
+		close(over)
 		endDetached(slots, slot.Abandoned)
 		cancel()
 		discard((<-done).resp)
@@ -153,9 +222,10 @@ func endDetached(all []*exchange, ending slot.Ending) {
 // detachedWork counts the requests that may outlive an exchange: its slot is released when the handler is done and none is
 // pending.
 type detachedWork struct {
-	mu          sync.Mutex // guards all below
-	pending     int        // sent requests that were not answered
-	handlerDone bool       // the handler is done, with this outcome
+	mu          sync.Mutex        // guards all below
+	pending     int               // sent requests that were not answered
+	orphans     []<-chan struct{} // of these, those whose callers have left: each is closed when its request is done
+	handlerDone bool              // the handler is done, with this outcome
 	outcome     inflight.Outcome
 
 	completed, abandoned bool // some request ended by itself after the handler, or was ended by the grace
@@ -169,6 +239,28 @@ func (b *detachedWork) add() bool {
 	}
 	b.pending++
 	return true
+}
+
+// leave records that the caller of a request has left, until over is closed.
+func (b *detachedWork) leave(over <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.orphans = append(b.orphans, over)
+}
+
+// left returns the channel of a request whose caller has left; nil: there is none.
+func (b *detachedWork) left() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.orphans) > 0 {
+		select {
+		case <-b.orphans[0]:
+			b.orphans = b.orphans[1:]
+		default:
+			return b.orphans[0]
+		}
+	}
+	return nil
 }
 
 // done reports whether to release the slot.

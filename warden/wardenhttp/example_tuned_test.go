@@ -32,9 +32,9 @@ func protect(ctx context.Context, query func(context.Context) (string, error)) (
 		Timeout: 2 * time.Second,
 		Task: func(r *http.Request) warden.Task {
 			if r.URL.Path == "/checkout" {
-				return warden.Task{Name: r.URL.Path, Priority: decision.Critical}
+				return warden.Task{Name: "checkout", Priority: decision.Critical}
 			}
-			return warden.Task{Name: r.URL.Path}
+			return warden.Task{Name: "page"}
 		},
 	})
 	if err != nil {

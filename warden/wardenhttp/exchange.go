@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
 // exchange is one request with its slot: the permit that ends with it, the handler in front of the next one, and the
@@ -38,6 +40,7 @@ type exchange struct {
 	hijacked            bool        // guarded by writes.mu
 	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
 	answered            bool        // the middleware answers, not next
+	encoding            []string    // of what is written around next, such as by an outer handler that compresses it; nil: none
 	kept                int         // the status of an answer that is sent when the handler is done; 0: none, or not known
 }
 
@@ -45,6 +48,8 @@ type exchange struct {
 type upload struct {
 	io.ReadCloser
 	e *exchange
+	// held for reading while ReadCloser is in use: after the exchange, its memory may be another request's
+	mu sync.RWMutex
 }
 
 // request returns the handler's request: a copy with its own context and body.
@@ -52,8 +57,13 @@ func (e *exchange) request() *http.Request {
 	r, hasBody := e.outer, e.hasBody()
 	e.ctx = exchangeContext{e.slot.Ctx, e}
 	r = r.WithContext(&e.ctx)
+	slack := time.Duration(0)
+	if e.slot.Impatient() {
+		slack = slot.Slack
+	}
+	r.Header = wire.Later(r.Header, slack)
 	if hasBody {
-		e.body = upload{r.Body, e}
+		e.body.ReadCloser, e.body.e = r.Body, e
 		r.Body = &e.body
 	}
 	return r
@@ -67,7 +77,7 @@ func (e *exchange) hasBody() bool {
 
 // attach starts to watch the client through w.
 func (e *exchange) attach(w http.ResponseWriter) {
-	e.ResponseWriter = w
+	e.ResponseWriter, e.encoding = w, w.Header()["Content-Encoding"]
 	e.reads = direction{pace: e.m.pace, w: w, reads: true, budget: e.m.pace.grace}
 	e.writes = direction{pace: e.m.pace, w: w, budget: e.m.pace.grace, client: e.slot.Ctx}
 	if _, bounded := e.slot.Ctx.Deadline(); bounded && e.hasBody() {
@@ -90,11 +100,19 @@ func (e *exchange) detach() {
 	hijacked := e.hijacked
 	e.writes.mu.Unlock()
 	server := serverOf(e.outer)
+	mine := e.body.mu.TryLock()
+	if !mine && !hijacked && e.reads.stop(io.ErrClosedPipe) { // what the handler has left behind reads, and the deadline ends that
+		e.body.mu.Lock()
+		mine = true
+	}
+	if mine {
+		defer e.body.mu.Unlock()
+	}
 	e.reads.close(!hijacked && e.hasBody() && e.outer.ProtoMajor == 1)
 	e.writes.close(!hijacked && server != nil && server.WriteTimeout == 0)
 	if hijacked { // the connection may live for days: keep no more than its permit
 		e.ResponseWriter, e.reads.w, e.writes.w = hijackedWriter{}, hijackedWriter{}, hijackedWriter{}
-		e.outer, e.body = nil, upload{http.NoBody, e}
+		e.outer, e.body.ReadCloser = nil, http.NoBody
 	}
 }
 
@@ -110,15 +128,29 @@ func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // conclude answers if the handler has not. Otherwise net/http would send an empty 200.
 func (e *exchange) conclude() {
+	p, why := e.verdict()
+	e.timedOut = p.status == http.StatusGatewayTimeout && e.fallsBack()
+	if why != nil && !e.timedOut {
+		e.answer(p, why)
+	}
+}
+
+// verdict returns the middleware's own answer to a request that its slow client or a deadline has ended, and why; nil: it has none.
+func (e *exchange) verdict() (p problem, why error) {
 	_, late := e.reads.state()
 	switch {
 	case errors.Is(late, ErrSlowPeer):
-		e.answer(slowPeer(), late)
-	case errors.Is(late, context.DeadlineExceeded), errors.Is(context.Cause(e.slot.Ctx), context.DeadlineExceeded):
-		if e.timedOut = e.m.cfg.Fallback != nil; !e.timedOut {
-			e.answer(timeoutRunning(), context.DeadlineExceeded)
-		}
+		return slowPeer(), late
+	case errors.Is(late, context.DeadlineExceeded), slot.TimeIsUp(context.Cause(e.slot.Ctx)):
+		return timeoutRunning(), context.DeadlineExceeded
 	}
+	return p, nil
+}
+
+// fallsBack reports whether the Fallback answers a request whose time is up: not for a client that has set that time itself, and is
+// gone.
+func (e *exchange) fallsBack() bool {
+	return e.m.cfg.Fallback != nil && !slot.OwnDeadline(context.Cause(e.slot.Ctx))
 }
 
 // answerToEnd returns the answer to err if it is a context's error and the request has ended.
@@ -127,7 +159,7 @@ func (e *exchange) answerToEnd(err error) (problem, bool) {
 	switch {
 	case over == nil, !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
 		return problem{}, false
-	case errors.Is(over, context.DeadlineExceeded): // also an untrusted client's, which shows as Canceled
+	case slot.TimeIsUp(over):
 		return timeoutRunning(), true
 	}
 	return canceled(), true
@@ -155,13 +187,26 @@ func (e *exchange) AnswerLater(status int) { e.kept = status }
 
 // answer answers with p. It stops reading first, because net/http would otherwise wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
-	e.answered = true
+	e.own()
 	if e.hasBody() {
 		e.reads.stop(err)
 	}
 	answers := e.m.answers
-	answers.requestID = requestid.From(e.slot.Ctx)
+	answers.requestID, answers.request = requestid.From(e.slot.Ctx), e.outer
 	answers.write(e, p, err)
+}
+
+// own makes the answer the middleware's.
+func (e *exchange) own() {
+	e.answered = true
+	e.restoreEncoding(e.Header())
+}
+
+// restoreEncoding undoes what next has said in h of the encoding of content that is not sent.
+func (e *exchange) restoreEncoding(h http.Header) {
+	if delete(h, "Content-Encoding"); e.encoding != nil {
+		h["Content-Encoding"] = e.encoding
+	}
 }
 
 // End releases the slot, unless a detached request keeps it. The execution time of a request whose client is too slow says
@@ -229,8 +274,15 @@ func (e *exchange) SetReadDeadline(t time.Time) error { return e.reads.setHandle
 // SetWriteDeadline does the same for the answer.
 func (e *exchange) SetWriteDeadline(t time.Time) error { return e.writes.setHandlerDeadline(t) }
 
-// WriteHeader records that there is an answer.
+// WriteHeader records that there is an answer. A proxy's note that the client has left says less than the middleware knows.
 func (e *exchange) WriteHeader(status int) {
+	if status == statusClientClosed && !e.answered && !e.fallsBack() {
+		if p, why := e.verdict(); why != nil {
+			e.answer(p, why)
+			e.writes.refuse(http.ErrHandlerTimeout)
+			return
+		}
+	}
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		e.writes.setAnswered(status)
 	}
@@ -319,14 +371,37 @@ func regular(r io.Reader) bool {
 }
 
 // Read reads the body under the client's time limit.
-func (u *upload) Read(b []byte) (int, error) {
+func (u *upload) Read(b []byte) (n int, err error) {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
 	began, err := u.e.reads.beginWait()
-	if err != nil {
-		return 0, err
+	if err == nil {
+		n, err = u.ReadCloser.Read(b)
+		err = u.e.reads.endWait(began, int64(n), err)
 	}
-	n, err := u.ReadCloser.Read(b)
-	return n, u.e.reads.endWait(began, int64(n), err)
+	var tooLarge *http.MaxBytesError // an outer handler's bound
+	if err != nil && u.e.reads.clientFault() && !errors.As(err, &tooLarge) {
+		return n, bodyError{err}
+	}
+	return n, err
 }
+
+// Close closes the body, as long as it is the handler's.
+func (u *upload) Close() error {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if u.e.reads.over() {
+		return nil
+	}
+	return u.ReadCloser.Close()
+}
+
+// bodyError is the error of a body that its client broke off or sends too slowly. It matches context.Canceled too, as if the client
+// had left: whoever sends the body on does not blame the dependency for it.
+type bodyError struct{ error }
+
+func (e bodyError) Unwrap() error      { return e.error }
+func (bodyError) Is(target error) bool { return target == context.Canceled }
 
 // flusher is an exchange with http.Flusher.
 type flusher struct{ *exchange }

@@ -23,6 +23,7 @@ func (m *Middleware) fallBack(
 	ctx, cancel := context.WithTimeout(ctx, m.pace.grace)
 	defer cancel()
 	_ = c.RunFallback(ctx, cause, func(ctx context.Context, cause error) error { // what matters is whether it answered
+		uncached(w.Header(), r) // the Fallback may say otherwise
 		if id := requestid.From(ctx); id != "" {
 			w.Header()[requestid.HTTP] = []string{id}
 		}
@@ -43,8 +44,8 @@ func (m *Middleware) fallBack(
 
 // outOfTime answers a request whose deadline passed while its handler ran, and that has no answer. w is the server's own.
 func (e *exchange) outOfTime(w http.ResponseWriter) {
-	e.answered = true
-	if e.m.cfg.Fallback == nil {
+	e.own()
+	if !e.fallsBack() {
 		e.answer(timeoutRunning(), context.DeadlineExceeded)
 		return
 	}
@@ -56,7 +57,7 @@ func (e *exchange) outOfTime(w http.ResponseWriter) {
 	id := requestid.From(e.slot.Ctx)
 	if !e.m.fallBack(requestid.With(e.outer.Context(), id), w, e.outer, e.compartment, cause) {
 		answers := e.m.answers
-		answers.requestID = id
+		answers.requestID, answers.request = id, e.outer
 		answers.write(w, timeoutRunning(), cause)
 	}
 }

@@ -112,6 +112,34 @@ func TestABrokenPathThrottlesNobodyElse(t *testing.T) {
 	}
 }
 
+// A busy server rejects at once what a stranger gives too little time. That is his doing, and no overload that others pay for.
+func TestTooLittleTimeOfAStrangersThrottlesNobody(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Warden-Rejected", "deadline_exceeded")
+			w.WriteHeader(http.StatusGatewayTimeout)
+		}), false)
+		caller := newCaller(t, retry.Config{Attempts: 1})
+		client := &http.Client{Transport: newRetry(t, caller, wardenhttp.RetryConfig{Base: server.Client().Transport})}
+		m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, wardenhttp.Config{Trusted: func(*http.Request) bool { return trusted }}))(t)
+		h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_ = inquire(r.Context(), client, server.URL, http.NoBody)
+		}))
+		for range 9 {
+			r := newRequest()
+			r.Header.Set("Warden-Timeout", "60000")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		want := retry.Stats{Calls: 9}
+		if trusted {
+			want.Rejected = 9
+		}
+		if diff := cmp.Diff(want, caller.Stats()); diff != "" {
+			t.Errorf("H14: trusted %v (-want +got)\n%s", trusted, diff)
+		}
+	}
+}
+
 // A compartment of the host gets 100 requests a second and serves twenty; another one gets ten. What a host rejects because one
 // compartment is full, or because its breaker is open, throttles nobody who calls the other; what it rejects in overload does.
 func TestAFullCompartmentThrottlesNoOther(t *testing.T) {

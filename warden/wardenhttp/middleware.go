@@ -89,7 +89,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return false
 	}
 	reports := m.cfg.LoadReports && m.cfg.Trusted(r)
-	got, err := m.acquire(w.Header(), r, &claim)
+	got, err := m.acquire(w.Header(), r, next, &claim)
 	if reports {
 		reportLoad(w.Header(), m.capacity.warden.Load())
 	}
@@ -126,7 +126,7 @@ func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.
 		}
 	}
 	answers := m.answers
-	answers.unprocessed, answers.requestID = true, claim.Task.ID
+	answers.unprocessed, answers.requestID, answers.request = true, claim.Task.ID, r
 	if m.cfg.Fallback != nil && m.fallBack(requestid.With(r.Context(), claim.Task.ID), w, r, claim.Compartment, err) {
 		return
 	}
@@ -135,6 +135,7 @@ func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.
 			w.Header()[requestid.HTTP] = []string{answers.requestID}
 		}
 		setScope(w.Header(), claim.Compartment, err)
+		uncached(w.Header(), r)
 		if m.cfg.Answer(w, r, err) {
 			return
 		}
@@ -149,12 +150,12 @@ const (
 	unreadTimeout = 500 * time.Millisecond // how long the rest of it may take
 )
 
-// acquire classifies the request, whose answer has these headers so far, and acquires its slot.
-func (m *Middleware) acquire(answer http.Header, r *http.Request, claim *slot.Claim) (slot.Slot, error) {
+// acquire classifies the request, which next serves and whose answer has these headers so far, and acquires its slot.
+func (m *Middleware) acquire(answer http.Header, r *http.Request, next http.Handler, claim *slot.Claim) (slot.Slot, error) {
 	if m.cfg.Task == nil {
 		return slot.Slot{}, notMade("Middleware", "wardenhttp.New")
 	}
 	bounds, _, _ := m.capacity.warden.Bounds()
-	m.cfg.classify(answer, r, claim, cmp.Or(bounds.Timeout, m.cfg.Timeout))
+	m.cfg.classify(answer, r, next, claim, cmp.Or(bounds.Timeout, m.cfg.Timeout))
 	return claim.Acquire(r.Context())
 }

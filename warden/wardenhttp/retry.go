@@ -16,6 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
@@ -75,8 +76,8 @@ type retrier struct {
 // that its connection can be reused. A body can be sent again if the request has GetBody, which [http.NewRequest] sets for the
 // usual readers. The request is not modified.
 //
-// The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them. No goroutine outlives
-// it except that of a losing hedge, until the base has noticed its cancellation. A request that is sent once costs one small
+// The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them, and until Base has noticed
+// that a hedge, or the attempt beside it, is canceled: no goroutine outlives it. A request that is sent once costs one small
 // allocation, two more if its path has digits, and a copy with headers if there are any to add; AttemptTimeout and HedgeAfter
 // cost more.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
@@ -100,7 +101,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	}
 	r := &retrier{caller: c, cfg: cfg, base: cfg.Base}
 	if _, ok := cfg.Base.(*transport); !ok { // which adds the headers itself
-		r.base = headerSender{cfg.Base}
+		r.base = headerSender{onTime{cfg.Base}}
 	}
 	return r, nil
 }
@@ -137,7 +138,7 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline, _ := req.Context().Deadline()
+	deadline, _, _ := slot.Due(req.Context())
 	for next := req; ; {
 		resp, v, err := t.attempt(next, &c)
 		if !v.again || !c.rewindable || !(v.unprocessed || c.repeatable) {

@@ -18,6 +18,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -60,6 +61,9 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 	default:
 		return result{outcome: retry.Accepted}
+	}
+	if _, own, _ := slot.Due(ctx); own && only(resp.Header, rpcstatus.RejectedHTTP) == string(decision.DeadlineExceeded) {
+		return result{} // for want of the time that an untrusted client gives itself
 	}
 	v := result{
 		outcome: retry.Rejected, again: true,

@@ -20,7 +20,6 @@ import (
 type race struct {
 	mu         sync.Mutex
 	firstEnded bool          // the first attempt has ended: no hedge starts, and a running one does not cancel it
-	hedgeLost  bool          // the hedge's answer is not needed
 	hedged     chan struct{} // closed when the hedge has ended; nil: no hedge
 	cancel     context.CancelCauseFunc
 	hedgeWon   bool
@@ -31,47 +30,46 @@ type race struct {
 }
 
 // race sends the request, and a hedge if there is no answer after HedgeAfter. The first attempt runs on this goroutine. Only
-// an answer ends the other attempt; a rejection does not.
+// an answer ends the other attempt; a rejection does not. Both are over when race returns: what they read of the request, such as
+// its body's bytes, is the caller's again then.
 func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, error) {
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(t.cfg.HedgeAfter, func() { t.hedge(r, req, c, cancel) })
 	defer timer.Stop() // even if the base or Outcome panics
-	defer r.cancelHedge()
+	returned := false
+	defer func() {
+		if !returned {
+			discard(r.endHedge(true)) //nolint:bodyclose // discard closes it
+		}
+	}()
 	resp, err := t.send(req.WithContext(ctx), cancel)
 	v := t.report(req.Context(), c, c.priority, resp, err)
-
-	r.mu.Lock()
-	r.firstEnded = true
-	hedged, won := r.hedged, r.hedgeWon
-	if hedged != nil && !won && v.outcome == retry.Accepted {
-		r.hedgeLost = true
-		r.cancel(errLost)
-	}
-	lost := r.hedgeLost
-	r.mu.Unlock()
-	if hedged == nil || lost {
-		return resp, v, err
-	}
-	<-hedged // at the latest when the request's context ends
-	if won || r.result.outcome == retry.Accepted {
+	returned = true
+	accepted := v.outcome == retry.Accepted
+	second := r.endHedge(accepted)
+	if r.hedged != nil && (r.hedgeWon || !accepted && r.result.outcome == retry.Accepted) {
 		discard(resp)
-		return r.resp, r.result, r.err
+		return second, r.result, r.err
 	}
-	discard(r.resp)
+	discard(second)
 	return resp, v, err
 }
 
-// cancelHedge ends the hedge if the first attempt panicked.
-func (r *race) cancelHedge() {
+// endHedge records the end of the first attempt and waits for the hedge, which has lost if the first was answered before it.
+func (r *race) endHedge(answered bool) *http.Response {
 	r.mu.Lock()
-	over, hedged, resp := r.firstEnded, r.hedged != nil, r.resp
-	r.firstEnded, r.hedgeLost = true, r.hedgeLost || !over
-	r.mu.Unlock()
-	if !over && hedged {
+	r.firstEnded = true
+	hedged := r.hedged
+	if hedged != nil && answered && !r.hedgeWon {
 		r.cancel(errLost)
-		discard(resp)
 	}
+	r.mu.Unlock()
+	if hedged == nil {
+		return nil
+	}
+	<-hedged // at the latest when the request's context ends
+	return r.resp
 }
 
 // hedge sends the second attempt, if the Caller allows one.
@@ -100,16 +98,12 @@ func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context
 	resp, v, err := t.sendHedge(req.Context(), second, c, p, cancel) //nolint:bodyclose // returned or discarded
 	r.mu.Lock()
 	r.resp, r.result, r.err = resp, v, err
-	lost := r.hedgeLost
 	if !r.firstEnded && v.outcome == retry.Accepted {
 		r.hedgeWon = true
 		cancelFirst(errLost)
 	}
 	r.mu.Unlock()
 	close(r.hedged)
-	if lost {
-		discard(resp)
-	}
 }
 
 // sendHedge sends and reports the hedge req of a request with context ctx, with a panic turned into an error: on this goroutine

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
@@ -23,13 +24,14 @@ func (notSentError) Error() string { return "wardenhttp: not sent: less than a m
 func (notSentError) Unwrap() error { return context.DeadlineExceeded }
 func (notSentError) Timeout() bool { return true } // as a net.Error's
 
-// withHeaders returns req under ctx, with the deadline and the priority of ctx in headers. The error is a notSentError.
+// withHeaders returns req under ctx, with the deadline and the priority of ctx in headers. The error is a notSentError, or
+// that of an untrusted client's own deadline.
 //
 // An existing priority header is replaced: a proxy may pass on one from an untrusted client, and the server would trust it as
 // ours. An existing timeout counts if it is shorter. Normal is not sent: the server's own default applies.
 func withHeaders(ctx context.Context, req *http.Request) (*http.Request, error) {
 	p := warden.PriorityFrom(ctx)
-	due, bounded := ctx.Deadline()
+	due, own, bounded := slot.Due(ctx)
 	_, ranked := req.Header[wire.PriorityHTTP]
 	if !bounded && !ranked && p == decision.Normal && ctx == req.Context() {
 		return req, nil
@@ -48,10 +50,15 @@ func withHeaders(ctx context.Context, req *http.Request) (*http.Request, error) 
 		return out, nil
 	}
 	left := time.Until(due)
+	if own && left > 0 {
+		left += time.Millisecond // the server's own answer that the time is up is to come after the client's time, not before
+	}
 	if headers := wire.Read(func(n wire.Name) []string { return req.Header[n.HTTP] }); headers.Timeout > 0 {
 		left = min(left, headers.Timeout)
 	}
 	switch {
+	case left < time.Millisecond && own:
+		return nil, slot.ErrOwnDeadline
 	case left < time.Millisecond:
 		return nil, notSentError{}
 	case left <= wire.Longest:

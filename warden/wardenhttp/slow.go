@@ -110,23 +110,30 @@ func (s *direction) expire() {
 
 // stop ends waiting for the client, now and later. A body that was read to its end is left alone: net/http then reads ahead, and
 // takes a deadline that passes for a client that has left, so that this request and all later ones of the connection are
-// canceled.
-func (s *direction) stop(why error) {
+// canceled. It reports whether a wait that goes on ends soon: not where deadlines are not supported.
+func (s *direction) stop(why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return
+		return false
 	}
 	if s.err == nil {
 		s.err = why
 	}
-	if !s.eof {
-		_ = s.setDeadlineLocked(time.Unix(1, 0))
+	return s.eof || s.setDeadlineLocked(time.Unix(1, 0)) == nil
+}
+
+// refuse makes every later wait fail.
+func (s *direction) refuse(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = why
 	}
 }
 
 // close is stop for a handler that is done: the ResponseWriter must not be used afterwards. Waits on other goroutines are
-// ended, not awaited. If bounded, net/http's remaining I/O gets a deadline.
+// ended. If bounded, net/http's remaining I/O gets a deadline.
 func (s *direction) close(bounded bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,6 +187,13 @@ func (s *direction) answer() (status int, tooLate bool) {
 		status = cmp.Or(s.status, http.StatusOK)
 	}
 	return status, s.tooLate
+}
+
+// over reports whether the handler is done.
+func (s *direction) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // clientFault reports whether the client broke off, or was cut off because it was too slow.

@@ -367,10 +367,18 @@ func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 			},
 		} {
 			g := newGuard(t, 1, 0)
-			failed := make(chan error, 1)
+			failed, answered := make(chan error, 1), make(chan struct{})
 			s := serve(newMiddleware(
 				t, g, wardenhttp.Config{Grace: 50 * time.Millisecond},
-			).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					failed <- err
+					return
+				}
+				select {
+				case <-answered: // a client on a busy machine has its headers too
+				case <-r.Context().Done():
+				}
 				for range 1 << 20 {
 					if err := write(w); err != nil {
 						failed <- err
@@ -386,6 +394,7 @@ func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			close(answered)
 			if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) {
 				t.Errorf("H15: %s: %v", name, err)
 			}

@@ -78,6 +78,7 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (http.RoundTripper, err
 	if t.base == nil {
 		t.base = http.DefaultTransport
 	}
+	t.base = onTime{t.base}
 	if t.task == nil {
 		t.task = hostTask
 	}
@@ -112,6 +113,22 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return resp, nil
 }
+
+// onTime is a base whose 504 after an untrusted client's own deadline, of which the server was told, is the end of the request's
+// context, which may not have been noticed yet.
+type onTime struct{ http.RoundTripper }
+
+func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := o.RoundTripper.RoundTrip(req)
+	if resp != nil && resp.StatusCode == http.StatusGatewayTimeout && slot.TooLate(req.Context()) {
+		discard(resp)
+		return nil, slot.ErrOwnDeadline
+	}
+	return resp, err
+}
+
+// CloseIdleConnections closes the base's.
+func (o onTime) CloseIdleConnections() { closeIdle(o.RoundTripper) }
 
 // boundedBody is the body of a response that a compartment's Timeout may end.
 type boundedBody struct {

@@ -56,7 +56,7 @@ func chain(t *testing.T, hops []*hop) http.RoundTripper {
 	handler := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		h.started = true
 		h.due, h.bounded = r.Context().Deadline()
-		h.late = h.bounded && !time.Now().Before(h.due)
+		h.late = h.bounded && !time.Now().Before(h.due) || r.Context().Err() != nil
 		h.priority = warden.PriorityFrom(r.Context())
 		time.Sleep(h.working)
 		if next == nil {
@@ -122,6 +122,7 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var due time.Time
+	theirs := false // due is an untrusted client's
 	if patience > 0 {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -138,7 +139,10 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 	for i, h := range hops {
 		left := time.Duration(0)
 		if !due.IsZero() {
-			if left = due.Sub(now).Truncate(time.Millisecond); left < time.Millisecond {
+			if left = due.Sub(now); theirs { // who is asked next must not say first that the time is up
+				left += time.Millisecond
+			}
+			if left = left.Truncate(time.Millisecond); left < time.Millisecond {
 				stopped = true // not sent
 			}
 		}
@@ -159,12 +163,18 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 			return fmt.Sprintf("hop %d was told %q, want %v", i, got, priority)
 		}
 		now = now.Add(h.transit) // it arrives
-		due = time.Time{}
+		due, theirs = time.Time{}, left > 0 && !h.trusts && (h.timeout == 0 || left < h.timeout)
 		if left > 0 {
 			due = now.Add(left)
 		}
 		if h.timeout > 0 && (due.IsZero() || now.Add(h.timeout).Before(due)) {
 			due = now.Add(h.timeout)
+		}
+		says := due
+		if theirs {
+			if says = due.Add(time.Second); h.timeout > 0 && now.Add(h.timeout).Before(says) {
+				says = now.Add(h.timeout)
+			}
 		}
 		ours := h.task
 		if priority != 0 && (h.trusts || priority < ours) {
@@ -181,9 +191,9 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 		if stopped {
 			continue
 		}
-		if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(due) || h.priority != priority {
+		if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(says) || h.priority != priority {
 			return fmt.Sprintf(
-				"hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority,
+				"hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, says.Sub(now), priority,
 			)
 		}
 		now = now.Add(h.working)
@@ -274,17 +284,21 @@ func TestTheTasksOwn(t *testing.T) {
 	})
 }
 
-// Timeout is the handler's deadline, however the middleware is mounted, and a stranger's ends it as if he had gone away.
+// Timeout is the handler's deadline, however the middleware is mounted, and a stranger's ends it as if he had gone away, of which
+// the deadline says nothing exact.
 func TestTimeoutIsTheHandlersDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{})
 		for name, cfg := range map[string]wardenhttp.Config{"warden": {}, "compartment": {Compartment: in(c)}} {
-			for _, theirs := range []string{"", "2000", "500"} {
-				cfg.Timeout = time.Second
+			for _, theirs := range []string{"", "4000", "2500", "500"} {
+				cfg.Timeout = 3 * time.Second
 				m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, cfg))(t)
-				want, ends := time.Second, context.DeadlineExceeded
-				if theirs == "500" {
-					want, ends = 500*time.Millisecond, context.Canceled
+				says, want, ends := 3*time.Second, 3*time.Second, context.DeadlineExceeded
+				switch theirs {
+				case "2500":
+					want, ends = 2500*time.Millisecond, context.Canceled
+				case "500":
+					says, want, ends = 1500*time.Millisecond, 500*time.Millisecond, context.Canceled
 				}
 				r := newRequest()
 				if theirs != "" {
@@ -293,11 +307,13 @@ func TestTimeoutIsTheHandlersDeadline(t *testing.T) {
 				began := time.Now()
 				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					due, bounded := r.Context().Deadline()
-					if <-r.Context().Done(); !bounded || !due.Equal(began.Add(want)) || time.Since(began) != want ||
-						!errors.Is(r.Context().Err(), ends) {
+					<-r.Context().Done()
+					cause := context.Cause(r.Context())
+					if !bounded || !due.Equal(began.Add(says)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) ||
+						!errors.Is(cause, ends) || errors.Is(cause, context.DeadlineExceeded) != errors.Is(ends, context.DeadlineExceeded) {
 						t.Errorf(
-							"H14: %s, %s: due after %v, ended after %v: %v",
-							name, theirs, due.Sub(began), time.Since(began), r.Context().Err(),
+							"H14: %s, %s: due after %v, ended after %v: %v, %v",
+							name, theirs, due.Sub(began), time.Since(began), r.Context().Err(), cause,
 						)
 					}
 				})).ServeHTTP(httptest.NewRecorder(), r)
@@ -338,5 +354,40 @@ func TestThePatternIsKnownOutside(t *testing.T) {
 	newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{}).Handler(mux).ServeHTTP(httptest.NewRecorder(), r)
 	if r.Pattern != "GET /orders/{id}" {
 		t.Errorf("pattern %q", r.Pattern)
+	}
+}
+
+// A request is named after the route that it matches, in the mux behind the middleware or in one in front, and never after what
+// its client chose: whatever matches no route is one kind.
+func TestNamesAreRoutes(t *testing.T) {
+	for _, test := range []struct{ where, path, want string }{
+		{"behind", "/orders/7", "GET /orders/{id}"},
+		{"behind", "/wp-login.php", ""},
+		{"in front", "/orders/7", "GET /orders/{id}"},
+		{"both", "/api/orders/7", "GET /api/orders/{id}"},
+		{"neither", "/orders/7", ""},
+	} {
+		t.Run(test.where+test.path, func(t *testing.T) {
+			g := newGuard(t, 0, 0) // what it rejects it remembers
+			m, mux, page := newMiddleware(t, g, wardenhttp.Config{}), http.NewServeMux(), http.NotFoundHandler()
+			var handler http.Handler = mux
+			switch test.where {
+			case "behind":
+				mux.Handle("GET /orders/{id}", page)
+				handler = m.Handler(mux)
+			case "in front":
+				mux.Handle("GET /orders/{id}", m.Handler(page))
+			case "both":
+				inner := http.NewServeMux()
+				inner.Handle("GET /api/orders/{id}", page)
+				mux.Handle("/api/", m.Handler(inner))
+			case "neither":
+				handler = m.Handler(page)
+			}
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, test.path, http.NoBody))
+			if got := g.Limiter().Recent()[0].Task.Name; got != test.want {
+				t.Errorf("H18: %q, want %q", got, test.want)
+			}
+		})
 	}
 }

@@ -174,7 +174,7 @@ func metrics() []metric {
 		metric{
 			"stalled",
 			"1 while the partition cannot be taken, or records wait, and nothing has ended for AttemptTimeout, by reason: " +
-				"unopened, taking, working, fenced, pausing, slots, reading or unknown; else missing.",
+				"unopened, taking, working, fenced, pausing, slots, reading or unknown; or rewound, at once; else missing.",
 			by("reason"),
 		},
 		metric{"records_total", "Records finished without being given up, by result: succeeded or skipped.", by("result")},

@@ -99,7 +99,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	metrics := append(exported(t), "stopbank_console") // that is a directive of Caddyfiles
 	alerts, _ := alertsAndSections(text(t, alertsFile)+text(t, sloFile), "")
 	values := map[string][]string{"outcome": {"started", "rejected", "canceled"},
-		"result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading"}}
+		"result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading", "rewound"}}
 	for _, file := range must(filepath.Glob("../control/*.go"))(t) { // the reasons of the controller
 		for _, m := range regexp.MustCompile(`NewReason\("(\w+)"`).FindAllStringSubmatch(text(t, file), -1) {
 			values["reason"] = append(values["reason"], m[1])

@@ -36,13 +36,21 @@ func main() {
 	}
 }
 
-// compartment returns where a request runs. Who searches is a tenant: the customer that the API key names. In a service of yours,
-// check the key first: who invents keys has as many shares.
+// compartment returns where a request runs. Who searches is a tenant: the customer that the API key names.
 func compartment(set *bulkhead.Set, r *http.Request) *bulkhead.Compartment {
 	if r.URL.Path == "/search" {
-		return set.Compartment("search").Tenant(r.Header.Get("X-Api-Key"))
+		return set.Compartment("search").Tenant(customer(r.Header.Get("X-Api-Key")))
 	}
 	return set.Compartment("checkout")
+}
+
+// customer returns whose key this is. Those that are nobody's are one tenant together: who invents keys has no share for each.
+func customer(key string) string {
+	switch key {
+	case "big", "small":
+		return key
+	}
+	return "a stranger"
 }
 
 // wait answers after a while, like a handler that asks a database.

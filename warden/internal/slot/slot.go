@@ -22,8 +22,10 @@ type Claim struct {
 	// Task is the task for the warden. A compartment uses its deadline and ID only; the priority is passed on with requests
 	// that the work sends. The priority is final: Normal does not stand for that of the context.
 	Task warden.Task
-	// Untrusted is true if an untrusted client chose the task's deadline.
-	Untrusted bool
+	// Client is the deadline that an untrusted client chose; zero: none.
+	Client time.Time
+	// ClientContext: the deadline of the request's context is an untrusted client's too.
+	ClientContext bool
 }
 
 // Holds reports whether the work of ctx holds this slot already.
@@ -36,8 +38,10 @@ func (c *Claim) Holds(ctx context.Context) bool {
 
 // Bound adds a deadline: the earliest applies. The zero time is none. untrusted: an untrusted client chose it.
 func (c *Claim) Bound(due time.Time, untrusted bool) {
-	if t := &c.Task; !due.IsZero() && (t.Deadline.IsZero() || due.Before(t.Deadline)) {
-		t.Deadline, c.Untrusted = due, untrusted
+	if untrusted {
+		c.Client = earliest(c.Client, due)
+	} else {
+		c.Task.Deadline = earliest(c.Task.Deadline, due)
 	}
 }
 
@@ -49,6 +53,9 @@ type Slot struct {
 	clientDeadline *clientDeadline // in Ctx; nil: there is none
 	cancel         func()          // of the deadline in Ctx; nil: there is none
 }
+
+// Impatient reports whether the work ends at an untrusted client's own deadline, if not before.
+func (p Slot) Impatient() bool { return p.clientDeadline != nil }
 
 // Acquire waits for the slot of work with ctx. With an error, nothing has to be released.
 func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
@@ -74,7 +81,9 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 			return p, err
 		}
 	} else {
-		if ctx, p.warden, err = c.Warden.Acquire(ctx, c.Task); err != nil {
+		t := c.Task
+		t.Deadline = earliest(t.Deadline, c.Client)
+		if ctx, p.warden, err = c.Warden.Acquire(ctx, t); err != nil {
 			return p, err
 		}
 		p.Ctx, p.clientDeadline, p.cancel = c.bounded(ctx)
@@ -86,19 +95,28 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 	return p, nil
 }
 
-// bounded returns ctx with the task's deadline, if that is earlier than its own.
+// bounded returns ctx with the deadlines that are earlier than its own.
 func (c *Claim) bounded(ctx context.Context) (context.Context, *clientDeadline, func()) {
-	due := c.Task.Deadline
-	at, bounded := ctx.Deadline()
-	switch {
-	case due.IsZero(), bounded && !due.Before(at):
-		return ctx, nil, nil
-	case c.Untrusted:
-		p := newClientDeadline(ctx, due)
+	own, client := c.Task.Deadline, c.Client
+	at, _, bounded := Due(ctx)
+	if bounded && c.ClientContext {
+		p := newClientDeadline(ctx, earliest(client, at), own, true)
+		if own.IsZero() || !own.Before(p.due) {
+			return p, p, p.stop
+		}
+		within, cancel := context.WithDeadline(p, own)
+		return within, p, func() { cancel(); p.stop() }
+	}
+	if first := earliest(own, at); !client.IsZero() && (first.IsZero() || client.Before(first)) {
+		at, _ = ctx.Deadline()
+		p := newClientDeadline(ctx, client, earliest(own, at), false)
 		return p, p, p.stop
 	}
-	ctx, cancel := context.WithDeadline(ctx, due)
-	return ctx, nil, cancel
+	if own.IsZero() || bounded && !own.Before(at) {
+		return ctx, nil, nil
+	}
+	within, cancel := context.WithDeadline(ctx, own)
+	return within, nil, cancel
 }
 
 // Ending is what the execution time of a request says about the service.

@@ -5,6 +5,8 @@
 package wire
 
 import (
+	"maps"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,32 +36,78 @@ type Headers struct {
 // Any reports whether there is a timeout or a priority.
 func (h Headers) Any() bool { return h.HasPriority || h.Timeout > 0 }
 
+// dialects are the headers with a timeout.
+var dialects = [...]struct { //nolint:gochecknoglobals // constant
+	name Name
+	read func(string) (time.Duration, bool)
+}{
+	{Name{TimeoutHTTP, "warden-timeout"}, milliseconds},
+	{Name{"Grpc-Timeout", "grpc-timeout"}, grpcTimeout},
+	{Name{"Connect-Timeout-Ms", "connect-timeout-ms"}, milliseconds},
+	{Name{"X-Envoy-Expected-Rq-Timeout-Ms", "x-envoy-expected-rq-timeout-ms"}, milliseconds},
+	{Name{"X-Request-Timeout", "x-request-timeout"}, seconds},
+	{Name{"X-Request-Timeout-Ms", "x-request-timeout-ms"}, milliseconds},
+}
+
+var urgencyName = Name{"Priority", "priority"} //nolint:gochecknoglobals // constant
+
+// Said returns the names of the headers that a request has of those that Read reads, as a value of Vary; "": it has none. It
+// allocates if there are two or more.
+func Said(values func(Name) []string) (names string) {
+	add := func(n Name) {
+		switch {
+		case len(values(n)) == 0:
+		case names == "":
+			names = n.HTTP
+		default:
+			names += ", " + n.HTTP
+		}
+	}
+	for _, d := range dialects {
+		add(d.name)
+	}
+	add(Name{PriorityHTTP, PriorityGRPC})
+	add(urgencyName)
+	return names
+}
+
 // Read reads the headers of a request, in all dialects; values returns those of one header. Of several the shortest timeout and
 // the lowest priority count. A header that occurs twice or is malformed is ignored: two values may come from two parties, and a
 // repair would be a guess.
 func Read(values func(Name) []string) Headers {
 	var s Headers
-	for _, dialect := range [...]struct {
-		name Name
-		read func(string) (time.Duration, bool)
-	}{
-		{Name{TimeoutHTTP, "warden-timeout"}, milliseconds},
-		{Name{"Grpc-Timeout", "grpc-timeout"}, grpcTimeout},
-		{Name{"Connect-Timeout-Ms", "connect-timeout-ms"}, milliseconds},
-		{Name{"X-Envoy-Expected-Rq-Timeout-Ms", "x-envoy-expected-rq-timeout-ms"}, milliseconds},
-		{Name{"X-Request-Timeout", "x-request-timeout"}, seconds},
-		{Name{"X-Request-Timeout-Ms", "x-request-timeout-ms"}, milliseconds},
-	} {
+	for _, dialect := range dialects {
 		left, ok := once(values(dialect.name), dialect.read)
 		if ok && left > 0 && left <= Longest && (s.Timeout == 0 || left < s.Timeout) {
 			s.Timeout = left
 		}
 	}
 	s.Priority, s.HasPriority = once(values(Name{PriorityHTTP, PriorityGRPC}), priority)
-	if p, ok := once(values(Name{"Priority", "priority"}), urgency); ok && (!s.HasPriority || p < s.Priority) {
+	if p, ok := once(values(urgencyName), urgency); ok && (!s.HasPriority || p < s.Priority) {
 		s.Priority, s.HasPriority = p, true
 	}
 	return s
+}
+
+// Later returns the headers of a request for its handler: with d added to the timeouts that RPC libraries turn into deadlines of
+// contexts, and without those that Read ignores, since the libraries may read them otherwise: the first of two, or one of more digits.
+// It is a copy, or the headers themselves if nothing changes.
+func Later(headers map[string][]string, d time.Duration) map[string][]string {
+	later := headers
+	for i, unit := range [...]string{"m", ""} { // of Grpc-Timeout and Connect-Timeout-Ms
+		of := dialects[1+i]
+		values := headers[of.name.HTTP]
+		left, ok := once(values, of.read)
+		ok = ok && left > 0
+		if len(values) == 0 || ok && d == 0 {
+			continue
+		}
+		later = maps.Clone(later)
+		if delete(later, of.name.HTTP); ok {
+			later[of.name.HTTP] = []string{strconv.FormatInt((left+d).Milliseconds()+1, 10) + unit}
+		}
+	}
+	return later
 }
 
 // once parses the value of a header that occurs exactly once.

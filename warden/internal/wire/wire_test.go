@@ -230,3 +230,22 @@ func FuzzPriority(f *testing.F) {
 		}
 	})
 }
+
+// RPC libraries read what Read ignores: then they would set a deadline of which nobody knows that it is the client's.
+func TestLaterHidesWhatReadIgnores(t *testing.T) {
+	for name, forms := range map[string][][]string{
+		"Connect-Timeout-Ms": {{"100"}, {"100", "100"}, {"0000000100"}, {"+100"}, {"-100"}, {"0"}, {""}},
+		"Grpc-Timeout":       {{"100m"}, {"100m", "100m"}, {"0000000100m"}, {"+100m"}, {"-100m"}, {"0m"}, {""}},
+	} {
+		for _, values := range forms {
+			headers := map[string][]string{name: values, "X": nil}
+			counts := Read(func(n Name) []string { return headers[n.HTTP] }).Timeout > 0
+			same := Later(headers, 0)[name]
+			later := Later(headers, time.Second)
+			got := Read(func(n Name) []string { return later[n.HTTP] }).Timeout
+			if (len(same) > 0) != counts || (got > 0) != counts || counts && got < 1100*time.Millisecond || len(headers) != 2 {
+				t.Errorf("H14: %s %q: counts %t; %q, later %q", name, values, counts, same, later[name])
+			}
+		}
+	}
+}

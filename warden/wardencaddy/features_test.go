@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Caddy's own features beside ours: buffers, retries, passive health checks and handlers of answers, with clients that leave.
+
+package wardencaddy_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// request_buffers keeps bodies in memory that the next requests get. A client that leaves while its body is sent has none of them
+// sent in its own request.
+func TestBuffersOfOthers(t *testing.T) {
+	const size, leavers = 8 << 20, 3
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector empties pools
+	begun, proceed, got := make(chan struct{}, leavers), make(chan struct{}), make(chan []byte, leavers)
+	u := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/leaves" {
+			begun <- struct{}{}
+			<-proceed
+			body, _ := io.ReadAll(r.Body)
+			got <- body
+		}
+	}))
+	u.Listener = narrow{u.Listener}
+	u.Start()
+	defer u.Close()
+	p := newProxy(t, fmt.Sprintf("log\nstopbank {\n\tgrace 1m\n}\n"+
+		"reverse_proxy %s {\n\ttransport stopbank\n\trequest_buffers 64MiB\n}\n", u.Listener.Addr()))
+	bodies := map[string][]byte{"/leaves": bytes.Repeat([]byte("A"), size), "/": bytes.Repeat([]byte("V"), size)}
+	post := func(ctx context.Context, path string) {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+path, bytes.NewReader(bodies[path]))
+		if resp, err := client.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var leaving, others sync.WaitGroup
+	for range leavers {
+		leaving.Go(func() { post(ctx, "/leaves") })
+		await(t, "a request", begun)
+	}
+	cancel()
+	leaving.Wait()
+	for strings.Count(p.log(), `"uri":"/leaves"`) < leavers {
+		time.Sleep(time.Millisecond) // until Caddy has noticed
+	}
+	for range 8 {
+		others.Go(func() { post(t.Context(), "/") })
+	}
+	others.Wait()
+	close(proceed)
+	for range leavers {
+		if body := await(t, "the upstream", got); bytes.IndexByte(body, 'V') >= 0 {
+			t.Errorf("H32: of %d bytes, %d are of others", len(body), bytes.Count(body, []byte("V")))
+		}
+	}
+	p.until(0, "stopbank_limiter_running")
+}
+
+// narrow makes the kernel take little of what an upstream does not read.
+type narrow struct{ net.Listener }
+
+func (l narrow) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		err = c.(*net.TCPConn).SetReadBuffer(64 << 10)
+	}
+	return c, err
+}
+
+// A request whose time is up is answered, and not tried again, for however long lb_try_duration is.
+func TestRetriesEndWithTheRequest(t *testing.T) {
+	for _, c := range []struct {
+		timeout string
+		headers []string
+	}{{"timeout 50ms", nil}, {"", []string{"Warden-Timeout", "50"}}} {
+		u := newUpstream(t)
+		p := newProxy(t, fmt.Sprintf("stopbank {\n\tmax 1\n\tinitial 1\n\t%s\n}\nreverse_proxy %s {\n\ttransport stopbank\n"+
+			"\tlb_try_duration 1h\n\tlb_try_interval 1ms\n}\n", c.timeout, u.addr()))
+		got := await(t, "an answer", p.begin(t.Context(), "/hold", c.headers...))
+		if got.status != http.StatusGatewayTimeout || !strings.Contains(got.body, `"reason":"timeout_running"`) {
+			t.Errorf("H33: %q%q: %+v", c.timeout, c.headers, got)
+		}
+		u.release <- struct{}{}
+		p.until(0, "stopbank_limiter_running")
+		if n := len(u.begun); n != 1 {
+			t.Errorf("H33: %q%q: the upstream got %d requests, want 1", c.timeout, c.headers, n)
+		}
+	}
+}
+
+// The deadline that a client chooses for itself takes no upstream away from the others.
+func TestDeadlineOfAClientIsNoFailure(t *testing.T) {
+	for _, header := range []string{"Warden-Timeout: 20", "Grpc-Timeout: 20m", "X-Envoy-Expected-Rq-Timeout-Ms: 20"} {
+		u := newUpstream(t)
+		p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy %s {\n\ttransport stopbank\n\tfail_duration 1h\n}\n", u.addr()))
+		name, value, _ := strings.Cut(header, ": ")
+		if got := await(t, "an answer", p.begin(t.Context(), "/hold", name, value)); got.status != http.StatusGatewayTimeout {
+			t.Errorf("H14: %s: %+v", header, got)
+		}
+		if got := p.get("/"); got.status != http.StatusOK {
+			t.Errorf("H14: %s: another's request: %+v", header, got)
+		}
+		u.release <- struct{}{}
+	}
+}
+
+// What of a key a client chooses makes no other tenant's key of it: where one value ends shows.
+func TestKeysOfSeveralValues(t *testing.T) {
+	begun, release := make(chan string, 10), make(chan struct{})
+	u := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- r.URL.Path
+		select {
+		case <-release:
+		case <-t.Context().Done():
+		}
+	}))
+	t.Cleanup(u.Close)
+	p := newProxy(t, fmt.Sprintf("stopbank {\n\ttotal 8\n\tcompartment all {\n\t\tguaranteed 8\n\t\tqueue 20\n\t\ttenant {header.A}{header.B} 1\n\t}\n}\n"+
+		"reverse_proxy %s\n", u.Listener.Addr()))
+	for path, keys := range map[string][2]string{"/one": {"1", "2"}, "/other": {"12", ""}} {
+		_ = p.begin(t.Context(), path, "A", keys[0], "B", keys[1])
+	}
+	await(t, "one tenant", begun)
+	await(t, "the other tenant", begun) // though one may have one slot
+	close(release)
+}
+
+// A client whose body stops, is none, or takes too long takes no upstream away from the others, with either transport.
+func TestBodyOfAClientIsNoFailure(t *testing.T) {
+	for _, transport := range []string{"http", "stopbank"} {
+		for name, rest := range map[string]string{
+			"stops":          "Content-Length: 500000\r\n\r\nhello",
+			"is none":        "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nworld\r\n",
+			"takes too long": "Content-Length: 500000\r\n\r\nhello",
+		} {
+			u := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+			p := newProxy(t, fmt.Sprintf("log\nstopbank {\n\tgrace 300ms\n}\nreverse_proxy %s {\n\ttransport %s\n\tfail_duration 1h\n}\n",
+				u.Listener.Addr(), transport))
+			c, err := net.Dial("tcp", p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(c, "POST /upload HTTP/1.1\r\nHost: %s\r\n%s", p.addr, rest)
+			if name == "stops" {
+				err = c.(*net.TCPConn).CloseWrite()
+			} else {
+				_, err = c.Read(make([]byte, 1)) // it is told
+			}
+			if err != nil && name != "is none" {
+				t.Error(err)
+			}
+			for !strings.Contains(p.log(), `"uri":"/upload"`) {
+				time.Sleep(time.Millisecond) // until Caddy is done with it
+			}
+			if got := p.get("/"); got.status != http.StatusOK {
+				t.Errorf("H14: transport %s, a body that %s: another's request: %+v", transport, name, got)
+			}
+			_ = c.Close()
+			u.Close()
+		}
+	}
+}
+
+// What handle_response makes of an answer is the answer, and the slot is free after it.
+func TestHandledResponses(t *testing.T) {
+	u := newUpstream(t)
+	p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy %s {\n\ttransport stopbank\n\t@all status 200\n\thandle_response @all {\n"+
+		"\t\trespond \"handled\" 203\n\t}\n}\n", u.addr()))
+	if got := p.want("/", http.StatusNonAuthoritativeInfo); got.body != "handled" {
+		t.Errorf("%+v", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_ = p.begin(ctx, "/hold")
+	await(t, "the first request", u.begun)
+	await(t, "the second request", u.begun)
+	cancel()
+	p.until(1, "stopbank_limiter_running")
+	u.release <- struct{}{}
+	p.until(0, "stopbank_limiter_running")
+}
+
+// What a client sends twice makes it no other tenant: all who do that are one, with those who send none.
+func TestRepeatedKeysAreOneTenant(t *testing.T) {
+	var running, most atomic.Int64
+	begun, release := make(chan struct{}, 100), make(chan struct{})
+	u := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		now := running.Add(1)
+		defer running.Add(-1)
+		for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+		}
+		begun <- struct{}{}
+		select {
+		case <-release:
+		case <-t.Context().Done():
+		}
+	}))
+	t.Cleanup(u.Close)
+	for placeholder, request := range map[string]func(r *http.Request, n int){
+		"{header.X-Api-Key}":       func(r *http.Request, n int) { r.Header["X-Api-Key"] = []string{"acme", fmt.Sprint(n)} },
+		"{query.key}":              func(r *http.Request, n int) { r.URL.RawQuery = fmt.Sprintf("key=acme&key=%d", n) },
+		"{http.request.cookie.id}": func(r *http.Request, n int) { r.Header.Set("Cookie", fmt.Sprintf("id=%d; id=acme", n)) },
+	} {
+		most.Store(0)
+		p := newProxy(t, fmt.Sprintf("stopbank {\n\ttotal 8\n\tcompartment all {\n\t\tguaranteed 8\n\t\tqueue 20\n\t\ttenant %s 2\n\t}\n}\n"+
+			"reverse_proxy %s\n", placeholder, u.Listener.Addr()))
+		var all sync.WaitGroup
+		for n := range 6 {
+			all.Go(func() {
+				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr, http.NoBody)
+				request(req, n)
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = resp.Body.Close()
+			})
+		}
+		await(t, "a request", begun)
+		await(t, "a request", begun)
+		for len(begun) == 0 && p.metric("stopbank_compartment_queued") < 4 {
+			time.Sleep(time.Millisecond) // until all wait, or one too many runs
+		}
+		for range 6 {
+			release <- struct{}{}
+		}
+		all.Wait()
+		if got := most.Load(); got != 2 {
+			t.Errorf("%s: %d of one client at a time, want 2", placeholder, got)
+		}
+		for len(begun) > 0 {
+			<-begun
+		}
+	}
+}
