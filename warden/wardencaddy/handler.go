@@ -158,6 +158,11 @@ func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if due, _, bounded := slot.Due(ctx); bounded {
 		r.Header.Set(timeoutHeader, strconv.FormatInt(max(1, time.Until(due).Milliseconds()), 10))
 	}
+	if r.Body != nil && r.Body != http.NoBody {
+		u := &upload{ReadCloser: r.Body}
+		r.Body = u
+		caddyhttp.SetVar(ctx, uploadVar, u)
+	}
 	c.err = c.next.ServeHTTP(w, r)
 	if later, ok := w.(interface{ AnswerLater(status int) }); ok && c.err != nil { // Caddy answers when the middleware is done
 		status := http.StatusInternalServerError

@@ -53,6 +53,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// The request may go on while the rest of the chain writes to its variables, which have no lock.
 	if vars, ok := req.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
 		req = req.WithContext(context.WithValue(req.Context(), caddyhttp.VarsCtxKey, maps.Clone(vars)))
+		if u, ok := vars[uploadVar].(*upload); ok && req.Body != nil && req.Body != http.NoBody {
+			req.Body = u.attempt(req.Body)
+		}
 	}
 	return t.detached.RoundTrip(req)
 }
