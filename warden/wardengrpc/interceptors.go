@@ -182,10 +182,10 @@ func (h callSlot) end(err error) {
 	h.End(err, ending, answer)
 }
 
-// onTime returns the error of an outgoing call: if the time was up of an untrusted client, of which the server was told, that of a
-// call whose client has left.
+// onTime returns the error of an outgoing call: if the time was up, or not enough, of an untrusted client, of which the server was
+// told, that of a call whose client has left.
 func (h callSlot) onTime(err error) error {
-	if err != nil && status.Code(err) == codes.DeadlineExceeded && slot.TooLate(h.Ctx) {
+	if s, _ := status.FromError(err); s.Code() == codes.DeadlineExceeded && slot.TooLate(h.Ctx, read(s, nil).foreseen) {
 		return tooLateError{}
 	}
 	return err

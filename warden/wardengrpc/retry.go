@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -144,11 +145,11 @@ func (r *Retry) call(
 	}
 	repeatable := r.cfg.Repeatable(method)
 	deadline, _, _ := slot.Due(ctx)
-	ctx = outgoing(ctx)
+	out := outgoing(ctx)
 	for {
 		var trailer metadata.MD
 		var server peer.Peer
-		ended, err := try(ctx, append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer), grpc.Peer(&server)))
+		ended, err := try(out, append(opts[:len(opts):len(opts)], grpc.Trailer(&trailer), grpc.Peer(&server)))
 		if !ended {
 			return call, p, nil
 		}
@@ -202,6 +203,9 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	case codes.Unavailable:
 		return result{outcome, true, answer.unprocessed || !sent, answer.after}
 	case codes.DeadlineExceeded:
+		if slot.TooLate(ctx, answer.foreseen) {
+			return result{}
+		}
 		return result{outcome, true, answer.unprocessed, answer.after}
 	case codes.ResourceExhausted:
 		if !answer.ours { // the caller's own quota, or a message that is too long: it says nothing about the server
@@ -221,6 +225,7 @@ const pushbackKey = "grpc-retry-pushback-ms"
 // hints is what a status and its trailer say about another attempt.
 type hints struct {
 	ours, again, unprocessed bool   // rejected by this project; another attempt is welcome
+	foreseen                 bool   // this project has seen at once that too little time is left
 	scope                    string // whom a rejection by this project concerns
 	after                    time.Duration
 }
@@ -232,6 +237,7 @@ func read(s *status.Status, trailer metadata.MD) (r hints) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == rpcstatus.Domain {
 				r.ours, r.again = true, true
+				r.foreseen = strings.EqualFold(d.GetReason(), string(decision.DeadlineExceeded))
 				r.scope = d.GetMetadata()[rpcstatus.Scope]
 				r.unprocessed = d.GetMetadata()[rpcstatus.Processed] == "false"
 			}

@@ -21,6 +21,8 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
@@ -276,6 +278,57 @@ func TestImpatienceOpensNoBreaker(t *testing.T) {
 			}
 			b.mu.Unlock()
 		}
+	}
+}
+
+// A busy server rejects at once what a stranger gives too little time: no breaker counts it, and no retry budget.
+func TestTooLittleTimeOfAStrangers(t *testing.T) {
+	d := decision.ControlDecision{
+		Seq: 1, TargetConcurrency: 1, Needs: map[string]time.Duration{"/grpc.testing.TestService/UnaryCall": time.Hour},
+	}
+	busy := must(warden.New(warden.Config{
+		Controller: ruling(d), Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d, MaxQueue: 10},
+	}))(t)
+	_, p, err := busy.Acquire(t.Context(), warden.Task{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release()
+	addr := serve(t, &service{}, under(mustNew(t, busy, wardengrpc.Config{}))...)
+	for _, trusted := range []bool{false, true} {
+		b := &told{}
+		c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
+		caller := must(retry.New(retry.Config{Attempts: 1}))(t)
+		again := must(wardengrpc.NewRetry(caller, wardengrpc.RetryConfig{}))(t)
+		breaks := pb.NewTestServiceClient(dial(t, addr, through(mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))...))
+		retries := pb.NewTestServiceClient(dial(t, addr, grpc.WithUnaryInterceptor(again.UnaryClient())))
+		s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			for _, next := range []pb.TestServiceClient{breaks, retries} {
+				if _, err := next.UnaryCall(ctx, &pb.SimpleRequest{}); err == nil {
+					t.Error("it was not rejected")
+				}
+			}
+			return &pb.SimpleResponse{}, nil
+		}}
+		client := served(t, s, mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{Trusted: func(context.Context, string) bool {
+			return trusted
+		}}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if _, err := client.UnaryCall(ctx, &pb.SimpleRequest{}); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		b.mu.Lock()
+		if len(b.errs) != 1 || bulkhead.IsExcluded(b.errs[0]) == trusted {
+			t.Errorf("H14: trusted %v: the breaker was told %v", trusted, b.errs)
+		}
+		b.mu.Unlock()
+		if n := caller.Stats().Rejected; (n == 0) == trusted {
+			t.Errorf("H14: trusted %v: the retry budget was told of %d rejections", trusted, n)
+		}
+	}
+	if n := busy.Limiter().Stats().RejectedFor(decision.DeadlineExceeded); n != 4 {
+		t.Errorf("%d calls were rejected for want of time", n)
 	}
 }
 

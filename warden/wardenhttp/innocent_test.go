@@ -22,6 +22,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -138,6 +139,47 @@ func TestTooLittleTimeOfAStrangersThrottlesNobody(t *testing.T) {
 			t.Errorf("H14: trusted %v (-want +got)\n%s", trusted, diff)
 		}
 	}
+}
+
+// Nor is it a failure of the server's, in the eyes of a breaker.
+func TestTooLittleTimeOfAStrangersOpensNoBreaker(t *testing.T) {
+	busy := newBusy(t, time.Hour)
+	server := startServer(t, must(wardenhttp.New(busy, wardenhttp.Config{Trusted: func(*http.Request) bool { return true }}))(t).
+		Handler(http.NotFoundHandler()), false)
+	for _, trusted := range []bool{false, true} {
+		told := &fuse{}
+		client := &http.Client{Transport: must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{
+			Base: server.Client().Transport, Compartment: in(compartment(t, bulkhead.CompartmentConfig{Breaker: told})),
+		}))(t)}
+		m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, wardenhttp.Config{Trusted: func(*http.Request) bool { return trusted }}))(t)
+		r := newRequest()
+		r.Header.Set("Warden-Timeout", "60000")
+		m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_ = inquire(r.Context(), client, server.URL, http.NoBody)
+		})).ServeHTTP(httptest.NewRecorder(), r)
+		if n := busy.Limiter().Stats().RejectedFor(decision.DeadlineExceeded); n == 0 {
+			t.Error("the server did not reject it for want of time")
+		}
+		told.mu.Lock()
+		if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
+			t.Errorf("H14: trusted %v: the breaker was told %v", trusted, told.told)
+		}
+		told.mu.Unlock()
+	}
+}
+
+// newBusy returns a warden whose one slot is taken, of work that needs that much time.
+func newBusy(t *testing.T, need time.Duration) *warden.Warden {
+	d := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Needs: map[string]time.Duration{"": need}}
+	w := must(warden.New(warden.Config{
+		Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d, MaxQueue: 10},
+	}))(t)
+	_, p, err := w.Acquire(t.Context(), warden.Task{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Release() })
+	return w
 }
 
 // A compartment of the host gets 100 requests a second and serves twenty; another one gets ten. What a host rejects because one

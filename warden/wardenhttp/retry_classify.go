@@ -18,7 +18,6 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
-	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -62,8 +61,8 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	default:
 		return result{outcome: retry.Accepted}
 	}
-	if _, own, _ := slot.Due(ctx); own && only(resp.Header, rpcstatus.RejectedHTTP) == string(decision.DeadlineExceeded) {
-		return result{} // for want of the time that an untrusted client gives itself
+	if resp.StatusCode == http.StatusGatewayTimeout && tooLate(ctx, resp) {
+		return result{}
 	}
 	v := result{
 		outcome: retry.Rejected, again: true,

@@ -14,6 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
+	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 )
 
@@ -114,17 +115,23 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// onTime is a base whose 504 after an untrusted client's own deadline, of which the server was told, is the end of the request's
+// onTime is a base whose 504 for an untrusted client's own deadline, of which the server was told, is the end of the request's
 // context, which may not have been noticed yet.
 type onTime struct{ http.RoundTripper }
 
 func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := o.RoundTripper.RoundTrip(req)
-	if resp != nil && resp.StatusCode == http.StatusGatewayTimeout && slot.TooLate(req.Context()) {
+	if resp != nil && resp.StatusCode == http.StatusGatewayTimeout && tooLate(req.Context(), resp) {
 		discard(resp)
 		return nil, slot.ErrOwnDeadline
 	}
 	return resp, err
+}
+
+// tooLate reports whether what a server answered for want of time is for want of that which an untrusted client gives itself: the
+// time is up, or a server of this project has seen at once that it would not be enough.
+func tooLate(ctx context.Context, resp *http.Response) bool {
+	return slot.TooLate(ctx, only(resp.Header, rpcstatus.RejectedHTTP) == string(decision.DeadlineExceeded))
 }
 
 // CloseIdleConnections closes the base's.

@@ -123,10 +123,10 @@ type told struct {
 func (t told) Deadline() (time.Time, bool) { return t.due, true }
 
 // TooLate reports whether an answer that comes now, and says that the time was up, says it of an untrusted client's own deadline,
-// which whoever was asked was told.
-func TooLate(ctx context.Context) bool {
+// which whoever was asked was told. foreseen: the answer says that too little time was left.
+func TooLate(ctx context.Context, foreseen bool) bool {
 	due, own, _ := Due(ctx)
-	return own && !time.Now().Before(due)
+	return own && (foreseen || !time.Now().Before(due))
 }
 
 // earliest returns the earlier of two times; the zero time is none.
