@@ -6,9 +6,11 @@ package warden
 
 import (
 	"context"
+	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -42,6 +44,13 @@ func (p Permit) Unserved() Permit {
 // error of the service, or not at all because its work panicked.
 func (p Permit) Failed() Permit {
 	p.ending = failed
+	return p
+}
+
+// Without returns the same permit, by which Release and Abandon report d less as the execution time: the task only waited for its
+// client.
+func (p Permit) Without(d time.Duration) Permit {
+	p.span = p.span.Without(d)
 	return p
 }
 
@@ -120,6 +129,9 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	}
 	if t.ID == "" {
 		t.ID = requestid.From(ctx)
+	}
+	if at, bounded := timelimit.Moving(ctx); bounded && (t.Deadline.IsZero() || at.Before(t.Deadline)) {
+		t.Deadline = at
 	}
 	p, err := w.limiter.Acquire(ctx, t)
 	if err != nil {

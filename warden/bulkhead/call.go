@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/queue"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -121,7 +122,7 @@ type deadline struct {
 
 func (p *pool) deadline(ctx context.Context, now time.Duration) deadline {
 	d := deadline{due: queue.Never}
-	if at, ok := ctx.Deadline(); ok {
+	if at, _, ok := timelimit.Due(ctx); ok {
 		d = deadline{at, "context", 0, min(time.Until(at), queue.Never-1-now) + now}
 	}
 	if most, from := p.bounds.Load().wait(); most > 0 && most < d.due-now {
@@ -137,7 +138,7 @@ func (c *Compartment) begin(ctx context.Context, k *call) error {
 		p.countEarlyRejection(decision.Reentry)
 		return &decision.ReentryError{Limiter: p.config.Name}
 	}
-	_, bounded := ctx.Deadline()
+	_, _, bounded := timelimit.Due(ctx)
 	yields, ok := 0, false
 	if !bounded && ctx.Err() == nil {
 		yields, ok = c.startAtOnce(k)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // Fallback is a compartment's answer to calls of [Do] that fail. It comes from [FallbackOf].
@@ -104,7 +105,7 @@ func misused(err error) bool {
 
 // reserveFallback reserves one of the MaxFallback fallbacks, or counts its rejection.
 func (c *Compartment) reserveFallback(ctx context.Context, cause error) bool {
-	due, bounded := ctx.Deadline()
+	due, _, bounded := timelimit.Due(ctx)
 	if ctx.Err() != nil || bounded && !time.Now().Before(due) { // the context's timer may be late
 		return false
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // pair is a set of two compartments that may both have everything: "owner", of which some is lent, and "other".
@@ -209,7 +210,7 @@ func TestBoundsWhileRunning(t *testing.T) {
 			t.Errorf("B7: it began with a Timeout of 3 s, and ran for 7: %v", a.Snapshot().Outcomes)
 		}
 		ctx, permit, err := a.Acquire(t.Context())
-		if at, ok := ctx.Deadline(); err != nil || !ok || time.Until(at) != 9*time.Second || a.Snapshot().Timeout != 9*time.Second {
+		if at, _, ok := timelimit.Due(ctx); err != nil || !ok || time.Until(at) != 9*time.Second || a.Snapshot().Timeout != 9*time.Second {
 			t.Errorf("B7: Timeout until %v: %v", at, err)
 		}
 		permit.Release(nil)

@@ -7,8 +7,10 @@ package bulkhead
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // Permit is one slot held by an adapter, for instance while the body of an HTTP response is read. It is free to copy and to
@@ -20,7 +22,7 @@ type Permit struct {
 }
 
 // Acquire waits for a slot as [Do] does, and returns a permit and the context of the work, which marks the slot as held and, if
-// there is a Timeout, ends when that has passed or the permit is released. Release the permit exactly once. The errors are
+// there is a Timeout, ends when that has passed or the permit is released; the Timeout is no Deadline of that context. Release the permit exactly once. The errors are
 // those of Do that mean that fn was not called. There is no fallback but by [Compartment.RunFallback], and nobody interrupts
 // the holder: it has to watch the context, whose cause (context.Cause) is a [*TimeoutError] once Timeout has passed.
 func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, error) {
@@ -43,8 +45,18 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 	if k.within == 0 {
 		return k.mark, Permit{k: k, ctx: k.mark}, nil
 	}
-	timeout, cancel := context.WithTimeoutCause(k.mark, k.within, k.timeout())
-	return timeout, Permit{k, timeout, cancel}, nil
+	due := time.Now().Add(k.within)
+	timeout := timelimit.New(k.mark, timelimit.Service, due, k.within, k.timeout())
+	timeout.Start()
+	return timeout, Permit{k, timeout, timeout.Stop}, nil
+}
+
+// Without returns the same permit, by which a monitor counts d less as the execution time: the work only waited for its client.
+func (p Permit) Without(d time.Duration) Permit {
+	if p.k != nil {
+		p.k.span = p.k.span.Without(d)
+	}
+	return p
 }
 
 // Release gives the slot back and returns true to exactly one caller: the first. err is the result of the work, for the

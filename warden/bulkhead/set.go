@@ -194,6 +194,19 @@ func (c *Compartment) unknownError() error {
 // [Compartment.Acquire], or derives from it. A tenant's slots count as its compartment's. Holds allocates nothing.
 func (c *Compartment) Holds(ctx context.Context) bool { return c.exists() && c.pool.entered(ctx) }
 
+// Full reports whether a call that came now would wait, or be rejected, for lack of a slot; not while the compartment only observes.
+// It may wait microseconds for a mutex.
+func (c *Compartment) Full() bool {
+	if !c.exists() {
+		return false
+	}
+	s := c.pool.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c = c.presentLocked()
+	return c.pool.share.Mode == decision.Enforce && (c.queue.Len() > 0 || !s.freeLocked(c))
+}
+
 // Name returns the name of the compartment, "" for nil. A tenant has the name of its compartment.
 func (c *Compartment) Name() string {
 	switch {

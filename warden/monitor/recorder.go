@@ -53,6 +53,14 @@ type Span struct {
 	r      *Recorder
 	run    *run
 	number uint64
+	away   time.Duration // not execution time
+}
+
+// Without returns the same span, whose execution time is d less than the time until its end: the execution only waited for its
+// client meanwhile. It goes on counting in Service.Concurrency.
+func (s Span) Without(d time.Duration) Span {
+	s.away = d
+	return s
 }
 
 // Start records that an execution begins, of the kind of work that has this name: a route, say. Names beyond 64
@@ -73,7 +81,7 @@ func (r *Recorder) Start(name string) Span {
 	w.start, w.name = r.advanceLocked(time.Since(r.epoch)), name
 	r.kindOfLocked(name).push(w)
 	r.running++
-	return Span{r, w, w.number}
+	return Span{r: r, run: w, number: w.number}
 }
 
 // End records the end of the execution and returns its execution time; 0 if it has ended before. Times of more than 36 minutes
@@ -108,7 +116,7 @@ func (s Span) end(o outcome) time.Duration {
 		return 0
 	}
 	now := r.advanceLocked(time.Since(r.epoch))
-	took, k := now-w.start, w.kind
+	took, k := max(0, now-w.start-s.away), w.kind
 	k.remove(w)
 	w.number++
 	w.younger, r.idle = r.idle, w

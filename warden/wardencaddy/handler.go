@@ -20,6 +20,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -155,7 +156,7 @@ func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := warden.PriorityFrom(ctx); p != decision.Normal {
 		r.Header.Set(priorityHeader, strconv.Itoa(int(p)))
 	}
-	if due, _, bounded := slot.Due(ctx); bounded {
+	if due, _, bounded := timelimit.Due(ctx); bounded {
 		r.Header.Set(timeoutHeader, strconv.FormatInt(max(1, time.Until(due).Milliseconds()), 10))
 	}
 	if r.Body != nil && r.Body != http.NoBody {

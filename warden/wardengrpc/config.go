@@ -16,6 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
@@ -134,7 +135,8 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 		t.Priority = headers.Priority
 	}
 	if headers.Timeout > 0 {
-		claim.Bound(time.Now().Add(headers.Timeout), !trusted)
+		claim.Arrived = time.Now()
+		claim.Tell(headers.Timeout, trusted)
 	}
 	return trusted
 }
@@ -142,7 +144,7 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 // outgoing returns ctx with the priority in the metadata, replacing any that was there; gRPC itself sends the deadline.
 // Normal is not sent: the server's own default applies.
 func outgoing(ctx context.Context) context.Context {
-	ctx = slot.Told(ctx)
+	ctx = timelimit.Told(ctx)
 	p := warden.PriorityFrom(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)
 	if p == decision.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // UnaryServer gives unary calls of a server their slot: grpc.ChainUnaryInterceptor(i.UnaryServer(), ...). Interceptors and
@@ -116,7 +117,7 @@ func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod s
 		err = invalidField("Interceptors", "nil or zero", "interceptors made by wardengrpc.New")
 	} else {
 		if !i.classify(ctx, &claim, fullMethod, served) {
-			h.untrusted, claim.ClientContext = ctx, true
+			h.untrusted, claim.StrangersContext = ctx, true
 		}
 		h.Slot, err = claim.Acquire(ctx)
 	}
@@ -185,7 +186,7 @@ func (h callSlot) end(err error) {
 // onTime returns the error of an outgoing call: if the time was up, or not enough, of an untrusted client, of which the server was
 // told, that of a call whose client has left.
 func (h callSlot) onTime(err error) error {
-	if s, _ := status.FromError(err); s.Code() == codes.DeadlineExceeded && slot.TooLate(h.Ctx, read(s, nil).foreseen) {
+	if s, _ := status.FromError(err); s.Code() == codes.DeadlineExceeded && timelimit.TooLate(h.Ctx, read(s, nil).foreseen) {
 		return tooLateError{}
 	}
 	return err
@@ -194,10 +195,10 @@ func (h callSlot) onTime(err error) error {
 // tooLateError is the error of a call whose client's own time is up. It matches context.Canceled, whether the context says so yet or not.
 type tooLateError struct{}
 
-func (tooLateError) Error() string        { return "wardengrpc: " + slot.ErrOwnDeadline.Error() }
+func (tooLateError) Error() string        { return "wardengrpc: " + timelimit.ErrStranger.Error() }
 func (tooLateError) Is(target error) bool { return target == context.Canceled }
 func (tooLateError) GRPCStatus() *status.Status {
-	return status.New(codes.Canceled, slot.ErrOwnDeadline.Error())
+	return status.New(codes.Canceled, timelimit.ErrStranger.Error())
 }
 
 // serverFault reports whether err is an error of the service. OpenTelemetry's conventions for spans of a server have the same list.

@@ -23,7 +23,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
-	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
@@ -144,7 +144,7 @@ func (r *Retry) call(
 		return call, p, err
 	}
 	repeatable := r.cfg.Repeatable(method)
-	deadline, _, _ := slot.Due(ctx)
+	deadline, _, _ := timelimit.Due(ctx)
 	out := outgoing(ctx)
 	for {
 		var trailer metadata.MD
@@ -203,7 +203,7 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	case codes.Unavailable:
 		return result{outcome, true, answer.unprocessed || !sent, answer.after}
 	case codes.DeadlineExceeded:
-		if slot.TooLate(ctx, answer.foreseen) {
+		if timelimit.TooLate(ctx, answer.foreseen) {
 			return result{}
 		}
 		return result{outcome, true, answer.unprocessed, answer.after}

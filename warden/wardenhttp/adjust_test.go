@@ -16,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -58,7 +59,7 @@ func TestPropertyTimeoutChanges(t *testing.T) {
 				all.Go(func() {
 					handler := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 						time.Sleep(10 * time.Millisecond) // and the timeout changes
-						at, bounded := r.Context().Deadline()
+						at, _, bounded := timelimit.Due(r.Context())
 						if bounded != (want > 0) || bounded && !at.Equal(arrived.Add(want)) {
 							t.Errorf("H27: deadline %v after arrival (%v), want %v", at.Sub(arrived), bounded, want)
 						}

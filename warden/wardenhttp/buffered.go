@@ -18,7 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
-	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // bufferedAnswer is an answer that has not been sent yet.
@@ -67,7 +67,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	}
 	_, late := e.reads.state()
 	switch {
-	case slot.TimeIsUp(cause), errors.Is(late, context.DeadlineExceeded):
+	case timelimit.TimeIsUp(cause), errors.Is(late, context.DeadlineExceeded):
 		e.outOfTime(w)
 	case abandoned:
 		e.answer(canceled(), cause)

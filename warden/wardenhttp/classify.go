@@ -21,7 +21,8 @@ import (
 // if there is none.
 func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler, claim *slot.Claim, timeout time.Duration) {
 	claim.Task = c.Task(r)
-	t, now := &claim.Task, time.Now()
+	claim.Arrived, claim.Service = time.Now(), timeout
+	t := &claim.Task
 	t.Name = nameOf(t.Name, r, next)
 	t.ID = requestid.Of(r.Header[requestid.TraceHTTP], []string{t.ID}, answer[requestid.HTTP], r.Header[requestid.HTTP])
 	if claim.FromCompartment {
@@ -29,9 +30,6 @@ func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler
 	}
 	if t.Priority == decision.Normal {
 		t.Priority = warden.PriorityFrom(r.Context())
-	}
-	if timeout > 0 {
-		claim.Bound(now.Add(timeout), false)
 	}
 	headers := wire.Read(func(n wire.Name) []string { return r.Header[n.HTTP] })
 	if !headers.Any() {
@@ -42,7 +40,7 @@ func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler
 		t.Priority = headers.Priority
 	}
 	if headers.Timeout > 0 {
-		claim.Bound(now.Add(headers.Timeout), !trusted)
+		claim.Tell(headers.Timeout, trusted)
 	}
 }
 

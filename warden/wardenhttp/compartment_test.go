@@ -24,6 +24,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -184,7 +185,7 @@ func TestDeadlineInACompartmentLeavesNothing(t *testing.T) {
 	var h http.Handler
 	h = inCompartment(t, wardenhttp.Config{Timeout: time.Hour, Compartment: in(c)}, func(_ http.ResponseWriter, r *http.Request) {
 		inside = r
-		if due, ok := r.Context().Deadline(); !ok || time.Until(due) > time.Hour {
+		if due, _, ok := timelimit.Due(r.Context()); !ok || time.Until(due) > time.Hour {
 			t.Errorf("%v %v", due, ok)
 		}
 		before := ctx.derived.Load()

@@ -20,6 +20,7 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
@@ -34,11 +35,14 @@ type exchange struct {
 	detached            detachedWork
 	outer               *http.Request // the original request
 	compartment         *bulkhead.Compartment
+	arrived             time.Time
 	body                upload
 	reads, writes       direction
+	client              clientTime
 	unwatchContext      func() bool // stops watching the context; nil: not watched
 	hijacked            bool        // guarded by writes.mu
 	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
+	begun               bool        // the answer has a status
 	answered            bool        // the middleware answers, not next
 	encoding            []string    // of what is written around next, such as by an outer handler that compresses it; nil: none
 	kept                int         // the status of an answer that is sent when the handler is done; 0: none, or not known
@@ -58,8 +62,8 @@ func (e *exchange) request() *http.Request {
 	e.ctx = exchangeContext{e.slot.Ctx, e}
 	r = r.WithContext(&e.ctx)
 	slack := time.Duration(0)
-	if e.slot.Impatient() {
-		slack = slot.Slack
+	if e.slot.Impatient {
+		slack = timelimit.Slack
 	}
 	r.Header = wire.Later(r.Header, slack)
 	if hasBody {
@@ -78,9 +82,9 @@ func (e *exchange) hasBody() bool {
 // attach starts to watch the client through w.
 func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter, e.encoding = w, w.Header()["Content-Encoding"]
-	e.reads = direction{pace: e.m.pace, w: w, reads: true, budget: e.m.pace.grace}
-	e.writes = direction{pace: e.m.pace, w: w, budget: e.m.pace.grace, client: e.slot.Ctx}
-	if _, bounded := e.slot.Ctx.Deadline(); bounded && e.hasBody() {
+	e.reads = direction{e: e, w: w, reads: true, budget: e.m.pace.grace}
+	e.writes = direction{e: e, w: w, budget: e.m.pace.grace, client: e.slot.Ctx}
+	if _, _, bounded := timelimit.Due(e.slot.Ctx); bounded && e.hasBody() {
 		e.unwatchContext = context.AfterFunc(e.slot.Ctx, func() { e.reads.stop(e.slot.Ctx.Err()) })
 	}
 }
@@ -92,8 +96,8 @@ func (e *exchange) unwatch() {
 	}
 }
 
-// detach stops watching the client. A deadline also bounds what net/http still has to read and write, unless the server sets
-// one.
+// detach stops watching the client. A deadline also bounds what net/http still has to read, and then to write: the grace, or what
+// the server sets if that is earlier.
 func (e *exchange) detach() {
 	e.unwatch()
 	e.writes.mu.Lock()
@@ -108,8 +112,21 @@ func (e *exchange) detach() {
 	if mine {
 		defer e.body.mu.Unlock()
 	}
-	e.reads.close(!hijacked && e.hasBody() && e.outer.ProtoMajor == 1)
-	e.writes.close(!hijacked && server != nil && server.WriteTimeout == 0)
+	var read, written time.Time
+	if now, grace := time.Now(), e.m.pace.grace; !hijacked {
+		if written = now.Add(grace); e.hasBody() && e.outer.ProtoMajor == 1 {
+			read = written
+			if server != nil && server.ReadTimeout > 0 && e.arrived.Add(server.ReadTimeout).Before(read) {
+				read = e.arrived.Add(server.ReadTimeout)
+			}
+			written = read.Add(grace)
+		}
+		if server == nil || server.WriteTimeout > 0 {
+			written = time.Time{}
+		}
+	}
+	e.reads.close(read)
+	e.writes.close(written)
 	if hijacked { // the connection may live for days: keep no more than its permit
 		e.ResponseWriter, e.reads.w, e.writes.w = hijackedWriter{}, hijackedWriter{}, hijackedWriter{}
 		e.outer, e.body.ReadCloser = nil, http.NoBody
@@ -141,7 +158,7 @@ func (e *exchange) verdict() (p problem, why error) {
 	switch {
 	case errors.Is(late, ErrSlowPeer):
 		return slowPeer(), late
-	case errors.Is(late, context.DeadlineExceeded), slot.TimeIsUp(context.Cause(e.slot.Ctx)):
+	case errors.Is(late, context.DeadlineExceeded), timelimit.TimeIsUp(context.Cause(e.slot.Ctx)):
 		return timeoutRunning(), context.DeadlineExceeded
 	}
 	return p, nil
@@ -150,7 +167,7 @@ func (e *exchange) verdict() (p problem, why error) {
 // fallsBack reports whether the Fallback answers a request whose time is up: not for a client that has set that time itself, and is
 // gone.
 func (e *exchange) fallsBack() bool {
-	return e.m.cfg.Fallback != nil && !slot.OwnDeadline(context.Cause(e.slot.Ctx))
+	return e.m.cfg.Fallback != nil && !timelimit.Strangers(context.Cause(e.slot.Ctx))
 }
 
 // answerToEnd returns the answer to err if it is a context's error and the request has ended.
@@ -159,7 +176,7 @@ func (e *exchange) answerToEnd(err error) (problem, bool) {
 	switch {
 	case over == nil, !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
 		return problem{}, false
-	case slot.TimeIsUp(over):
+	case timelimit.TimeIsUp(over):
 		return timeoutRunning(), true
 	}
 	return canceled(), true
@@ -244,7 +261,7 @@ func (e *exchange) release() {
 	case b.completed:
 		ending = slot.Completed
 	}
-	e.slot.End(b.outcome.Err, ending, answer)
+	e.slot.Without(e.client.total()).End(b.outcome.Err, ending, answer)
 }
 
 // writer returns the exchange with the optional interfaces of the original.
@@ -285,6 +302,7 @@ func (e *exchange) WriteHeader(status int) {
 	}
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		e.writes.setAnswered(status)
+		e.begin(status)
 	}
 	if status == http.StatusServiceUnavailable {
 		e.m.warnTimeoutHandler(e.outer)
@@ -303,6 +321,7 @@ func (e *exchange) Write(b []byte) (n int, err error) {
 }
 
 func (e *exchange) write(b []byte) (int, error) {
+	e.begin(http.StatusOK)
 	began, err := e.writes.beginWait()
 	if err != nil {
 		return 0, err
@@ -322,6 +341,7 @@ func (e *exchange) WriteString(s string) (n int, err error) {
 }
 
 func (e *exchange) writeString(s string) (int, error) {
+	e.begin(http.StatusOK)
 	began, err := e.writes.beginWait()
 	if err != nil {
 		return 0, err
@@ -341,6 +361,7 @@ func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	if !ok || !regular(source) {
 		return io.Copy(struct{ io.Writer }{e}, r)
 	}
+	e.begin(http.StatusOK)
 	for rest > n {
 		most := min(rest-n, int64(e.m.pace.chunk()))
 		began, err := e.writes.beginWait()
@@ -411,6 +432,7 @@ func (w flusher) Flush() { _ = w.FlushError() }
 
 // FlushError is called by http.ResponseController.
 func (w flusher) FlushError() error {
+	w.begin(http.StatusOK)
 	began, err := w.writes.beginWait()
 	if err != nil {
 		return err
@@ -428,6 +450,7 @@ func (e *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buf, err := http.NewResponseController(e.ResponseWriter).Hijack()
 	if err == nil {
 		e.writes.setAnswered(http.StatusSwitchingProtocols)
+		e.slot.Time.Lift()
 		e.writes.mu.Lock()
 		e.hijacked = true
 		e.writes.mu.Unlock()

@@ -98,7 +98,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return true
 	}
 	m.warnHTTP2(r)
-	e := &exchange{m: m, next: next, slot: got, outer: r, compartment: claim.Compartment}
+	e := &exchange{m: m, next: next, slot: got, outer: r, compartment: claim.Compartment, arrived: claim.Arrived}
 	inner := e.request()
 	if m.cfg.Buffered {
 		e.buffer(w, inner)

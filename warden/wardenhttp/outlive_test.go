@@ -347,7 +347,7 @@ func TestBufferedHandlerLeftBehind(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var over, late atomic.Bool
 		headers, done := make(chan http.Header, 1), make(chan struct{})
-		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Buffered: true, Timeout: 50 * time.Millisecond})
+		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Buffered: true, Task: until(50 * time.Millisecond)})
 		inner := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			defer close(done)
 			_, err := io.ReadAll(r.Body)

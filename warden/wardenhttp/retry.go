@@ -16,7 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
-	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/internal/unit"
 	"github.com/stopbank/stopbank/warden/retry"
 )
@@ -138,7 +138,7 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline, _, _ := slot.Due(req.Context())
+	deadline, _, _ := timelimit.Due(req.Context())
 	for next := req; ; {
 		resp, v, err := t.attempt(next, &c)
 		if !v.again || !c.rewindable || !(v.unprocessed || c.repeatable) {

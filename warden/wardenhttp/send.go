@@ -12,7 +12,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
@@ -31,7 +31,7 @@ func (notSentError) Timeout() bool { return true } // as a net.Error's
 // ours. An existing timeout counts if it is shorter. Normal is not sent: the server's own default applies.
 func withHeaders(ctx context.Context, req *http.Request) (*http.Request, error) {
 	p := warden.PriorityFrom(ctx)
-	due, own, bounded := slot.Due(ctx)
+	due, own, bounded := timelimit.Due(ctx)
 	_, ranked := req.Header[wire.PriorityHTTP]
 	if !bounded && !ranked && p == decision.Normal && ctx == req.Context() {
 		return req, nil
@@ -58,7 +58,7 @@ func withHeaders(ctx context.Context, req *http.Request) (*http.Request, error) 
 	}
 	switch {
 	case left < time.Millisecond && own:
-		return nil, slot.ErrOwnDeadline
+		return nil, timelimit.ErrStranger
 	case left < time.Millisecond:
 		return nil, notSentError{}
 	case left <= wire.Longest:

@@ -36,11 +36,14 @@ func (p pace) earned(n int64) time.Duration {
 	return time.Duration(min(float64(n)/float64(p.rate), p.grace.Seconds()) * float64(time.Second))
 }
 
+// recheck is how often it is looked whether others need the slot of a client whose budget is used up.
+const recheck = 250 * time.Millisecond
+
 // A direction is the request's body or its answer, with a time budget that starts at the grace, its maximum: waiting in Read or
-// Write spends it, and each byte transferred earns some back. When the budget is used up during a wait, a deadline in the past
-// ends the wait. A handler that computes, and an event stream without events, spend nothing.
+// Write spends it, and each byte transferred earns some back. When the budget is used up during a wait and others need the slot, a
+// deadline in the past ends the wait. A handler that computes, and an event stream without events, spend nothing.
 type direction struct {
-	pace  pace
+	e     *exchange
 	w     http.ResponseWriter // carries the deadlines
 	reads bool
 	// of the request, to know whether the client was gone when the answer began; nil: not asked for
@@ -55,6 +58,7 @@ type direction struct {
 	used            bool  // data was read or written
 	status          int   // of the answer
 	tooLate         bool  // the answer began when its client had left
+	bytes           int64 // transferred
 	eof             bool  // the body was read to its end
 	broken          bool  // the client sent what is no body, or stopped in the middle of it
 	err             error // the error of every later wait
@@ -66,10 +70,14 @@ func (s *direction) beginWait() (began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.useLocked()
-	if s.err != nil || s.handlerDeadline {
+	if s.err != nil {
 		return began, s.err
 	}
 	began = time.Now()
+	s.e.wait(began)
+	if s.handlerDeadline {
+		return began, nil
+	}
 	s.waiting, s.due = true, began.Add(s.budget)
 	if s.timer == nil {
 		s.timer = time.AfterFunc(s.budget, s.expire)
@@ -81,16 +89,22 @@ func (s *direction) beginWait() (began time.Time, err error) {
 
 // endWait ends a wait in which n bytes were transferred, and returns its error.
 func (s *direction) endWait(began time.Time, n int64, err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if began.IsZero() {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.e.resume(now, err == nil && !s.reads)
 	s.waiting = false
-	s.timer.Stop()
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.bytes += n
 	s.eof = s.eof || errors.Is(err, io.EOF)
-	s.broken = s.broken || err != nil && !s.eof && s.err == nil && !errors.Is(err, http.ErrBodyReadAfterClose)
-	s.budget = min(s.pace.grace, s.budget-time.Since(began)+s.pace.earned(n))
+	s.broken = s.broken || err != nil && !s.eof && s.err == nil && !s.handlerDeadline && !errors.Is(err, http.ErrBodyReadAfterClose)
+	pace := s.e.m.pace
+	s.budget = min(pace.grace, max(0, s.budget-now.Sub(began))+pace.earned(n))
 	if err != nil && !s.eof && s.err != nil {
 		return s.err
 	}
@@ -99,9 +113,14 @@ func (s *direction) endWait(began time.Time, n int64, err error) error {
 
 // expire is the timer's function.
 func (s *direction) expire() {
+	impatient := s.e.impatient() // before the mutex: it takes the limiter's
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || s.handlerDeadline || !s.waiting || time.Now().Before(s.due) {
+		return
+	}
+	if !impatient {
+		s.timer.Reset(recheck)
 		return
 	}
 	s.err = fmt.Errorf("%w: %w", ErrSlowPeer, os.ErrDeadlineExceeded)
@@ -133,8 +152,8 @@ func (s *direction) refuse(why error) {
 }
 
 // close is stop for a handler that is done: the ResponseWriter must not be used afterwards. Waits on other goroutines are
-// ended. If bounded, net/http's remaining I/O gets a deadline.
-func (s *direction) close(bounded bool) {
+// ended. net/http's remaining I/O gets the deadline due; zero: none.
+func (s *direction) close(due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil {
@@ -144,8 +163,8 @@ func (s *direction) close(bounded bool) {
 	case s.handlerDeadline || s.err != nil || s.eof:
 	case s.waiting:
 		_ = s.setDeadlineLocked(time.Unix(1, 0))
-	case bounded && (s.used || s.reads):
-		_ = s.setDeadlineLocked(time.Now().Add(s.budget))
+	case !due.IsZero() && (s.used || s.reads):
+		_ = s.setDeadlineLocked(due)
 	}
 	if s.closed = true; s.err == nil {
 		s.err = io.ErrClosedPipe

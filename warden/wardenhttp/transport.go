@@ -16,6 +16,7 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // TransportConfig describes the transport of [NewTransport]. The zero value is ready to use.
@@ -108,7 +109,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp == nil {
 		return resp, timeoutOf(p.Ctx, err)
 	}
-	_, bounded := p.Ctx.Deadline()
+	_, _, bounded := timelimit.Due(p.Ctx)
 	if bounded && t.capacity.compartment != nil && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = &boundedBody{resp.Body, p.Ctx}
 	}
@@ -123,7 +124,7 @@ func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := o.RoundTripper.RoundTrip(req)
 	if resp != nil && resp.StatusCode == http.StatusGatewayTimeout && tooLate(req.Context(), resp) {
 		discard(resp)
-		return nil, slot.ErrOwnDeadline
+		return nil, timelimit.ErrStranger
 	}
 	return resp, err
 }
@@ -131,7 +132,7 @@ func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
 // tooLate reports whether what a server answered for want of time is for want of that which an untrusted client gives itself: the
 // time is up, or a server of this project has seen at once that it would not be enough.
 func tooLate(ctx context.Context, resp *http.Response) bool {
-	return slot.TooLate(ctx, only(resp.Header, rpcstatus.RejectedHTTP) == string(decision.DeadlineExceeded))
+	return timelimit.TooLate(ctx, only(resp.Header, rpcstatus.RejectedHTTP) == string(decision.DeadlineExceeded))
 }
 
 // CloseIdleConnections closes the base's.

@@ -21,6 +21,7 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -55,7 +56,7 @@ func chain(t *testing.T, hops []*hop) http.RoundTripper {
 	})
 	handler := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		h.started = true
-		h.due, h.bounded = r.Context().Deadline()
+		h.due, _, h.bounded = timelimit.Due(r.Context())
 		h.late = h.bounded && !time.Now().Before(h.due) || r.Context().Err() != nil
 		h.priority = warden.PriorityFrom(r.Context())
 		time.Sleep(h.working)
@@ -170,12 +171,6 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 		if h.timeout > 0 && (due.IsZero() || now.Add(h.timeout).Before(due)) {
 			due = now.Add(h.timeout)
 		}
-		says := due
-		if theirs {
-			if says = due.Add(time.Second); h.timeout > 0 && now.Add(h.timeout).Before(says) {
-				says = now.Add(h.timeout)
-			}
-		}
 		ours := h.task
 		if priority != 0 && (h.trusts || priority < ours) {
 			ours = priority
@@ -191,9 +186,9 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 		if stopped {
 			continue
 		}
-		if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(says) || h.priority != priority {
+		if h.bounded == due.IsZero() || h.bounded && !h.due.Equal(due) || h.priority != priority {
 			return fmt.Sprintf(
-				"hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, says.Sub(now), priority,
+				"hop %d: due in %v of priority %v, want %v and %v", i, h.due.Sub(now), h.priority, due.Sub(now), priority,
 			)
 		}
 		now = now.Add(h.working)
@@ -284,19 +279,19 @@ func TestTheTasksOwn(t *testing.T) {
 	})
 }
 
-// Timeout is the handler's deadline, however the middleware is mounted, and a stranger's ends it as if he had gone away, of which
-// the deadline says nothing exact.
-func TestTimeoutIsTheHandlersDeadline(t *testing.T) {
+// Timeout ends the handler's context, however the middleware is mounted, and a stranger's ends it as if he had gone away. Only what
+// a client told is its Deadline, a stranger's not exactly.
+func TestTimeoutEndsTheHandlersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{})
 		for name, cfg := range map[string]wardenhttp.Config{"warden": {}, "compartment": {Compartment: in(c)}} {
 			for _, theirs := range []string{"", "4000", "2500", "500"} {
 				cfg.Timeout = 3 * time.Second
 				m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, cfg))(t)
-				says, want, ends := 3*time.Second, 3*time.Second, context.DeadlineExceeded
+				says, want, ends := time.Duration(0), 3*time.Second, context.DeadlineExceeded
 				switch theirs {
 				case "2500":
-					want, ends = 2500*time.Millisecond, context.Canceled
+					says, want, ends = 3500*time.Millisecond, 2500*time.Millisecond, context.Canceled
 				case "500":
 					says, want, ends = 1500*time.Millisecond, 500*time.Millisecond, context.Canceled
 				}
@@ -309,7 +304,7 @@ func TestTimeoutIsTheHandlersDeadline(t *testing.T) {
 					due, bounded := r.Context().Deadline()
 					<-r.Context().Done()
 					cause := context.Cause(r.Context())
-					if !bounded || !due.Equal(began.Add(says)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) ||
+					if bounded != (says > 0) || bounded && !due.Equal(began.Add(says)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) ||
 						!errors.Is(cause, ends) || errors.Is(cause, context.DeadlineExceeded) != errors.Is(ends, context.DeadlineExceeded) {
 						t.Errorf(
 							"H14: %s, %s: due after %v, ended after %v: %v, %v",

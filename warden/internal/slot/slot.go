@@ -12,6 +12,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // Claim says which slot a request needs, and from where.
@@ -22,10 +23,13 @@ type Claim struct {
 	// Task is the task for the warden. A compartment uses its deadline and ID only; the priority is passed on with requests
 	// that the work sends. The priority is final: Normal does not stand for that of the context.
 	Task warden.Task
-	// Client is the deadline that an untrusted client chose; zero: none.
-	Client time.Time
-	// ClientContext: the deadline of the request's context is an untrusted client's too.
-	ClientContext bool
+	// Arrived is when the request came, from which the times below count.
+	Arrived time.Time
+	// Service, Trusted and Stranger are how long the work may take, as the service itself, a trusted client, and an untrusted one
+	// say; 0: unlimited. Each may stand still and begin anew while the work runs; the task's deadline does not move.
+	Service, Trusted, Stranger time.Duration
+	// StrangersContext: the deadline of the request's context is an untrusted client's too.
+	StrangersContext bool
 }
 
 // Holds reports whether the work of ctx holds this slot already.
@@ -36,26 +40,24 @@ func (c *Claim) Holds(ctx context.Context) bool {
 	return c.Warden.Holds(ctx)
 }
 
-// Bound adds a deadline: the earliest applies. The zero time is none. untrusted: an untrusted client chose it.
-func (c *Claim) Bound(due time.Time, untrusted bool) {
-	if untrusted {
-		c.Client = earliest(c.Client, due)
+// Tell notes how long a client says that it waits.
+func (c *Claim) Tell(d time.Duration, trusted bool) {
+	if trusted {
+		c.Trusted = d
 	} else {
-		c.Task.Deadline = earliest(c.Task.Deadline, due)
+		c.Stranger = d
 	}
 }
 
 // Slot is the slot of one request. The zero Slot is none.
 type Slot struct {
-	Ctx            context.Context // of the work: it ends with the deadline, carries the priority, and marks the slot as held
-	warden         warden.Permit
-	compartment    bulkhead.Permit
-	clientDeadline *clientDeadline // in Ctx; nil: there is none
-	cancel         func()          // of the deadline in Ctx; nil: there is none
+	Ctx         context.Context    // of the work: it ends with the deadline, carries the priority, and marks the slot as held
+	Time        *timelimit.Context // among the parents of Ctx, the innermost that may move; nil: none
+	Impatient   bool               // the work ends at an untrusted client's own deadline, if not before
+	warden      warden.Permit
+	compartment bulkhead.Permit
+	cancel      func() // of the deadlines in Ctx; nil: there are none
 }
-
-// Impatient reports whether the work ends at an untrusted client's own deadline, if not before.
-func (p Slot) Impatient() bool { return p.clientDeadline != nil }
 
 // Acquire waits for the slot of work with ctx. With an error, nothing has to be released.
 func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
@@ -76,47 +78,65 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 		if c.Warden != nil {
 			c.Warden.SampleIfDue() // compartments follow its decisions, and no request acquires its slots
 		}
-		ctx, p.clientDeadline, p.cancel = c.bounded(ctx) // a compartment takes deadline and ID from the context
+		ctx, p.Time, p.cancel = c.bounded(ctx) // a compartment takes deadline and ID from the context
 		if p.Ctx, p.compartment, err = c.Compartment.Acquire(ctx); err != nil {
 			return p, err
 		}
 	} else {
 		t := c.Task
-		t.Deadline = earliest(t.Deadline, c.Client)
+		due, _ := c.moves()
+		t.Deadline = earliest(t.Deadline, due)
 		if ctx, p.warden, err = c.Warden.Acquire(ctx, t); err != nil {
 			return p, err
 		}
-		p.Ctx, p.clientDeadline, p.cancel = c.bounded(ctx)
+		p.Ctx, p.Time, p.cancel = c.bounded(ctx)
 	}
 	acquired = true
-	if p.clientDeadline != nil {
-		p.clientDeadline.start()
+	p.Time.Start()
+	p.Impatient = p.Time.Strangers()
+	if c.FromCompartment {
+		p.Time = timelimit.Of(p.Ctx) // it may have a Timeout
 	}
 	return p, nil
 }
 
-// bounded returns ctx with the deadlines that are earlier than its own.
-func (c *Claim) bounded(ctx context.Context) (context.Context, *clientDeadline, func()) {
-	own, client := c.Task.Deadline, c.Client
-	at, _, bounded := Due(ctx)
-	if bounded && c.ClientContext {
-		p := newClientDeadline(ctx, earliest(client, at), own, true)
-		if own.IsZero() || !own.Before(p.due) {
-			return p, p, p.stop
+// moves returns the earliest deadline that may move, and whose it is; zero: none.
+func (c *Claim) moves() (due time.Time, whose timelimit.Whose) {
+	for of, d := range []time.Duration{c.Service, c.Trusted, c.Stranger} {
+		if at := c.Arrived.Add(d); d > 0 && (due.IsZero() || at.Before(due)) {
+			due, whose = at, timelimit.Whose(of)
 		}
-		within, cancel := context.WithDeadline(p, own)
-		return within, p, func() { cancel(); p.stop() }
 	}
-	if first := earliest(own, at); !client.IsZero() && (first.IsZero() || client.Before(first)) {
-		at, _ = ctx.Deadline()
-		p := newClientDeadline(ctx, client, earliest(own, at), false)
-		return p, p, p.stop
+	return due, whose
+}
+
+// bounded returns ctx with the deadlines that are earlier than its own, and the one that may move; it has to be started.
+func (c *Claim) bounded(ctx context.Context) (context.Context, *timelimit.Context, func()) {
+	fixed := c.Task.Deadline
+	due, whose := c.moves()
+	at, _, bounded := timelimit.Due(ctx)
+	if bounded && c.StrangersContext {
+		due, whose = earliest(due, at), timelimit.StrangersAll
 	}
-	if own.IsZero() || bounded && !own.Before(at) {
-		return ctx, nil, nil
+	var moving *timelimit.Context
+	var cancel func()
+	if !due.IsZero() && (fixed.IsZero() || due.Before(fixed)) && (!bounded || due.Before(at) || whose == timelimit.StrangersAll) {
+		moving = timelimit.New(ctx, whose, due, due.Sub(c.Arrived), context.DeadlineExceeded)
+		ctx, cancel = moving, moving.Stop
 	}
-	within, cancel := context.WithDeadline(ctx, own)
-	return within, nil, cancel
+	if fixed.IsZero() || bounded && !fixed.Before(at) {
+		return ctx, moving, cancel
+	}
+	within, end := context.WithDeadline(ctx, fixed)
+	return within, moving, func() { end(); moving.Stop() }
+}
+
+// earliest returns the earlier of two times; the zero time is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // Ending is what the execution time of a request says about the service.
@@ -138,6 +158,12 @@ const (
 	Unserved        // its client left, or its deadline passed, before it had an answer
 	Failed          // the service answered with an error of its own, or panicked
 )
+
+// Without returns the same slot, whose execution time is d less: the work only waited for its client.
+func (p Slot) Without(d time.Duration) Slot {
+	p.warden, p.compartment = p.warden.Without(d), p.compartment.Without(d)
+	return p
+}
 
 // End releases the slot. err is the result of the request, for a breaker and for statistics.
 func (p Slot) End(err error, ending Ending, answer Answer) {

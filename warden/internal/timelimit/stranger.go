@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Deadlines that an untrusted client chose, and what outgoing requests are told.
+
+package timelimit
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// strangerError is the cause of a context that ended at an untrusted client's own deadline. It matches context.Canceled, as
+// if the client had disconnected, and never DeadlineExceeded: net/http and others return causes as errors, and breakers and
+// passive health checks take a DeadlineExceeded for the failure of what was asked.
+type strangerError struct{}
+
+func (strangerError) Error() string        { return "the client's own deadline has passed" }
+func (strangerError) Is(target error) bool { return target == context.Canceled }
+
+// ErrStranger is the cause, and the error of an answer of others that came too late for the client's own deadline.
+var ErrStranger error = strangerError{}
+
+// TimeIsUp reports whether the cause of a context's end is a deadline, an untrusted client's included.
+func TimeIsUp(cause error) bool {
+	return errors.Is(cause, context.DeadlineExceeded) || Strangers(cause)
+}
+
+// Strangers reports whether the cause of a context's end is an untrusted client's own deadline.
+func Strangers(cause error) bool { return errors.Is(cause, ErrStranger) }
+
+// Slack is how much later than an untrusted client's deadline the context of its request says that its Deadline is, and what a
+// library in the handler may read in a header. Dialers and drivers set timers of their own to it, whose errors say that the
+// dependency was too slow: the context has ended long before.
+const Slack = time.Second
+
+// Due returns when ctx ends at the latest, as of now, which outgoing requests are told. strangers: that is an untrusted client's
+// time. A context with a deadline of its own may not end with its request any more (context.WithoutCancel), so its own counts alone;
+// one without asks the request's context for it, or is no child of it.
+func Due(ctx context.Context) (due time.Time, strangers, bounded bool) {
+	c := Of(ctx)
+	if c == nil {
+		due, bounded = ctx.Deadline()
+		return due, false, bounded
+	}
+	before := c.asked.Load()
+	said, bounded := ctx.Deadline()
+	asked := c.asked.Load() != before
+	if bounded {
+		due = said
+	}
+	for ; c != nil && asked; c = c.outer {
+		if at, ends := c.until(); ends && (due.IsZero() || at.Before(due)) {
+			due, strangers = at, c.whose >= Stranger
+		}
+	}
+	return due, strangers, !due.IsZero()
+}
+
+// Moving returns [Due] of a context that comes from a request whose time may move; false: there is none, or it has no end.
+func Moving(ctx context.Context) (due time.Time, bounded bool) {
+	if Of(ctx) == nil {
+		return due, false
+	}
+	due, _, bounded = Due(ctx)
+	return due, bounded
+}
+
+// Told returns ctx with the Deadline that a request sent with it tells the other side: [Due]. No timer is set to it.
+func Told(ctx context.Context) context.Context {
+	if due, strangers, _ := Due(ctx); strangers {
+		return told{ctx, due}
+	}
+	return ctx
+}
+
+type told struct {
+	context.Context
+	due time.Time
+}
+
+func (t told) Deadline() (time.Time, bool) { return t.due, true }
+
+// TooLate reports whether an answer that comes now, and says that the time was up, says it of an untrusted client's own deadline,
+// which whoever was asked was told. foreseen: the answer says that too little time was left.
+func TooLate(ctx context.Context, foreseen bool) bool {
+	due, strangers, _ := Due(ctx)
+	return strangers && (foreseen || !time.Now().Before(due))
+}
+
+// earliest returns the earlier of two times; the zero time is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The client's time: what a request waits for its client is neither its handler's time nor the service's, and a stream has none.
+
+package wardenhttp
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
+)
+
+// clientTime is how long a request waits for its client, to send the body or to read the answer.
+type clientTime struct {
+	mu    sync.Mutex // guards all below
+	waits int        // that go on
+	since time.Time  // they go on
+	sum   time.Duration
+}
+
+func (c *clientTime) total() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sum
+}
+
+// wait begins a wait for the client, while which the request's time stands still.
+func (e *exchange) wait(now time.Time) {
+	e.slot.Time.Wait(now)
+	c := &e.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waits++; c.waits == 1 {
+		c.since = now
+	}
+}
+
+// resume ends it. progress: the client has got a part of the answer, from which on the request's time begins anew.
+func (e *exchange) resume(now time.Time, progress bool) {
+	e.slot.Time.Resume(now, progress)
+	c := &e.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waits--; c.waits == 0 {
+		c.sum += now.Sub(c.since)
+	}
+}
+
+// impatient reports whether a client that is too slow is cut off now: always where Config.Grace says so, else while others need the
+// slot, who wait for one or would.
+func (e *exchange) impatient() bool {
+	if e.m.cfg.Grace > 0 {
+		return true
+	}
+	if e.m.cfg.Compartment != nil {
+		return e.compartment.Full()
+	}
+	s := e.m.capacity.warden.Limiter().Stats()
+	return s.Mode == decision.Enforce && (s.Queued > 0 || s.Running >= s.Target)
+}
+
+// begin is called when the answer begins, with its status.
+func (e *exchange) begin(status int) {
+	if e.begun {
+		return
+	}
+	e.begun = true
+	if status == http.StatusSwitchingProtocols || isStream(e.Header()) {
+		e.slot.Time.Lift()
+	}
+	if status >= http.StatusMultipleChoices && e.hasBody() && e.outer.ProtoMajor == 1 {
+		e.closeUnread(status)
+	}
+}
+
+// closeUnread closes the connection after an answer that does not need the body, if the rest of that is long: net/http would read
+// up to 256 KiB of it before it sends the answer. (http.MaxBytesReader tells net/http so, but only without a ResponseWriter around
+// its own.)
+func (e *exchange) closeUnread(status int) {
+	e.reads.mu.Lock()
+	rest, eof := e.outer.ContentLength-e.reads.bytes, e.reads.eof
+	e.reads.mu.Unlock()
+	if !eof && (e.outer.ContentLength < 0 || rest > maxUnread || status == http.StatusRequestEntityTooLarge) {
+		e.Header().Set("Connection", "close")
+	}
+}
+
+// streams are the beginnings of the media types whose answers go on for as long as the client likes.
+var streams = [...]string{"text/event-stream", "application/grpc", "application/connect+"}
+
+// isStream reports whether an answer with these headers is a stream.
+func isStream(h http.Header) bool {
+	for _, media := range h["Content-Type"] {
+		for _, of := range streams {
+			if len(media) >= len(of) && strings.EqualFold(media[:len(of)], of) {
+				return true
+			}
+		}
+	}
+	return false
+}
