@@ -103,6 +103,45 @@ func TestRetriesEndWithTheRequest(t *testing.T) {
 	}
 }
 
+// An attempt whose answer did not come within response_header_timeout keeps the slot while the upstream works on it: the next one
+// waits for it, and so does what follows when no attempt is left.
+func TestAttemptsThatTimeOutKeepTheSlot(t *testing.T) {
+	const longest = 20 * time.Millisecond
+	var all, running, most atomic.Int64
+	last := make(chan struct{})
+	u := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(10 * longest)
+			_, _ = io.WriteString(w, "done")
+			return
+		}
+		now, n := running.Add(1), all.Add(1)
+		defer running.Add(-1)
+		if now > most.Load() {
+			most.Store(now)
+		}
+		if time.Sleep(10 * longest); n == 3 { // it never looks at its client
+			<-last
+		}
+	}))
+	t.Cleanup(u.Close)
+	p := newProxy(t, fmt.Sprintf("stopbank {\n\tmax 1\n\tinitial 1\n\tgrace 1m\n}\nreverse_proxy %s {\n\ttransport stopbank {\n"+
+		"\t\tresponse_header_timeout %v\n\t}\n\tlb_retries 2\n}\n", u.Listener.Addr(), longest))
+	if got := p.want("/stream", http.StatusOK); got.body != "done" {
+		t.Errorf("H23: of a stream that goes on for longer came %q", got.body)
+	}
+	p.want("/", http.StatusGatewayTimeout)
+	if got := p.metric("stopbank_limiter_running"); got != 1 {
+		t.Errorf("H23: %v run while the upstream works for nobody", got)
+	}
+	close(last)
+	p.until(0, "stopbank_limiter_running")
+	if all.Load() != 3 || most.Load() != 1 {
+		t.Errorf("H33: with one slot the upstream had %d requests, %d at a time, want 3, 1", all.Load(), most.Load())
+	}
+}
+
 // The deadline that a client chooses for itself takes no upstream away from the others.
 func TestDeadlineOfAClientIsNoFailure(t *testing.T) {
 	for _, header := range []string{"Warden-Timeout: 20", "Grpc-Timeout: 20m", "X-Envoy-Expected-Rq-Timeout-Ms: 20"} {
