@@ -100,6 +100,11 @@ func TestRetriesEndWithTheRequest(t *testing.T) {
 		if n := len(u.begun); n != 1 {
 			t.Errorf("H33: %q%q: the upstream got %d requests, want 1", c.timeout, c.headers, n)
 		}
+		u.Close() // nor is one that nobody accepts
+		got = await(t, "an answer of a dead upstream", p.begin(t.Context(), "/", c.headers...))
+		if got.status != http.StatusGatewayTimeout {
+			t.Errorf("H33: %q%q: a dead upstream: %+v", c.timeout, c.headers, got)
+		}
 	}
 }
 
@@ -232,6 +237,42 @@ func TestHandledResponses(t *testing.T) {
 	p.until(1, "stopbank_limiter_running")
 	u.release <- struct{}{}
 	p.until(0, "stopbank_limiter_running")
+}
+
+// What map, vars and header_regexp make of a header that is sent twice is refused as the guide says.
+func TestRepeatedHeadersAreRefused(t *testing.T) {
+	u := newUpstream(t)
+	p := newProxy(t, `@twice vars_regexp {header.X-Api-Key} ,
+	error @twice 400
+	map {header.X-Api-Key} {mapped} {
+		~(.*) $1
+	}
+	vars copied {header.X-Api-Key}
+	@key header_regexp key X-Api-Key (.*)
+	stopbank {
+		total 8
+		compartment keys @key {
+			guaranteed 4
+			queue 20
+			tenant {mapped}{vars.copied}{re.key.1} 2
+		}
+		compartment rest {
+			guaranteed 4
+		}
+	}
+	`+u.proxied())
+	for status, keys := range map[int][]string{http.StatusOK: {"acme"}, http.StatusBadRequest: {"mine", "acme"}} {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr, http.NoBody)
+		req.Header["X-Api-Key"] = keys
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != status {
+			t.Errorf("%q: %d, want %d", keys, resp.StatusCode, status)
+		}
+	}
 }
 
 // What a client sends twice makes it no other tenant: all who do that are one, with those who send none.
