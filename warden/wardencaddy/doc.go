@@ -16,9 +16,9 @@
 // Import the package into a program that calls caddycmd.Main, as examples/caddy does, or build Caddy with
 // xcaddy build --with github.com/stopbank/stopbank/warden/wardencaddy. It registers three modules:
 //
-//   - [Handler], http.handlers.stopbank: the directive stopbank, ordered before reverse_proxy;
+//   - [Handler], http.handlers.stopbank: the directive stopbank, ordered before reverse_proxy and behind handle and route;
 //   - [Transport], http.reverse_proxy.transport.stopbank: reverse_proxy's own transport, under which a request whose client has
-//     left keeps its slot until the upstream has answered;
+//     left, or whose response_header_timeout is over, keeps its slot until the upstream has answered;
 //   - [Console], http.handlers.stopbank_console: the operators' page, the directive stopbank_console.
 //
 // Handlers with one name share a warden. What it has learned and counted outlives a reload of Caddy's configuration. Its metrics
@@ -60,7 +60,8 @@
 //   - priority, default normal: which compartment below its guarantee comes first; 127 (critical) is watched by alerts.
 //   - tenant <placeholder> <slots>: whose request it is, and how many slots one tenant may have. Use what was checked, such as
 //     {http.auth.user.id} of basic_auth, or a header that forward_auth copies from its answer: who invents keys has as many
-//     shares. Requests without the key, or with its header, query parameter or cookie more than once, are one tenant together.
+//     shares. Requests without the key, or with its header, query parameter or cookie more than once, are one tenant together;
+//     what map, vars and header_regexp have made of a repeated one is not seen.
 //
 // The upstream gets Warden-Priority and Warden-Timeout as they counted here; what a stranger has sent in Warden-Priority is
 // removed.

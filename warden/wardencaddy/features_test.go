@@ -100,6 +100,50 @@ func TestRetriesEndWithTheRequest(t *testing.T) {
 		if n := len(u.begun); n != 1 {
 			t.Errorf("H33: %q%q: the upstream got %d requests, want 1", c.timeout, c.headers, n)
 		}
+		u.Close() // nor is one that nobody accepts
+		got = await(t, "an answer of a dead upstream", p.begin(t.Context(), "/", c.headers...))
+		if got.status != http.StatusGatewayTimeout {
+			t.Errorf("H33: %q%q: a dead upstream: %+v", c.timeout, c.headers, got)
+		}
+	}
+}
+
+// An attempt whose answer did not come within response_header_timeout keeps the slot while the upstream works on it: the next one
+// waits for it, and so does what follows when no attempt is left.
+func TestAttemptsThatTimeOutKeepTheSlot(t *testing.T) {
+	const longest = 20 * time.Millisecond
+	var all, running, most atomic.Int64
+	last := make(chan struct{})
+	u := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stream" {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(10 * longest)
+			_, _ = io.WriteString(w, "done")
+			return
+		}
+		now, n := running.Add(1), all.Add(1)
+		defer running.Add(-1)
+		if now > most.Load() {
+			most.Store(now)
+		}
+		if time.Sleep(10 * longest); n == 3 { // it never looks at its client
+			<-last
+		}
+	}))
+	t.Cleanup(u.Close)
+	p := newProxy(t, fmt.Sprintf("stopbank {\n\tmax 1\n\tinitial 1\n\tgrace 1m\n}\nreverse_proxy %s {\n\ttransport stopbank {\n"+
+		"\t\tresponse_header_timeout %v\n\t}\n\tlb_retries 2\n}\n", u.Listener.Addr(), longest))
+	if got := p.want("/stream", http.StatusOK); got.body != "done" {
+		t.Errorf("H23: of a stream that goes on for longer came %q", got.body)
+	}
+	p.want("/", http.StatusGatewayTimeout)
+	if got := p.metric("stopbank_limiter_running"); got != 1 {
+		t.Errorf("H23: %v run while the upstream works for nobody", got)
+	}
+	close(last)
+	p.until(0, "stopbank_limiter_running")
+	if all.Load() != 3 || most.Load() != 1 {
+		t.Errorf("H33: with one slot the upstream had %d requests, %d at a time, want 3, 1", all.Load(), most.Load())
 	}
 }
 
@@ -193,6 +237,42 @@ func TestHandledResponses(t *testing.T) {
 	p.until(1, "stopbank_limiter_running")
 	u.release <- struct{}{}
 	p.until(0, "stopbank_limiter_running")
+}
+
+// What map, vars and header_regexp make of a header that is sent twice is refused as the guide says.
+func TestRepeatedHeadersAreRefused(t *testing.T) {
+	u := newUpstream(t)
+	p := newProxy(t, `@twice vars_regexp {header.X-Api-Key} ,
+	error @twice 400
+	map {header.X-Api-Key} {mapped} {
+		~(.*) $1
+	}
+	vars copied {header.X-Api-Key}
+	@key header_regexp key X-Api-Key (.*)
+	stopbank {
+		total 8
+		compartment keys @key {
+			guaranteed 4
+			queue 20
+			tenant {mapped}{vars.copied}{re.key.1} 2
+		}
+		compartment rest {
+			guaranteed 4
+		}
+	}
+	`+u.proxied())
+	for status, keys := range map[int][]string{http.StatusOK: {"acme"}, http.StatusBadRequest: {"mine", "acme"}} {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr, http.NoBody)
+		req.Header["X-Api-Key"] = keys
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != status {
+			t.Errorf("%q: %d, want %d", keys, resp.StatusCode, status)
+		}
+	}
 }
 
 // What a client sends twice makes it no other tenant: all who do that are one, with those who send none.

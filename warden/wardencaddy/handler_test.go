@@ -277,3 +277,27 @@ func TestConnectionTakesNothing(t *testing.T) {
 		t.Errorf("the upstream gets %v", got)
 	}
 }
+
+// A site's blocks come before its stopbank, wherever it is written: it runs for what is in none, and where a block names it.
+func TestOrderOfDirectives(t *testing.T) {
+	u := newUpstream(t)
+	const protects = "stopbank {\n\ttimeout 5s\n}\n"
+	blocks := map[string]string{
+		"handle /bare/* {\n":       "",
+		"handle_path /strip/* {\n": "",
+		"route /wrong/* {\n":       u.proxied() + protects,
+		"handle /named/* {\n":      u.proxied() + protects,
+		"route /right/* {\n":       protects,
+	}
+	site := u.proxied() + protects
+	for begin, block := range blocks {
+		site += begin + block + u.proxied() + "}\n"
+	}
+	p := newProxy(t, site)
+	for path, protected := range map[string]bool{"/": true, "/bare/": false, "/strip/": false, "/wrong/": false, "/named/": true, "/right/": true} {
+		p.want(path, http.StatusOK)
+		if got := await(t, "a request", u.begun).Header.Get("Warden-Timeout") != ""; got != protected {
+			t.Errorf("%s: protected: %t, want %t", path, got, protected)
+		}
+	}
+}

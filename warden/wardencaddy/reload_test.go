@@ -125,7 +125,7 @@ func TestFailedReload(t *testing.T) {
 		}
 		all := make(chan answer, 5)
 		for i := range 5 {
-			go func() { all <- p.get("/hold") }()
+			go func() { all <- p.reach("/hold") }()
 			if i == 0 {
 				await(t, "the first request", u.begun)
 			}

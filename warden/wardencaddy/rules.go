@@ -55,7 +55,7 @@ type Compartment struct {
 	// Tenant has placeholders whose value for a request is its tenant, such as {http.auth.user.id}: something that was checked, since
 	// who invents keys has as many shares. TenantMax is the number of slots of one tenant, 1 or more. Neither or both: while all
 	// slots are taken, tenants get the same share of their time. Requests without a value are one tenant together, with those that
-	// have a header, query parameter or cookie of the placeholder more than once.
+	// have a header, query parameter or cookie of the placeholder itself more than once.
 	Tenant    string `json:"tenant,omitempty"`
 	TenantMax int    `json:"tenant_max,omitempty"`
 

@@ -154,12 +154,18 @@ func (p *proxy) begin(ctx context.Context, path string, headers ...string) <-cha
 	return answers
 }
 
-func (p *proxy) want(path string, status int, headers ...string) answer {
-	p.t.Helper()
+// reach sends a request again while there is no answer: a reload has just reset the connection, as Caddy does.
+func (p *proxy) reach(path string, headers ...string) answer {
 	got := p.get(path, headers...)
 	for end := time.Now().Add(patience); got.err != nil && time.Now().Before(end); got = p.get(path, headers...) {
-		time.Sleep(time.Millisecond) // a reload has just reset the connection, as Caddy does
+		time.Sleep(time.Millisecond)
 	}
+	return got
+}
+
+func (p *proxy) want(path string, status int, headers ...string) answer {
+	p.t.Helper()
+	got := p.reach(path, headers...)
 	if got.err != nil || got.status != status {
 		p.t.Fatalf("%s: %d %q, %v, want %d", path, got.status, got.body, got.err, status)
 	}
