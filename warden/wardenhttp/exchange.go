@@ -96,8 +96,8 @@ func (e *exchange) unwatch() {
 	}
 }
 
-// detach stops watching the client. A deadline also bounds what net/http still has to read, and then to write: the grace, or what
-// the server sets if that is earlier.
+// detach stops watching the client. A deadline also bounds what net/http still has to read, and with a Config.Grace what it then has
+// to write: the grace, or what the server sets.
 func (e *exchange) detach() {
 	e.unwatch()
 	e.writes.mu.Lock()
@@ -121,7 +121,7 @@ func (e *exchange) detach() {
 			}
 			written = read.Add(grace)
 		}
-		if server == nil || server.WriteTimeout > 0 {
+		if server == nil || server.WriteTimeout > 0 || e.m.cfg.Grace == 0 { // nobody needs what the client holds
 			written = time.Time{}
 		}
 	}

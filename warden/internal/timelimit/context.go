@@ -21,7 +21,7 @@ type Context struct {
 	cause  error         // of the end when the time is up
 	span   time.Duration // of the time
 	whose  Whose
-	says   time.Time     // Deadline; zero: the parent's
+	says   time.Time     // what a client told; zero: nothing
 	asked  atomic.Uint32 // how often Deadline was asked
 	over   atomic.Value  // a context that has ended with the cause of this one's end; nil: it has no other cause than err
 	timer  *time.Timer
@@ -83,9 +83,6 @@ func (c *Context) Start() {
 	defer c.mu.Unlock()
 	if c.whose >= Stranger {
 		c.says = c.due.Add(Slack)
-		if at, bounded := c.parent.Deadline(); bounded && c.whose == Stranger {
-			c.says = earliest(c.says, at)
-		}
 	}
 	c.timer = time.AfterFunc(time.Until(c.due), c.expire)
 }
@@ -203,13 +200,15 @@ func (c *Context) until() (time.Time, bool) {
 	return due, !c.lifted
 }
 
-// Deadline returns what a client told, a stranger's [Slack] later, or the deadline of the parent. It does not change after Start.
+// Deadline returns what a client told, a stranger's [Slack] later, or the deadline of the parent if that is earlier. It does not
+// change after Start.
 func (c *Context) Deadline() (time.Time, bool) {
 	c.asked.Add(1)
-	if c.says.IsZero() {
-		return c.parent.Deadline()
+	at, bounded := c.parent.Deadline()
+	if !c.says.IsZero() && (!bounded || c.whose == StrangersAll || c.says.Before(at)) {
+		return c.says, true
 	}
-	return c.says, true
+	return at, bounded
 }
 
 // Done returns a channel that is closed when the context ends.
@@ -219,6 +218,7 @@ func (c *Context) Done() <-chan struct{} {
 	if c.tree == nil {
 		c.growLocked()
 	}
+	_ = c.errLocked() // a parent that ends says so a moment later
 	return c.tree.Done()
 }
 
@@ -226,6 +226,10 @@ func (c *Context) Done() <-chan struct{} {
 func (c *Context) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.errLocked()
+}
+
+func (c *Context) errLocked() error {
 	if c.err == nil {
 		if ended := c.parent.Err(); ended != nil {
 			c.finishLocked(ended, nil)

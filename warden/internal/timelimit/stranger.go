@@ -44,17 +44,14 @@ func Due(ctx context.Context) (due time.Time, strangers, bounded bool) {
 		return due, false, bounded
 	}
 	before := c.asked.Load()
-	said, bounded := ctx.Deadline()
-	asked := c.asked.Load() != before
-	if bounded {
-		due = said
+	if due, bounded = ctx.Deadline(); c.asked.Load() == before {
+		return due, false, bounded
 	}
-	for ; c != nil && asked; c = c.outer {
-		if at, ends := c.until(); ends && (due.IsZero() || at.Before(due)) {
-			due, strangers = at, c.whose >= Stranger
-		}
+	due, strangers, bounded = Due(c.parent)
+	if at, ends := c.until(); ends && (!bounded || !due.Before(at)) {
+		due, strangers, bounded = at, c.Strangers(), true
 	}
-	return due, strangers, !due.IsZero()
+	return due, strangers, bounded
 }
 
 // Moving returns [Due] of a context that comes from a request whose time may move; false: there is none, or it has no end.
@@ -86,12 +83,4 @@ func (t told) Deadline() (time.Time, bool) { return t.due, true }
 func TooLate(ctx context.Context, foreseen bool) bool {
 	due, strangers, _ := Due(ctx)
 	return strangers && (foreseen || !time.Now().Before(due))
-}
-
-// earliest returns the earlier of two times; the zero time is none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
