@@ -66,7 +66,7 @@ func run(ctx context.Context, out io.Writer, addr string, spread time.Duration, 
 	mux.Handle("GET /work", mw.Handler(http.HandlerFunc(work)))
 	server := &http.Server{
 		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

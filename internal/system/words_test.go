@@ -14,8 +14,9 @@ import (
 	"unicode"
 )
 
-// maxWords is how many words all pages together may have that somebody wrote by hand.
-const maxWords = 26_000
+// maxWords is how many words all pages together may have that somebody wrote by hand: 26,000, and what is said of the time of a
+// request since (H34, H35).
+const maxWords = 26_400
 
 // generated is a section that a make target writes, between its markers.
 var generated = regexp.MustCompile(`(?s)<!-- begin: make [^>]*-->.*?<!-- end: make [^>]*-->`)

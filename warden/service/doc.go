@@ -23,7 +23,7 @@
 //	defer stop()
 //	return s.Run(ctx, &http.Server{
 //		Addr: ":8080", Handler: mux,
-//		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+//		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 //	})
 //
 // Requests beyond the limit wait in a queue. One that cannot be served is answered with a reason: 503, with Retry-After, if it

@@ -38,8 +38,11 @@ type Config struct {
 	Task func(*http.Request) warden.Task
 	// Timeout is the time from arrival within which an answer is useful, 1 ms or more; 0: unlimited, so that a handler that hangs
 	// holds its slot until it returns. After it the request is not started, and its context ends, under a warden and in
-	// compartments. [warden.Warden.Adjust] replaces it while the service runs. Deadlines of the Task, the context and the client
-	// count as well: the earliest applies.
+	// compartments. It stands still while the handler waits for its client in Read or Write, begins anew with each Write or Flush
+	// without an error, and does not end an answer that is a stream: of type text/event-stream, gRPC or Connect's streams, after a
+	// status of 101, or hijacked. So it is no Deadline of the context; that of the Task bounds a request as a whole.
+	// [warden.Warden.Adjust] replaces it while the service runs. Deadlines of the Task, the context and the client count as well:
+	// the earliest applies.
 	Timeout time.Duration
 	// Exempt reports requests that need no slot and never wait, such as health checks. nil: none.
 	Exempt func(*http.Request) bool
@@ -60,16 +63,16 @@ type Config struct {
 	BufferPerAnswer, BufferTotal int
 	// Grace is how long a client may keep a handler waiting, for its body or until it reads the answer, 1 ms or more; 0: 10 s.
 	// Every MinRate bytes transferred, 0 or more, earn one second back; 0: 4096. Other time does not count: neither the
-	// handler's computing, nor the pauses of an event stream. A slower client is cut off: Read and Write return
-	// [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that sets a deadline through
+	// handler's computing, nor the pauses of an event stream. A slower client is cut off, where Grace is 0 only while others need
+	// its slot, because none is free or somebody waits: Read and Write return [ErrSlowPeer], and if the handler answers nothing, the answer is 408. A handler that sets a deadline through
 	// [http.ResponseController] controls that direction from then on, and one that hijacks controls the connection. Grace also
 	// bounds how long an upstream keeps the slot of a request that has ended, see [Detach].
 	Grace   time.Duration
 	MinRate int
 
 	// Trusted reports requests that may raise their priority above the Task's. A shorter deadline or a lower priority is
-	// accepted from every client, because it only gives up capacity. The deadline of an untrusted client ends its request
-	// like a disconnect, and ctx.Deadline() says a second more, so that no library that sets a timer to it calls the dependency
+	// accepted from every client, because it only gives up capacity. A client's deadline moves as Timeout does. That of an
+	// untrusted one ends its request like a disconnect, and ctx.Deadline() says a second more, so that no library that sets a timer to it calls the dependency
 	// too slow; Grpc-Timeout and Connect-Timeout-Ms say that too, and outgoing requests through this package the client's own. The
 	// deadline of a trusted client counts as the service's timeout. nil: no request is trusted.
 	// The headers are Warden-Priority and Warden-Timeout, and those for timeouts and priorities of other systems that

@@ -21,7 +21,7 @@
 //	mux.Handle("GET /readyz", new(wardenhttp.Readiness)) // outside the middleware: never rejected
 //	server := &http.Server{
 //		Addr: ":8080", Handler: mux,
-//		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+//		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 //	}
 //	return server.ListenAndServe()
 //
@@ -32,8 +32,8 @@
 //     the connection is closed, whichever comes last.
 //   - On the client a request holds its slot until nothing more can arrive: there is no response, or one without a body, or
 //     its body was read to the end, failed or was closed. A connection that switched protocols ends when it is closed.
-//   - The time until then counts as the service's execution time, except for upgraded connections, for clients that
-//     disconnected or were too slow, and for requests whose time was up before they were answered.
+//   - The time until then counts as the service's execution time, except for what the request waits for its client, for upgraded
+//     connections, for clients that disconnected or were too slow, and for requests whose time was up before they were answered.
 //   - A rejected request gets an answer in the form of RFC 9457, with what the client needs and nothing about the server's
 //     internals; [WriteError] writes the same for handlers that acquire slots themselves.
 //   - A client that sends its body or reads the answer too slowly is cut off, and its request ends as soon as the handler
@@ -63,9 +63,9 @@
 // [Middleware.Handler], as the example of that method does. Config.Task can set it too. In a compartment the priority is the
 // compartment's Criticality, and that of the context only if the Criticality is Normal.
 //
-// A stream holds its slot for as long as it lives, and without a Config.Timeout so does a handler whose dependency hangs. Where
-// such requests hold every slot, the limit rises by 512 at most; more of them stop everything else. So set a Timeout, and let
-// Config.Exempt list the streams, or give them a warden of their own.
+// A stream holds its slot for as long as it lives, whatever the Config.Timeout, and without one so does a handler whose dependency
+// hangs. Where such requests hold every slot, the limit rises by 512 at most; more of them stop everything else. So set a Timeout,
+// and let Config.Exempt list the streams if they may be many, or give them a warden of their own.
 //
 // A request that never ends holds its slot forever: a hijacked connection that is never closed, or a response that is neither
 // read to its end nor closed. Both leak the connection without a warden as well. A handler that hijacks must close the

@@ -87,7 +87,7 @@ func run(addr string) error {
 	mux.HandleFunc("GET /fake/recommendations", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	server := &http.Server{
 		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 	}
 	log.Printf("listening on %s", self)
 	return server.Serve(listener)

@@ -60,7 +60,7 @@ func run(addr string) error {
 	mux.Handle("GET /console/", http.StripPrefix("/console", page)) // in production: on a listener of its own, on loopback
 	server := &http.Server{
 		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

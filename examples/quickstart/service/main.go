@@ -89,6 +89,6 @@ func run(ctx context.Context, addr, operators string, spread time.Duration) erro
 	mux.Handle("GET /readyz", s.Ready)
 	return s.Run(ctx, &http.Server{
 		Addr: addr, Handler: mux,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 	})
 }
