@@ -101,7 +101,7 @@ func main() {
 		prints: "200 text/plain; charset=utf-8\n503 application/problem+json\n",
 		compiles: []string{"warden", "warden/bulkhead", "warden/control", "warden/decision", "warden/internal/histogram",
 			"warden/internal/inflight", "warden/internal/nilcheck", "warden/internal/queue", "warden/internal/requestid",
-			"warden/internal/rpcstatus", "warden/internal/slot", "warden/internal/unit", "warden/internal/wire", "warden/limiter",
+			"warden/internal/rpcstatus", "warden/internal/slot", "warden/internal/timelimit", "warden/internal/unit", "warden/internal/wire", "warden/limiter",
 			"warden/monitor", "warden/retry", "warden/wardenhttp"},
 	},
 }
