@@ -78,7 +78,7 @@ var rules = []rule{
 	{layer: "warden/internal/inflight"},
 	{layer: "warden/internal/nilcheck"},
 	{layer: "warden/internal/requestid"},
-	{layer: "warden/internal/timelimit"},
+	{layer: "warden/internal/timelimit", arrows: []string{"warden/decision"}},
 	{layer: "warden/internal/unit"},
 	{layer: "warden/limiter", arrows: []string{"warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
 	{layer: "warden/bulkhead", arrows: []string{"warden/decision", "warden/monitor", "warden/internal/histogram",

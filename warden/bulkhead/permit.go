@@ -46,7 +46,7 @@ func (c *Compartment) Acquire(ctx context.Context) (context.Context, Permit, err
 		return k.mark, Permit{k: k, ctx: k.mark}, nil
 	}
 	due := time.Now().Add(k.within)
-	timeout := timelimit.New(k.mark, timelimit.Service, due, k.within, k.timeout())
+	timeout := timelimit.New(k.mark, nil, timelimit.Service, due, k.within, k.timeout())
 	timeout.Start()
 	return timeout, Permit{k, timeout, timeout.Stop}, nil
 }

@@ -194,8 +194,18 @@ func (c *Compartment) unknownError() error {
 // [Compartment.Acquire], or derives from it. A tenant's slots count as its compartment's. Holds allocates nothing.
 func (c *Compartment) Holds(ctx context.Context) bool { return c.exists() && c.pool.entered(ctx) }
 
-// Full reports whether a call that came now would wait, or be rejected, for lack of a slot; not while the compartment only observes.
-// It may wait microseconds for a mutex.
+// Mode returns the mode in force; Enforce if c is unknown. It may wait microseconds for a mutex.
+func (c *Compartment) Mode() decision.Mode {
+	if !c.exists() {
+		return decision.Enforce
+	}
+	s := c.pool.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.pool.share.Mode
+}
+
+// Full reports whether a call that came now would find no slot, or others before it. It may wait microseconds for a mutex.
 func (c *Compartment) Full() bool {
 	if !c.exists() {
 		return false
@@ -204,7 +214,7 @@ func (c *Compartment) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c = c.presentLocked()
-	return c.pool.share.Mode == decision.Enforce && (c.queue.Len() > 0 || !s.freeLocked(c))
+	return c.queue.Len() > 0 || !s.freeLocked(c)
 }
 
 // Name returns the name of the compartment, "" for nil. A tenant has the name of its compartment.

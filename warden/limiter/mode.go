@@ -30,6 +30,16 @@ func (l *Limiter) SetMode(m decision.Mode) error {
 	return nil
 }
 
+// Mode returns the mode in force; Enforce if l is nil or zero. It may wait microseconds for a mutex.
+func (l *Limiter) Mode() decision.Mode {
+	if !l.valid() {
+		return decision.Enforce
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rule.mode
+}
+
 func (l *Limiter) change(m decision.Mode) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

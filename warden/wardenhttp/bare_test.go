@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -207,19 +209,19 @@ func TestSlowClientsGiveWay(t *testing.T) {
 func TestAnswersBeforeTheBody(t *testing.T) {
 	for name, c := range map[string]struct {
 		length, sent int
-		server       http.Server
+		timeout      time.Duration // the server's ReadTimeout
 		after        time.Duration
 	}{
-		"long":                           {200_000, 2000, http.Server{}, 0},
-		"short, and stops":               {2000, 1000, http.Server{}, 10 * second},
-		"short, a server's ReadTimeout":  {2000, 1000, http.Server{ReadTimeout: 3 * second}, 3 * second},
-		"short, a longer ReadTimeout":    {2000, 1000, http.Server{ReadTimeout: time.Minute}, 10 * second},
-		"short, whole":                   {2000, 2000, http.Server{}, 0},
-		"long, but the server's is less": {200_000, 2000, http.Server{ReadTimeout: 3 * second}, 0},
+		"long":                           {200_000, 2000, 0, 0},
+		"short, and stops":               {2000, 1000, 0, 10 * second},
+		"short, a server's ReadTimeout":  {2000, 1000, 3 * second, 3 * second},
+		"short, a longer ReadTimeout":    {2000, 1000, time.Minute, 10 * second},
+		"short, whole":                   {2000, 2000, 0, 0},
+		"long, but the server's is less": {200_000, 2000, 3 * second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := &http.Server{ReadTimeout: c.server.ReadTimeout}
+				server := &http.Server{ReadTimeout: c.timeout}
 				server.Handler = newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.WriteHeader(http.StatusUnauthorized)
 				}))
@@ -228,6 +230,62 @@ func TestAnswersBeforeTheBody(t *testing.T) {
 				say(conn, fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", c.length, strings.Repeat("x", c.sent)))
 				if got := status(t, conn); got != http.StatusUnauthorized || time.Since(began) != c.after {
 					t.Errorf("H35: %d after %v, want 401 after %v", got, time.Since(began), c.after)
+				}
+			})
+		})
+	}
+}
+
+// A dry run cuts nothing off, for want of time or pace, and says so once; back in Enforce, all counts again.
+func TestADryRunIsDry(t *testing.T) {
+	for name, limit := range map[string]func(t *testing.T, cfg wardenhttp.Config) (h func(http.HandlerFunc) http.Handler, set func(decision.Mode)){
+		"a warden": func(t *testing.T, cfg wardenhttp.Config) (func(http.HandlerFunc) http.Handler, func(decision.Mode)) {
+			g := newGuard(t, 1, 0)
+			m := newMiddleware(t, g, cfg)
+			return func(f http.HandlerFunc) http.Handler { return m.Handler(f) }, func(mode decision.Mode) {
+				if err := g.Limiter().SetMode(mode); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+		"a compartment": func(t *testing.T, cfg wardenhttp.Config) (func(http.HandlerFunc) http.Handler, func(decision.Mode)) {
+			set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}}}))(t)
+			cfg.Compartment = in(set.Compartment("a"))
+			m := must(wardenhttp.New(nil, cfg))(t)
+			return func(f http.HandlerFunc) http.Handler { return m.Handler(f) }, func(mode decision.Mode) {
+				p := set.Plan()
+				p.Compartments[0].Mode = mode
+				must(set.Resize(p))(t)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				logged := new(lines)
+				h, set := limit(t, wardenhttp.Config{Timeout: second, Grace: second})
+				slow := h(func(w http.ResponseWriter, r *http.Request) {
+					n, err := io.Copy(io.Discard, r.Body)
+					time.Sleep(2 * second)
+					if r.Context().Err() == nil {
+						_, _ = fmt.Fprint(w, n, err)
+					}
+				})
+				visit := func() string {
+					server := &http.Server{Handler: slow, ErrorLog: log.New(logged, "", 0)}
+					return callOnce(t, server, "Content-Length: 2\r\nWarden-Timeout: 1500\r\n", []string{"a", "b"}, 3*second)
+				}
+				for _, mode := range []decision.Mode{decision.DryRun, decision.Bypass} {
+					set(mode)
+					if got := visit(); !strings.HasPrefix(got, `200, close false, 7 bytes "2 <nil>"`) {
+						t.Errorf("H36: %v: %s", mode, got)
+					}
+				}
+				if n := strings.Count(logged.String(), "not enforcing"); n != 1 {
+					t.Errorf("H36: %d lines, want 1: %s", n, logged)
+				}
+				set(decision.Enforce)
+				if got := visit(); !strings.HasPrefix(got, "408") && !strings.HasPrefix(got, "504") {
+					t.Errorf("H36: enforced: %s", got)
 				}
 			})
 		})

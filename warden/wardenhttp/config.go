@@ -124,6 +124,7 @@ type Middleware struct {
 	warnedTimeoutHandler atomic.Bool  // a TimeoutHandler was found inside, and logged
 	warnedHTTP2          atomic.Bool  // HTTP/2 without a WriteByteTimeout was found, and logged
 	warnedNil            atomic.Bool  // a nil handler was found, and logged
+	warnedDry            atomic.Bool  // a request that only Enforce would have ended, logged
 }
 
 // New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may

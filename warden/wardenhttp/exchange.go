@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ type exchange struct {
 	body                upload
 	reads, writes       direction
 	client              clientTime
+	spared              atomic.Bool // the client was too slow, and only Enforce would have cut it off
 	unwatchContext      func() bool // stops watching the context; nil: not watched
 	hijacked            bool        // guarded by writes.mu
 	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
@@ -100,6 +102,7 @@ func (e *exchange) unwatch() {
 // to write: the grace, or what the server sets.
 func (e *exchange) detach() {
 	e.unwatch()
+	e.warnDry()
 	e.writes.mu.Lock()
 	hijacked := e.hijacked
 	e.writes.mu.Unlock()

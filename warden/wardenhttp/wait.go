@@ -50,16 +50,33 @@ func (e *exchange) resume(now time.Time, progress bool) {
 }
 
 // impatient reports whether a client that is too slow is cut off now: always where Config.Grace says so, else while others need the
-// slot, who wait for one or would.
+// slot, who wait for one or would; and nobody in a dry run or bypass.
 func (e *exchange) impatient() bool {
-	if e.m.cfg.Grace > 0 {
-		return true
+	full, mode := e.m.cfg.Grace > 0, decision.Enforce
+	if c := e.compartment; c != nil {
+		full, mode = full || c.Full(), c.Mode()
+	} else {
+		s := e.m.capacity.warden.Limiter().Stats()
+		full, mode = full || s.Queued > 0 || s.Running >= s.Target, s.Mode
 	}
-	if e.m.cfg.Compartment != nil {
-		return e.compartment.Full()
+	if full && mode != decision.Enforce {
+		e.spared.Store(true)
 	}
-	s := e.m.capacity.warden.Limiter().Stats()
-	return s.Mode == decision.Enforce && (s.Queued > 0 || s.Running >= s.Target)
+	return full && mode == decision.Enforce
+}
+
+// warnDry logs, once, a request that Enforce would have ended.
+func (e *exchange) warnDry() {
+	p := timeoutRunning()
+	switch {
+	case e.spared.Load():
+		p = slowPeer()
+	case !e.slot.Time.Lapsed():
+		return
+	}
+	if !e.m.warnedDry.Swap(true) {
+		logf(e.outer, "wardenhttp: not enforcing: a request would have ended with %d %s (this is logged once)", p.status, p.reason)
+	}
 }
 
 // begin is called when the answer begins, with its status.

@@ -100,6 +100,14 @@ func (c *Claim) Acquire(ctx context.Context) (p Slot, err error) {
 	return p, nil
 }
 
+// governor returns who may only observe.
+func (c *Claim) governor() timelimit.Governor {
+	if c.FromCompartment {
+		return c.Compartment
+	}
+	return c.Warden.Limiter()
+}
+
 // moves returns the earliest deadline that may move, and whose it is; zero: none.
 func (c *Claim) moves() (due time.Time, whose timelimit.Whose) {
 	for of, d := range []time.Duration{c.Service, c.Trusted, c.Stranger} {
@@ -121,7 +129,7 @@ func (c *Claim) bounded(ctx context.Context) (context.Context, *timelimit.Contex
 	var moving *timelimit.Context
 	var cancel func()
 	if !due.IsZero() && (fixed.IsZero() || due.Before(fixed)) && (!bounded || due.Before(at) || whose == timelimit.StrangersAll) {
-		moving = timelimit.New(ctx, whose, due, due.Sub(c.Arrived), context.DeadlineExceeded)
+		moving = timelimit.New(ctx, c.governor(), whose, due, due.Sub(c.Arrived), context.DeadlineExceeded)
 		ctx, cancel = moving, moving.Stop
 	}
 	if fixed.IsZero() || bounded && !fixed.Before(at) {

@@ -11,12 +11,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Context is a context that ends when its time is up, or with its parent. Its methods are safe for concurrent use; Start, Stop,
 // Wait, Resume and Lift of a nil Context do nothing.
 type Context struct {
 	parent context.Context
+	by     Governor      // nil: the time ends the context in any case
 	outer  *Context      // the next one among the parents; nil: none
 	cause  error         // of the end when the time is up
 	span   time.Duration // of the time
@@ -32,6 +35,7 @@ type Context struct {
 	waits  int        // waits for the client that go on: it stands still
 	rests  bool       // the timer is not set
 	lifted bool       // the time is up no more
+	lapsed bool       // because the governor only observes, when it was up
 	err    error      // nil: it has not ended, or only the parent has
 
 	// what contexts derived from this one are children of; nil: nobody has asked for it
@@ -40,6 +44,9 @@ type Context struct {
 	unhook func() bool // from the parent; nil: the tree is the parent's child
 	end    func()      // ends the tree with err; nil: cancel does
 }
+
+// A Governor is the limiter or the compartment of the work: while it only observes, no time ends a context.
+type Governor interface{ Mode() decision.Mode }
 
 // Whose time it is.
 type Whose uint8
@@ -55,8 +62,8 @@ const (
 // context.DeadlineExceeded. What a client told is its Deadline. What the service set is none: it may move, and timers that others
 // set to it would not. A stranger's time ends the context as if he had left, whatever the cause, with [ErrStranger]. Call
 // [Context.Stop] in the end.
-func New(parent context.Context, whose Whose, due time.Time, span time.Duration, cause error) *Context {
-	c := &Context{parent: parent, outer: Of(parent), cause: cause, span: span, whose: whose, due: due}
+func New(parent context.Context, by Governor, whose Whose, due time.Time, span time.Duration, cause error) *Context {
+	c := &Context{parent: parent, outer: Of(parent), by: by, cause: cause, span: span, whose: whose, due: due}
 	if whose >= Stranger {
 		c.cause = ErrStranger
 	}
@@ -89,6 +96,7 @@ func (c *Context) Start() {
 
 // expire is the timer's function.
 func (c *Context) expire() {
+	observed := c.by != nil && c.by.Mode() != decision.Enforce // before the mutex: it takes the governor's
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left := time.Until(c.due)
@@ -97,6 +105,8 @@ func (c *Context) expire() {
 		c.rests = true
 	case left > 0:
 		c.timer.Reset(left)
+	case observed:
+		c.lifted, c.lapsed = true, true
 	default:
 		c.finishLocked(context.DeadlineExceeded, c.cause)
 	}
@@ -187,6 +197,16 @@ func (c *Context) Lift() {
 		c.lifted = true
 		c.mu.Unlock()
 	}
+}
+
+// Lapsed reports whether the time was up and did not end the context, because the governor only observed.
+func (c *Context) Lapsed() bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lapsed
 }
 
 // until returns when the time is up as of now; false: never.

@@ -61,12 +61,12 @@ func TestPropertyTime(t *testing.T) {
 			}
 			parent, leave := context.WithCancelCause(context.Background())
 			defer leave(nil)
-			c := timelimit.New(parent, whose, time.Now().Add(span), span, cause)
+			c := timelimit.New(parent, nil, whose, time.Now().Add(span), span, cause)
 			c.Start()
 			defer c.Stop()
 			inner := c
 			if nested { // one that is up later never ends first
-				inner = timelimit.New(context.WithValue(c, key{}, 1), timelimit.Service, time.Now().Add(time.Hour), time.Hour, why)
+				inner = timelimit.New(context.WithValue(c, key{}, 1), nil, timelimit.Service, time.Now().Add(time.Hour), time.Hour, why)
 				inner.Start()
 				defer inner.Stop()
 			}
@@ -155,7 +155,7 @@ func TestDue(t *testing.T) {
 		for whose, says := range map[timelimit.Whose]time.Duration{
 			timelimit.Service: 0, timelimit.Trusted: time.Second, timelimit.Stranger: 2 * time.Second,
 		} {
-			c := timelimit.New(t.Context(), whose, now.Add(time.Second), time.Second, context.DeadlineExceeded)
+			c := timelimit.New(t.Context(), nil, whose, now.Add(time.Second), time.Second, context.DeadlineExceeded)
 			c.Start()
 			defer c.Stop()
 			child, cancel := context.WithCancel(context.WithValue(c, key{}, 1))
