@@ -20,6 +20,8 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/limiter"
+	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -286,6 +288,42 @@ func TestADryRunIsDry(t *testing.T) {
 				set(decision.Enforce)
 				if got := visit(); !strings.HasPrefix(got, "408") && !strings.HasPrefix(got, "504") {
 					t.Errorf("H36: enforced: %s", got)
+				}
+			})
+		})
+	}
+}
+
+// A watcher sees how long the executions took that a warden counted.
+type watcher struct{ took []time.Duration }
+
+func (w *watcher) Step(s monitor.Sample) decision.ControlDecision {
+	if s.Service.Count > 0 {
+		w.took = append(w.took, time.Duration(s.Service.P50))
+	}
+	return decision.ControlDecision{Seq: 1, TargetConcurrency: 2}
+}
+
+// How long a client takes says nothing of how long the work does.
+func TestExecutionTimesLeaveTheClientOut(t *testing.T) {
+	for name, c := range map[string]struct{ service string }{
+		"upload": {"an upload at the client's pace"}, "download": {"a download at the client's pace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				seen := new(watcher)
+				w := must(warden.New(warden.Config{Controller: seen, Limiter: limiter.Config{Initial: seen.Step(monitor.Sample{})}}))(t)
+				s := services[c.service]
+				m := must(wardenhttp.New(w, wardenhttp.Config{}))(t)
+				h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(second / 5)
+					s.serve(w, r)
+				}))
+				callOnce(t, &http.Server{Handler: h}, s.head, s.body, s.pause)
+				time.Sleep(second)
+				w.SampleIfDue()
+				if len(seen.took) != 1 || seen.took[0] < second/5*9/10 || seen.took[0] > second*11/10 {
+					t.Errorf("H9: %v", seen.took)
 				}
 			})
 		})

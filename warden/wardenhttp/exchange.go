@@ -39,7 +39,6 @@ type exchange struct {
 	arrived             time.Time
 	body                upload
 	reads, writes       direction
-	client              clientTime
 	spared              atomic.Bool // the client was too slow, and only Enforce would have cut it off
 	unwatchContext      func() bool // stops watching the context; nil: not watched
 	hijacked            bool        // guarded by writes.mu
@@ -264,7 +263,7 @@ func (e *exchange) release() {
 	case b.completed:
 		ending = slot.Completed
 	}
-	e.slot.Without(e.client.total()).End(b.outcome.Err, ending, answer)
+	e.slot.Without(e.reads.waited()+e.writes.waited()).End(b.outcome.Err, ending, answer)
 }
 
 // writer returns the exchange with the optional interfaces of the original.

@@ -53,16 +53,17 @@ type direction struct {
 	budget          time.Duration
 	due             time.Time
 	timer           *time.Timer
-	waiting         bool  // a Read or Write is waiting for the client
-	handlerDeadline bool  // the handler sets the deadlines
-	used            bool  // data was read or written
-	status          int   // of the answer
-	tooLate         bool  // the answer began when its client had left
-	bytes           int64 // transferred
-	eof             bool  // the body was read to its end
-	broken          bool  // the client sent what is no body, or stopped in the middle of it
-	err             error // the error of every later wait
-	closed          bool  // the handler is done, and w must not be touched
+	waiting         bool          // a Read or Write is waiting for the client
+	handlerDeadline bool          // the handler sets the deadlines
+	used            bool          // data was read or written
+	status          int           // of the answer
+	tooLate         bool          // the answer began when its client had left
+	bytes           int64         // transferred
+	away            time.Duration // of all waits
+	eof             bool          // the body was read to its end
+	broken          bool          // the client sent what is no body, or stopped in the middle of it
+	err             error         // the error of every later wait
+	closed          bool          // the handler is done, and w must not be touched
 }
 
 // beginWait starts a wait for the client.
@@ -74,7 +75,7 @@ func (s *direction) beginWait() (began time.Time, err error) {
 		return began, s.err
 	}
 	began = time.Now()
-	s.e.wait(began)
+	s.e.slot.Time.Wait(began)
 	if s.handlerDeadline {
 		return began, nil
 	}
@@ -95,7 +96,8 @@ func (s *direction) endWait(began time.Time, n int64, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.e.resume(now, err == nil && !s.reads)
+	s.e.slot.Time.Resume(now, err == nil && !s.reads)
+	s.away += now.Sub(began)
 	s.waiting = false
 	if s.timer != nil {
 		s.timer.Stop()
@@ -206,6 +208,13 @@ func (s *direction) answer() (status int, tooLate bool) {
 		status = cmp.Or(s.status, http.StatusOK)
 	}
 	return status, s.tooLate
+}
+
+// waited returns how long all waits have taken. (Waits for body and answer at a time, over HTTP/2, count twice.)
+func (s *direction) waited() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
 }
 
 // over reports whether the handler is done.

@@ -7,47 +7,9 @@ package wardenhttp
 import (
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
 )
-
-// clientTime is how long a request waits for its client, to send the body or to read the answer.
-type clientTime struct {
-	mu    sync.Mutex // guards all below
-	waits int        // that go on
-	since time.Time  // they go on
-	sum   time.Duration
-}
-
-func (c *clientTime) total() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sum
-}
-
-// wait begins a wait for the client, while which the request's time stands still.
-func (e *exchange) wait(now time.Time) {
-	e.slot.Time.Wait(now)
-	c := &e.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.waits++; c.waits == 1 {
-		c.since = now
-	}
-}
-
-// resume ends it. progress: the client has got a part of the answer, from which on the request's time begins anew.
-func (e *exchange) resume(now time.Time, progress bool) {
-	e.slot.Time.Resume(now, progress)
-	c := &e.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.waits--; c.waits == 0 {
-		c.sum += now.Sub(c.since)
-	}
-}
 
 // impatient reports whether a client that is too slow is cut off now: always where Config.Grace says so, else while others need the
 // slot, who wait for one or would; and nobody in a dry run or bypass.
