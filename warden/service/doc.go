@@ -33,7 +33,8 @@
 // compartment of their own. [Service.Run] blocks until the server has shut down.
 //
 // It has no behavior of its own: [New] calls the constructors of packages warden, bulkhead, wardenhttp, wardenslog and console
-// with one name, and [Service.Run] starts and stops them in the order that its text lists. A program that needs another order
+// with one name, and [Service.Run] starts and stops them in the order that its text lists, [Service.Start] and [Service.Stop] those of a
+// program whose framework has the server. A program that needs another order
 // makes the same parts itself. docs/quickstart/service.md shows a complete program, and docs/guides/shutdown.md gives the reasons
 // for the order.
 package service

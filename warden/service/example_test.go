@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/service"
@@ -37,7 +38,7 @@ func ExampleService() {
 	serving := make(chan string, 1)
 	server := &http.Server{
 		Addr: "127.0.0.1:0", Handler: mux,
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: time.Minute,
+		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(l net.Listener) context.Context { serving <- l.Addr().String(); return context.Background() },
 	}
 	ended := make(chan error, 1)
@@ -57,4 +58,35 @@ func ExampleService() {
 	// Output:
 	// 200 found
 	// shut down: <nil>
+}
+
+// A program whose framework has the server: only begin and end are the service's.
+func ExampleService_Start() {
+	s, err := service.New(service.Config{Name: "shop", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	if err = s.Start(); err != nil {
+		panic(err)
+	}
+	server := httptest.NewServer(s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { // the framework's
+		fmt.Fprint(w, "found")
+	})))
+	answer, err := http.Get(server.URL)
+	if err != nil {
+		panic(err)
+	}
+	_ = answer.Body.Close()
+	fmt.Println(answer.StatusCode)
+
+	s.Drain()
+	ready := httptest.NewRecorder()
+	s.Ready.ServeHTTP(ready, nil)
+	fmt.Println("ready:", ready.Code)
+	server.Close()
+	fmt.Println("stopped:", s.Stop(context.Background()), s.Warden.Limiter().Stats().Executed)
+	// Output:
+	// 200
+	// ready: 503
+	// stopped: <nil> 1
 }

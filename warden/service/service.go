@@ -42,6 +42,9 @@ type Service struct {
 	spread          time.Duration
 	shutdownTimeout time.Duration
 	ran             atomic.Bool
+	operators       *http.Server
+	stop            func()     // of the warden's Run; nil: not started
+	ended           chan error // of the servers
 }
 
 // Handler returns a handler that calls next for requests that get a slot, as [wardenhttp.Middleware.Handler] does.
@@ -52,95 +55,151 @@ func (s *Service) Handler(next http.Handler) http.Handler {
 	return s.middleware.Handler(next)
 }
 
-// Run listens on server.Addr, with TLS if server has a TLSConfig with certificates, and on Config.OperatorsAddr, and serves
-// until ctx ends or a listener fails. Then it
+// Start begins to measure, and to serve Config.OperatorsAddr, for a program that has a server of its own:
 //
-//  1. fails readiness, and goes on serving for Config.Spread;
-//  2. closes the listener of server and waits for running and queued requests, for Config.ShutdownTimeout at most, and cuts off
-//     what is left;
-//  3. ends the warden's Run, closes its limiter, stops serving operators, and has the log written.
+//	err := s.Start()              // first
+//	server.Handler = s.Handler(mux)
+//	…                             // the program serves, until it is to end
+//	s.Drain()                     // readiness fails; serve on for as long as balancers need to see it
+//	err = server.Shutdown(ctx)
+//	err = s.Stop(ctx)             // last
 //
-// It blocks until all of that is done, and returns nil if every request was answered. A listener that fails is not waited
-// for: step 1 takes no time. The error is that of a listener, that of the shutdown, or an [*warden.InvalidError], and then
-// nothing was served: ctx or server is nil, s did not come from New, or Run was called before.
-//
-// Timeouts of server that are 0 stay 0: set all four.
-func (s *Service) Run(ctx context.Context, server *http.Server) error {
+// The error is that of the listener, or an [*warden.InvalidError] if s did not come from New, or was started before. Start does not
+// block.
+func (s *Service) Start() error {
+	where, err := s.start()
+	if err == nil {
+		s.logger.Info("stopbank: serving", where...)
+	}
+	return err
+}
+
+// start is Start without its line in the log, which tells where operators are served.
+func (s *Service) start() (where []any, err error) {
 	switch {
 	case s == nil || s.middleware == nil:
-		return invalid("Service", "nil or zero", "a service made by New")
-	case ctx == nil:
-		return invalid("ctx", "nil", "a context")
-	case server == nil:
-		return invalid("server", "nil", "a server")
+		return nil, invalid("Service", "nil or zero", "a service made by New")
 	case s.ran.Swap(true):
-		return invalid("Run", "called before", "once")
+		return nil, invalid("Service", "started before", "one that was not")
 	}
-	listener, err := net.Listen("tcp", server.Addr)
-	if err != nil {
-		return err
-	}
-	operators := &http.Server{
-		Handler: s.Operators, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second,
-		IdleTimeout: time.Minute,
-	}
-	operators.RegisterOnShutdown(s.Console.Close) // event streams do not end by themselves
-	lines := []any{"addr", listener.Addr().String()}
-	ended := make(chan error, 2) // of the servers
+	s.operators = &http.Server{Handler: s.Operators, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	s.operators.RegisterOnShutdown(s.Console.Close) // event streams do not end by themselves
+	s.ended = make(chan error, 2)                   // of the servers
 	if s.operatorsAddr != "" {
 		l, err := net.Listen("tcp", s.operatorsAddr)
 		if err != nil {
-			return errors.Join(fmt.Errorf("service: Config.OperatorsAddr: %w", err), listener.Close())
+			return nil, fmt.Errorf("service: Config.OperatorsAddr: %w", err)
 		}
-		lines = append(lines, "operators", l.Addr().String())
-		go func() { ended <- operators.Serve(l) }()
+		where = []any{"operators", l.Addr().String()}
+		go func() { s.ended <- s.operators.Serve(l) }()
 	}
-	go func() {
-		if server.TLSConfig != nil {
-			ended <- server.ServeTLS(listener, "", "")
-			return
-		}
-		ended <- server.Serve(listener)
-	}()
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	background, stop := context.WithCancel(context.Background())
 	sampling := make(chan struct{})
 	go func() {
 		defer close(sampling)
 		_ = s.Warden.Run(background) // it fails only if another Run is active
 	}()
-	s.logger.Info("stopbank: serving", lines...)
+	s.stop = func() { stop(); <-sampling }
+	return where, nil
+}
+
+// Drain fails readiness. Draining a nil or zero Service, or one that was not started, does nothing else.
+func (s *Service) Drain() {
+	if s == nil || s.middleware == nil {
+		return
+	}
+	s.Ready.Drain()
+	s.logger.Info("stopbank: draining", "spread", s.spread)
+}
+
+// Stop ends what Start began, and closes the limiter: call it when the last request has been answered. It waits for the log to be
+// written, and for operators' requests, until ctx ends, which cuts them off. The error is that of the operators' listener.
+func (s *Service) Stop(ctx context.Context) (err error) {
+	switch {
+	case ctx == nil:
+		return invalid("ctx", "nil", "a context")
+	case s == nil || s.stop == nil:
+		return nil
+	}
+	s.stop()
+	s.Warden.Limiter().Close()
+	if s.operators.Shutdown(ctx) != nil {
+		_ = s.operators.Close() // a scrape or a page that does not end: no request of a client
+	}
+	_ = s.log.Flush(ctx) // a handler of logs that hangs loses lines
+	select {
+	case err = <-s.ended:
+	default:
+	}
+	return served(err)
+}
+
+// served returns the error of a server that has ended, nil if the program has shut it down.
+func served(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Run is all of a program's service. It listens on server.Addr, with TLS if server has a TLSConfig with certificates, and on
+// Config.OperatorsAddr, and serves until ctx ends or a listener fails. Then it
+//
+//  1. fails readiness, and goes on serving for Config.Spread;
+//  2. closes the listener of server and waits for running and queued requests, for Config.ShutdownTimeout at most, and cuts off
+//     what is left;
+//  3. does what Stop does.
+//
+// It blocks until all of that is done, and returns nil if every request was answered. A listener that fails is not waited
+// for: step 1 takes no time. The error is that of a listener, that of the shutdown, or an [*warden.InvalidError], and then
+// nothing was served: ctx or server is nil, s did not come from New, or was started before.
+//
+// Timeouts of server that are 0 stay 0: set ReadHeaderTimeout and IdleTimeout.
+func (s *Service) Run(ctx context.Context, server *http.Server) error {
+	switch {
+	case ctx == nil:
+		return invalid("ctx", "nil", "a context")
+	case server == nil:
+		return invalid("server", "nil", "a server")
+	}
+	listener, err := net.Listen("tcp", server.Addr)
+	if err != nil {
+		return err
+	}
+	where, err := s.start()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	go func() {
+		if server.TLSConfig != nil {
+			s.ended <- server.ServeTLS(listener, "", "")
+			return
+		}
+		s.ended <- server.Serve(listener)
+	}()
+	s.logger.Info("stopbank: serving", append([]any{"addr", listener.Addr().String()}, where...)...)
 
 	spread := s.spread
 	select {
 	case <-ctx.Done():
-	case err = <-ended:
+	case err = <-s.ended:
 		spread = 0
 	}
-	s.Ready.Drain()
-	s.logger.Info("stopbank: draining", "spread", spread)
+	s.Drain()
 	if spread > 0 {
 		select {
 		case <-time.After(spread):
-		case err = <-ended:
+		case err = <-s.ended:
 		}
 	}
+	background := context.WithoutCancel(ctx)
 	within, cancel := context.WithTimeout(background, s.shutdownTimeout)
 	defer cancel()
+	err = served(err)
 	if down := server.Shutdown(within); down != nil {
 		err = errors.Join(err, down, server.Close())
 	}
-
-	if errors.Is(err, http.ErrServerClosed) { // the program has shut it down itself
-		err = nil
-	}
-	stop()
-	<-sampling
-	s.Warden.Limiter().Close()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	last, cancel := context.WithTimeout(background, time.Second)
 	defer cancel()
-	if operators.Shutdown(last) != nil {
-		_ = operators.Close() // a scrape or a page that does not end: no request of a client
-	}
-	_ = s.log.Flush(last) // a handler of logs that hangs loses lines
-	return err
+	return errors.Join(err, s.Stop(last))
 }

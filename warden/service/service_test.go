@@ -420,3 +420,66 @@ func TestZero(t *testing.T) {
 		}
 	}
 }
+
+// A program with a server of its own starts and stops what is the service's, in any order and with nonsense, and leaves nothing behind.
+func TestAServerOfItsOwn(t *testing.T) {
+	logged := new(lines)
+	s, err := service.New(service.Config{Name: "shop", OperatorsAddr: "127.0.0.1:0", Logger: slog.New(slog.NewJSONHandler(logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = s.Stop(t.Context()); err != nil {
+		t.Errorf("not started: %v", err)
+	}
+	if err = s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var line struct{ Msg, Addr, Operators string }
+	if err = json.NewDecoder(strings.NewReader(logged.String())).Decode(&line); err != nil || line.Msg != "stopbank: serving" || line.Addr != "" {
+		t.Errorf("%+v, %v", line, err)
+	}
+	get := func() (int, error) {
+		resp, err := http.Get("http://" + line.Operators + "/console/")
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	if status, err := get(); status != http.StatusOK {
+		t.Errorf("the console: %d, %v", status, err)
+	}
+	var invalid *warden.InvalidError
+	if err = s.Start(); !errors.As(err, &invalid) {
+		t.Errorf("started twice: %v", err)
+	}
+	if err = s.Run(t.Context(), &http.Server{Addr: "127.0.0.1:0"}); !errors.As(err, &invalid) {
+		t.Errorf("started, then Run: %v", err)
+	}
+	s.Drain()
+	rec := httptest.NewRecorder()
+	s.Ready.ServeHTTP(rec, nil)
+	if rec.Code != http.StatusServiceUnavailable || s.Warden.Limiter().Stats().Submitted != 0 {
+		t.Errorf("ready: %d", rec.Code)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	for range 2 {
+		if err = s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err = get(); err == nil {
+		t.Error("operators are served after Stop")
+	}
+	if _, err = s.Warden.TryAcquire(warden.Task{}); err == nil {
+		t.Error("a task starts after Stop")
+	}
+	var none *service.Service
+	none.Drain()
+	new(service.Service).Drain()
+	if err = errors.Join(none.Stop(t.Context()), new(service.Service).Stop(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if err = errors.Join(none.Start()); !errors.As(err, &invalid) {
+		t.Errorf("no service: %v", err)
+	}
+}
