@@ -142,8 +142,13 @@ func (s *Set) adopt(d *decision.ControlDecision) bool {
 		s.expiry = time.AfterFunc(d.ValidFor, func() { s.expire(d) })
 	}
 	s.enforceLocked()
+	now := s.clock()
 	for _, p := range s.pools {
-		p.cohorts.look(s.clock())
+		for _, c := range slices.Clone(p.waiting) {
+			c.queue.Bound(now, p.waitingRuleLocked())
+			s.settleLocked(c)
+		}
+		p.cohorts.look(now)
 	}
 	return true
 }

@@ -77,28 +77,31 @@ func TestWhatCallsUsuallyTake(t *testing.T) {
 	}
 }
 
-// TestMaxWait: the decision's MaxWait sends away who comes to a queue that stands, and nobody else.
+// TestMaxWait: the decision's MaxWait bounds the wait of each call, also of one that came before it.
 func TestMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set, c := single(t, CompartmentConfig{Guaranteed: 1, Max: 1, MaxQueue: 100})
-		set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 1, MaxWait: time.Second})
 		crew := &crew{t: t}
 		holder := crew.send(c, "holder")
+		left := func(j *job, maxWait, waited time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			var r *decision.Rejection
+			if !j.ended.Load() || !errors.As(j.err, &r) || r.Reason != decision.MaxWaitExceeded || r.MaxWait != maxWait || r.Waited != waited {
+				t.Errorf("Q16: %v", j.err)
+			}
+		}
+		early := crew.send(c, "early")
+		time.Sleep(time.Minute)
+		set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: 1, MaxWait: time.Second})
+		left(early, time.Second, time.Minute)
 		first := crew.send(c, "first")
-		time.Sleep(time.Second)
+		time.Sleep(600 * time.Millisecond)
 		last := crew.send(c, "last")
 		time.Sleep(time.Second)
-		var r *decision.Rejection
-		if !last.ended.Load() || !errors.As(last.err, &r) || r.Reason != decision.MaxWaitExceeded ||
-			r.MaxWait != 500*time.Millisecond || r.Waited != r.MaxWait {
-			t.Errorf("Q16: %v", last.err)
-		}
-		if n := c.Snapshot(); n.Left["max_wait_exceeded"] != 1 || first.ended.Load() {
-			t.Errorf("Q16: %+v", n)
-		}
-		for _, j := range []*job{holder, first} {
-			j.leave <- nil
-			synctest.Wait()
-		}
+		left(first, time.Second, time.Second)
+		left(last, 625*time.Millisecond, 625*time.Millisecond)
+		holder.leave <- nil
+		synctest.Wait()
 	})
 }

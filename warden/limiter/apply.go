@@ -77,6 +77,7 @@ func (l *Limiter) Apply(d decision.ControlDecision) {
 	}
 	l.adoptLocked(d, decision.Applied, l.rule.mode)
 	l.serveLocked()
+	l.queue.Bound(l.clock(), l.rule.queue())
 }
 
 // adoptLocked puts d, which it owns, in force.

@@ -114,5 +114,5 @@ func (l *Limiter) overstaysLocked(wait float64, now time.Duration) bool {
 	r := l.rule.queue()
 	r.Expected = l.rule.decision.Expected
 	most := queue.MaxWait(now-l.lastFree, r)
-	return most > 0 && now-l.lastFree > max(r.Burst, r.Expected) && wait > float64(most)
+	return most > 0 && wait > float64(most)
 }

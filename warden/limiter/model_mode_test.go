@@ -65,8 +65,7 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 		return decision.DeadlineExceeded
 	}
 	stood := m.now - m.lastFree
-	if t.due == never && !t.patient && m.d.MaxWait > 0 && stood > max(m.burst(), m.d.Expected) &&
-		wait > m.bound(stood, m.d.Expected) {
+	if t.due == never && !t.patient && m.d.MaxWait > 0 && wait > m.bound(stood, m.d.Expected) {
 		return decision.MaxWaitExceeded
 	}
 	return ""

@@ -248,7 +248,7 @@ func (m *model) submit(t *taskModel, try bool, draw float64) {
 		m.reject(t, decision.QueueOverflow)
 		return
 	}
-	if t.due == never && !t.patient && m.stands(t.priority) {
+	if t.due == never && !t.patient {
 		t.maxWait = m.maxWait(t.priority)
 	}
 	if len(m.of(t.priority)) == 0 {
@@ -372,6 +372,13 @@ func (m *model) apply(d decision.ControlDecision) {
 		m.staleAt = m.now + d.ValidFor + 1
 	}
 	m.serve()
+	for _, t := range slices.Clone(m.waiting) { // who came when nothing bounded the wait
+		if m.d.MaxWait > 0 && t.maxWait == 0 && t.due == never && !t.patient && m.now-t.since >= m.bound(0, m.expected()) {
+			t.maxWait = m.bound(0, m.expected())
+			m.leave(t)
+			m.reject(t, decision.MaxWaitExceeded)
+		}
+	}
 }
 
 func (m *model) close() {

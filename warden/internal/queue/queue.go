@@ -102,7 +102,7 @@ type lane[T any] struct {
 type Rule struct {
 	// Expected is the expected execution time, and Burst the longest queue wait that a mere burst causes.
 	Expected, Burst time.Duration
-	// MaxWait bounds the wait in a standing queue; 0: nothing does.
+	// MaxWait bounds the wait of tasks without a deadline; 0: nothing does.
 	MaxWait time.Duration
 	// Needs is what work of a name takes at least, see Waiter.Need; of a name that is not there nothing is known.
 	Needs map[string]time.Duration
@@ -114,7 +114,7 @@ type Rule struct {
 func (q *Queue[T]) Len() int { return q.waiting }
 
 // Offer appends w to the queue, or returns why not: Shed, ShedInPart or Full. draw, in [0, 1), decides for tasks of the
-// priority that is shed in part. If w has no deadline and is not Patient, a standing queue bounds its wait.
+// priority that is shed in part. If w has no deadline and is not Patient, the rule bounds its wait.
 func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Result {
 	w.Since, w.MaxWait, w.exempt = now, 0, false
 	l := q.laneOf(w.Priority)
@@ -130,10 +130,9 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 		v = Full
 	}
 	if v == Waits {
-		if w.Due == Never && !w.Patient && q.stands(l, now, r) {
-			w.MaxWait = l.maxWait(now, r)
+		if q.push(l, w); w.Due == Never && !w.Patient {
+			w.MaxWait = MaxWait(now-l.since, r)
 		}
-		q.push(l, w)
 	}
 	return v
 }

@@ -18,8 +18,19 @@ func (q *Queue[T]) stands(l *lane[T], now time.Duration, r Rule) bool {
 	return l.oldest != nil && now-l.oldest.Since > max(r.Burst, r.Expected)
 }
 
-// maxWait returns how long a task that arrives now may wait in a queue that stands; 0: for ever.
-func (l *lane[T]) maxWait(now time.Duration, r Rule) time.Duration { return MaxWait(now-l.since, r) }
+// Bound has those leave whose wait nothing bounded when they came, and who have waited for as long as r, a later rule, allows.
+func (q *Queue[T]) Bound(now time.Duration, r Rule) {
+	most := MaxWait(0, r)
+	for _, l := range q.lanes {
+		for w := l.oldest; most > 0 && w != nil && now-w.Since >= most; {
+			was := w
+			if w = w.newer; was.MaxWait == 0 && was.Due == Never && !was.Patient {
+				was.MaxWait = most
+				q.leave(was, Overstayed, now)
+			}
+		}
+	}
+}
 
 // MaxWait returns how long a task may wait in a queue that has not been empty for so long; 0: for ever. The longer that is, the
 // less hope there is of a lull in which old tasks are served, and what a shorter lull needs is little.
