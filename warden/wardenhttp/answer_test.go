@@ -184,12 +184,14 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 			m := must(wardenhttp.New(w, c.cfg))(t)
 			s := startServer(t, outer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for _, of := range []string{
-					"Content-Length", "Content-Encoding", "Content-Range", "Content-Digest", "Etag", "Last-Modified", "Expires", "Surrogate-Control",
+					"Content-Length", "Content-Encoding", "Content-Range", "Content-Digest", "Content-Md5", "Content-Type", "Etag", "Last-Modified",
+					"Expires", "Age", "Accept-Ranges", "Pragma", "Surrogate-Control", "Cache-Tag", "X-Accel-Redirect", "X-Sendfile",
 				} {
 					w.Header().Set(of, "7")
+					w.Header()[strings.ToLower(of)] = []string{"7"} // it is sent as it is
 				}
 				w.Header().Set("Cache-Control", "public, max-age=60")
-				w.Header().Set("CDN-Cache-Control", "max-age=60")
+				w.Header()["cdn-cache-control"] = []string{"max-age=60"}
 				if c.cfg.Timeout > 0 {
 					<-r.Context().Done()
 				} else {
