@@ -256,6 +256,46 @@ func TestAnOuterCompressorIsBelieved(t *testing.T) {
 	}
 }
 
+// A compressor between a handler and the writer that WriteError knows, such as gorilla's, is believed too; what the handler itself has
+// said of its content is not.
+func TestWriteErrorIsWhatItsEncodingSays(t *testing.T) {
+	write := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		wardenhttp.WriteError(w, nil, rejected(decision.PressureHigh))
+	})
+	encoded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "br")
+		write(w, r)
+	})
+	compress := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(w)
+			defer zip.Close()
+			next.ServeHTTP(compressed{w, zip}, r)
+		})
+	}
+	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{})
+	for name, h := range map[string]http.Handler{
+		"compressed": compress(write), "behind": m.Handler(compress(write)), "in front": compress(m.Handler(write)),
+		"encoded": encoded, "encoded, behind": m.Handler(encoded),
+	} {
+		t.Run(name, func(t *testing.T) {
+			protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+				s := serve(h)
+				resp, err := s.Client().Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if !json.Valid(body) || err != nil || resp.Header["Content-Encoding"] != nil {
+					t.Errorf("H6: %q, %v, %v", body, resp.Header, err)
+				}
+			})
+		})
+	}
+}
+
 type compressed struct {
 	http.ResponseWriter
 	to io.Writer
