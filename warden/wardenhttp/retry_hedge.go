@@ -30,8 +30,8 @@ type race struct {
 }
 
 // race sends the request, and a hedge if there is no answer after HedgeAfter. The first attempt runs on this goroutine. Only
-// an answer ends the other attempt; a rejection does not. Both are over when race returns: what they read of the request, such as
-// its body's bytes, is the caller's again then.
+// an answer ends the other attempt; a rejection does not. That one is over when race returns, the other when its answer has been
+// read: what they read of the request, such as its body's bytes, is the caller's again then.
 func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, error) {
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
