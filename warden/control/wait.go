@@ -13,7 +13,7 @@ const (
 	recalled = 10.0 // time constant in seconds, at least, of the memory of a higher limit
 )
 
-// wait follows the limit: while it still rises, or where nothing has ended yet has risen in the last second, who waits has good hope. A trial is a shortage of control's own making: it proves
+// wait follows the limit: while it still rises and work ends, who waits has good hope. A trial is a shortage of control's own making: it proves
 // nothing, and bounds nobody's wait unless it is sure to end sooner.
 type wait struct {
 	high   float64 // the limit, or an earlier and higher one, fading
@@ -35,9 +35,7 @@ func (w *wait) observe(limit, expected, dt float64, trial bool) {
 
 // most returns MaxWait of the decision; 0: nothing bounds a wait.
 func (w *wait) most(expected float64) time.Duration {
-	known := expected > 0
-	switch {
-	case w.trial && tried*expected > briefest, known && w.steady < enough*expected, !known && w.steady < briefest:
+	if w.steady < enough*expected || w.trial && tried*expected > briefest {
 		return 0
 	}
 	return time.Duration(max(briefest, enough*expected) * float64(time.Second))

@@ -26,7 +26,7 @@ const (
 	ProbabilisticShedding RejectionReason = "probabilistic_shedding"
 	// PriorityDrop: the task waited in a full queue and was dropped for one of a higher priority.
 	PriorityDrop RejectionReason = "priority_drop"
-	// MaxWaitExceeded: the task has no deadline and waited in a standing queue for as long as the decision's MaxWait allows (Q16).
+	// MaxWaitExceeded: the task has no deadline and waited for as long as the decision's MaxWait allows (Q16).
 	MaxWaitExceeded RejectionReason = "max_wait_exceeded"
 	// DeadlineExceeded: the deadline of the task or its context has passed, or the task would have to wait and has less
 	// time left than work of its kind takes at least (Q19).

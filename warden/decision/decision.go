@@ -43,7 +43,7 @@ type ControlDecision struct {
 	// Burst is how long a burst may keep tasks waiting, 0 or more; 0: 25 ms. When a task has waited longer than both
 	// Burst and Expected, the queue is a standing one and a limiter serves the newest tasks first.
 	Burst time.Duration
-	// MaxWait is how long a task without a deadline may wait in a standing queue at first, 0 or more; the longer that queue has not
+	// MaxWait is how long a task without a deadline may wait at first, 0 or more; the longer that queue has not
 	// been empty, the less. Critical tasks may wait as long as it takes. 0: all may.
 	MaxWait time.Duration
 	// Needs is, by a task's name, how long it takes at least, each 0 or more and for at most 64 names: a task that waits, and has

@@ -27,14 +27,15 @@ type Caller struct {
 	stats     Stats
 }
 
-// key is a dependency and one of its priorities, or its budget: first attempts, and retries and hedges.
+// key is a dependency and a class of priorities, of which there are too few for clients to fill the table with them, or its budget:
+// first attempts, and retries and hedges.
 type key struct {
 	dependency string
-	of         int16
+	of         decision.Priority
 }
 
 const (
-	budget        = 1 << 8 // a key.of that is no priority
+	budget        = decision.Critical - 1 // a key.of that is no class
 	maxWindows    = 1000
 	maxDependency = 256 // bytes
 )
@@ -42,13 +43,13 @@ const (
 // Target is where a call goes. The zero Target is suitable if a Caller has only one dependency, with one path.
 type Target struct {
 	// Dependency is the server, such as a URL's host; its first 256 bytes count. Each has its own budget and throttle. A Caller
-	// tells 500 of them apart, 200 if each has calls of four priorities (1,000 pairs of dependency and priority, budgets
-	// included), and once it has as many, forgets those that had no call for a minute. Those beyond count together.
+	// tells 500 of them apart, 200 if each has calls of all four classes of priority, and once it has as many, forgets those that
+	// had no call for a minute. Those beyond count together.
 	Dependency string
 	// Path is a part of the dependency that may fail alone, such as a URL's path or an RPC's method. Leave out what
-	// differs from call to call, such as IDs. Of each dependency and priority the last 32 paths of the last minute count.
+	// differs from call to call, such as IDs. Of each dependency and class the last 32 paths of the last minute count.
 	Path string
-	// Priority is the call's: rejections are counted per priority.
+	// Priority is the call's: rejections are counted per class ([decision.Priority.Class]).
 	Priority decision.Priority
 }
 
@@ -84,11 +85,11 @@ type Call struct {
 	attempts int
 }
 
-// Begin asks for the first attempt of a call. If the dependency accepts too few calls of this priority, the error is
+// Begin asks for the first attempt of a call. If the dependency accepts too few calls of this priority's class, the error is
 // [ErrThrottled]: send nothing. Otherwise start the attempt, and report its outcome with [Call.Ended].
 //
-// Begin allocates nothing, except for the error, and for the first call of a dependency or of one of its priorities (about 1.3
-// kB each, for 1,257 at a time at most).
+// Begin allocates nothing, except for the error, and for the first call of a dependency or of a class (about 1.3 kB each,
+// for 1,005 at a time at most).
 func (c *Caller) Begin(t Target) (Call, error) {
 	if c == nil || c.windows == nil {
 		return Call{}, invalidField("Caller", "nil or zero", "a caller made by retry.New")
@@ -96,10 +97,10 @@ func (c *Caller) Begin(t Target) (Call, error) {
 	t.Dependency = t.Dependency[:min(len(t.Dependency), maxDependency)]
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.window(t.Dependency, int16(t.Priority))
+	w := c.window(t.Dependency, t.Priority.Class())
 	recent := w.recent(fewest)
 	if probability := recent.probability(); c.throttles(probability) {
-		e := &throttledError{strings.Clone(t.Dependency), t.Priority, recent, probability}
+		e := &throttledError{strings.Clone(t.Dependency), t.Priority.Class(), recent, probability}
 		w.throttled()
 		c.stats.Throttled++
 		return Call{}, e
@@ -119,7 +120,7 @@ func (k *Call) Ended(p decision.Priority, o Outcome) {
 	hash := maphash.String(c.seed, k.target.Path)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.window(k.target.Dependency, int16(p))
+	w := c.window(k.target.Dependency, p.Class())
 	w.paths.answered(hash, w.last, o != Accepted)
 	switch o {
 	case Accepted:
@@ -204,7 +205,7 @@ func (c *Caller) Stats() Stats {
 // spendRetry takes an attempt beyond the first from the budget, if throttle and budget allow it. One that the throttle rejects
 // does not count as a request, because only this package wanted it.
 func (c *Caller) spendRetry(dependency string, p decision.Priority) bool {
-	if c.throttles(c.window(dependency, int16(p)).recent(fewest).probability()) {
+	if c.throttles(c.window(dependency, p.Class()).recent(fewest).probability()) {
 		return false
 	}
 	b := c.window(dependency, budget)
@@ -228,9 +229,9 @@ func (c *Caller) throttles(probability float64) bool {
 	return probability > 0 && c.draw() < probability
 }
 
-// window returns the window of a dependency's priority or budget, moved to now. When there are too many, and none to forget,
+// window returns the window of a dependency's class or budget, moved to now. When there are too many, and none to forget,
 // the dependencies without one share those of the dependency "".
-func (c *Caller) window(dependency string, of int16) *window {
+func (c *Caller) window(dependency string, of decision.Priority) *window {
 	now := time.Since(c.epoch)
 	k := key{dependency, of}
 	w := c.windows[k]

@@ -477,6 +477,25 @@ func TestUnknownAndUnfinishedCountNowhere(t *testing.T) {
 	})
 }
 
+// A stranger who lowers his priority to whatever there is takes no dependency's place in the table.
+func TestPrioritiesFillNoTable(t *testing.T) {
+	c := mustNew(t, retry.Config{Rand: func() float64 { return 0 }})
+	ask := func(dependency string, p decision.Priority, o retry.Outcome) error {
+		call, err := c.Begin(retry.Target{Dependency: dependency, Priority: p})
+		call.Ended(p, o)
+		return err
+	}
+	for i := range 129 * 8 {
+		_ = ask(fmt.Sprint(i%8), decision.Priority(-i/8), retry.Accepted)
+	}
+	for range 20 {
+		_ = ask("broken", decision.Normal, retry.Rejected)
+	}
+	if err := ask("new", decision.Normal, retry.Accepted); err != nil {
+		t.Errorf("R4: %v", err)
+	}
+}
+
 func TestInvalid(t *testing.T) {
 	for field, cfg := range map[string]retry.Config{
 		"Attempts": {Attempts: 11}, "Ratio": {Ratio: math.NaN()}, "MinRetries": {MinRetries: 1001},

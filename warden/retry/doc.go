@@ -11,16 +11,16 @@
 //     demand instead of [Config.Attempts] times. The models are Finagle's RetryBudget and Envoy's retry_budget; a time
 //     window, rather than a share of the requests in flight, leaves five retries in ten seconds at five requests a second
 //     too.
-//   - Requests and accepted requests of each priority, over the last second, or as much of the last ten seconds as it takes
-//     to see ten requests. When fewer than half are accepted, the Caller rejects some itself, with probability (requests - 2
+//   - Requests and accepted requests of each class of priority, over the last second, or as much of the last ten seconds as it
+//     takes to see ten requests. When fewer than half are accepted, the Caller rejects some itself, with probability (requests - 2
 //     accepted) / (requests + 1), at most 0.8: client-side throttling as in "Handling Overload", chapter 21 of Site
 //     Reliability Engineering (Google, 2016), which uses two minutes and no bound. A two-minute window would react too
 //     slowly to a retry storm of seconds and to its end, and without a bound a client would stop probing altogether. Envoy's
 //     admission control filter has the bound.
 //
 // Both reject attempts before they start. Neither tracks running attempts, so neither can end one. A Caller keeps 1,000 windows of
-// up to 2 kB, one for each dependency's budget and one for each of its priorities; calls beyond count together. Of each priority
-// it knows 32 paths, those with the most accepted answers: names that never worked are no votes, whoever makes them up. Many
+// up to 2 kB, one for each dependency's budget and one for each of its classes; calls beyond count together. Of each class it
+// knows 32 paths, those with the most accepted answers: names that never worked are no votes, whoever makes them up. Many
 // processes with few requests each recover more slowly, because a Caller sees its own alone.
 //
 // A failure that may be that of one path, such as a 502, counts as a request that was not accepted only while most other paths

@@ -23,7 +23,8 @@ import (
 
 // WriteError answers a request with err, if w is not nil and err is or wraps an error of this module's limiters and
 // compartments, or [retry.ErrThrottled] of an outgoing call. It reports whether it did; otherwise it writes nothing. Use
-// it in handlers that acquire slots themselves and in the error handlers of proxies. Call it before writing anything else. c
+// it in handlers that acquire slots themselves and in the error handlers of proxies. Call it before writing anything else. Like
+// [http.Error], it keeps a Content-Encoding if something wraps the writer, because that may be a compressor's. c
 // is the compartment that returned err, nil if none: a tenant that has used up its share gets 429 where other callers get 503.
 //
 // If w is that of a handler behind a [Middleware], or unwraps to it as [http.ResponseController] does, WriteError answers as
@@ -149,6 +150,7 @@ func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartm
 	}
 	if known {
 		switch {
+		case wraps(w):
 		case e != nil:
 			e.restoreEncoding(w.Header()) // a Buffered answer has headers of its own
 		case !a.unprocessed: // a rejection comes before any handler
@@ -158,6 +160,16 @@ func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartm
 		a.write(w, p, err)
 	}
 	return known
+}
+
+// wraps reports whether w may be a wrapper: it is neither an exchange's nor a server's, which has deadlines.
+func wraps(w http.ResponseWriter) bool {
+	if _, ours := w.(interface{ exchangeOf() *exchange }); ours {
+		return false
+	}
+	_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
+	_, bounds := w.(interface{ SetReadDeadline(time.Time) error })
+	return unwraps || !bounds
 }
 
 // setScope says in a header if c rejected for the sake of one tenant or compartment: a client's throttle must not reject the

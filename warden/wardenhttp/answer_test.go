@@ -184,12 +184,14 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 			m := must(wardenhttp.New(w, c.cfg))(t)
 			s := startServer(t, outer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for _, of := range []string{
-					"Content-Length", "Content-Encoding", "Content-Range", "Content-Digest", "Etag", "Last-Modified", "Expires", "Surrogate-Control",
+					"Content-Length", "Content-Encoding", "Content-Range", "Content-Digest", "Content-Md5", "Content-Type", "Etag", "Last-Modified",
+					"Expires", "Age", "Accept-Ranges", "Pragma", "Surrogate-Control", "Cache-Tag", "X-Accel-Redirect", "X-Sendfile",
 				} {
 					w.Header().Set(of, "7")
+					w.Header()[strings.ToLower(of)] = []string{"7"} // it is sent as it is
 				}
 				w.Header().Set("Cache-Control", "public, max-age=60")
-				w.Header().Set("CDN-Cache-Control", "max-age=60")
+				w.Header()["cdn-cache-control"] = []string{"max-age=60"}
 				if c.cfg.Timeout > 0 {
 					<-r.Context().Done()
 				} else {
@@ -250,6 +252,46 @@ func TestAnOuterCompressorIsBelieved(t *testing.T) {
 			if got := rec.Result().Header["Content-Encoding"]; !slices.Equal(got, []string{"gzip"}) {
 				t.Errorf("H6: %q", got)
 			}
+		})
+	}
+}
+
+// A compressor between a handler and the writer that WriteError knows, such as gorilla's, is believed too; what the handler itself has
+// said of its content is not.
+func TestWriteErrorIsWhatItsEncodingSays(t *testing.T) {
+	write := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		wardenhttp.WriteError(w, nil, rejected(decision.PressureHigh))
+	})
+	encoded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "br")
+		write(w, r)
+	})
+	compress := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			zip := gzip.NewWriter(w)
+			defer zip.Close()
+			next.ServeHTTP(compressed{w, zip}, r)
+		})
+	}
+	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{})
+	for name, h := range map[string]http.Handler{
+		"compressed": compress(write), "behind": m.Handler(compress(write)), "in front": compress(m.Handler(write)),
+		"encoded": encoded, "encoded, behind": m.Handler(encoded),
+	} {
+		t.Run(name, func(t *testing.T) {
+			protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+				s := serve(h)
+				resp, err := s.Client().Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if !json.Valid(body) || err != nil || resp.Header["Content-Encoding"] != nil {
+					t.Errorf("H6: %q, %v, %v", body, resp.Header, err)
+				}
+			})
 		})
 	}
 }

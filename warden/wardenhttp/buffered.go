@@ -48,7 +48,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	trailer := r.Trailer // the server's, which it fills in at the end of the body
 	r = r.Clone(r.Context())
 	r.Trailer = trailer
-	k := &bufferedAnswer{exchange: e, header: http.Header{}, done: make(chan struct{})}
+	k := &bufferedAnswer{exchange: e, header: w.Header().Clone(), done: make(chan struct{})}
 	defer k.free()
 	go k.run(e, r)
 	select {
@@ -62,7 +62,7 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 		k.repeatEnd()
 	}
 	if k.streaming { // the handler is done
-		maps.Copy(e.Header(), k.header) // the trailers
+		k.sendHeader(e) // the trailers
 		return
 	}
 	_, late := e.reads.state()
@@ -136,9 +136,15 @@ func (k *bufferedAnswer) repeatEnd() {
 	}
 }
 
+// sendHeader puts the handler's headers, which began as those of the handlers around it, in their place.
+func (k *bufferedAnswer) sendHeader(e *exchange) {
+	clear(e.Header())
+	maps.Copy(e.Header(), k.header)
+}
+
 // send writes the answer.
 func (k *bufferedAnswer) send(e *exchange) {
-	maps.Copy(e.Header(), k.header)
+	k.sendHeader(e)
 	if k.status != 0 {
 		e.WriteHeader(k.status)
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -179,5 +180,30 @@ func TestALongBufferedAnswerIsSentAsItIsWritten(t *testing.T) {
 			t.Errorf("H26: %s, %d bytes, trailer %v, %v", resp.Status, len(rest), resp.Trailer, err)
 		}
 		g.wantEmpty(t)
+	})
+}
+
+// A handler adds to what the handlers around it have set, and deletes it, kept or streamed as without Buffered.
+func TestABufferedAnswerHasTheHeadersAroundIt(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		for _, cfg := range []wardenhttp.Config{{}, {Buffered: true}, {Buffered: true, BufferPerAnswer: 1}} {
+			h := newMiddleware(t, newGuard(t, 1, 0), cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Add("Vary", "Accept-Language")
+				w.Header().Del("X-Frame-Options")
+				_, _ = io.WriteString(w, "ok")
+				w.Header().Add("Sum", "42")
+			}))
+			s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Trailer", "Sum")
+				w.Header().Set("Vary", "Origin")
+				w.Header().Set("X-Frame-Options", "DENY")
+				h.ServeHTTP(w, r)
+			}))
+			resp := wantStatus(t, s, http.StatusOK)
+			if vary := resp.Header["Vary"]; !slices.Equal(vary, []string{"Origin", "Accept-Language"}) ||
+				resp.Header["X-Frame-Options"] != nil || resp.Trailer.Get("Sum") != "42" {
+				t.Errorf("%+v: %v, trailer %v", cfg, resp.Header, resp.Trailer)
+			}
+		}
 	})
 }

@@ -6,6 +6,7 @@ package wardenhttp
 
 import (
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -44,28 +45,32 @@ func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler
 	}
 }
 
+// redirect is the type of the handlers with which a mux redirects.
+var redirect = reflect.TypeOf(http.RedirectHandler("", 0)) //nolint:gochecknoglobals // constant
+
 // routeOf returns the pattern that r matches in next, if that is a mux, or has matched in one in front; "" if neither: what a
-// client chose is no name of a kind of work.
+// client chose is no name of a kind of work, such as the path that a mux returns for a CONNECT that it redirects.
 func routeOf(r *http.Request, next http.Handler) string {
 	if mux, ok := next.(*http.ServeMux); ok && r.URL != nil {
-		if _, pattern := mux.Handler(r); pattern != "" {
+		h, pattern := mux.Handler(r)
+		if pattern != "" && !(r.Method == http.MethodConnect && reflect.TypeOf(h) == redirect) {
 			return pattern
 		}
 	}
 	return r.Pattern
 }
 
-// nameOf returns the task's name, that of the route if it has none. Any other is copied: it may be a substring of the request line,
-// a header or a body, which clients may make as long as the server reads, and would keep them alive.
+// nameOf returns the task's name, that of the route if it has none. All but a route's short one is copied: it may be a substring of
+// the request line, a header or a body, which clients may make as long as the server reads, and would keep them alive.
 func nameOf(name string, r *http.Request, next http.Handler) string {
 	const longest = 256
-	switch name {
-	case "":
-		name = routeOf(r, next)
-	case r.Pattern:
-		name = r.Pattern
-	default:
-		name = strings.Clone(name[:min(len(name), longest)])
+	route := r.Pattern
+	if name == "" {
+		route = routeOf(r, next)
+		name = route
 	}
-	return name[:min(len(name), longest)]
+	if name == route && len(route) <= longest {
+		return route
+	}
+	return strings.Clone(name[:min(len(name), longest)])
 }

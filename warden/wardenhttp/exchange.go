@@ -10,8 +10,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -223,7 +225,8 @@ func (e *exchange) own() {
 
 // restoreEncoding undoes what next has said in h of the encoding of content that is not sent.
 func (e *exchange) restoreEncoding(h http.Header) {
-	if delete(h, "Content-Encoding"); e.encoding != nil {
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return strings.EqualFold(name, "Content-Encoding") })
+	if e.encoding != nil {
 		h["Content-Encoding"] = e.encoding
 	}
 }

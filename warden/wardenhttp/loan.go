@@ -23,7 +23,7 @@ var errLoanOver = errors.New("wardenhttp: the request's caller is gone, and its 
 
 // loan is what a sent request has of its caller's: the body, and the hooks of a trace. After end none of it is in use, nor will be:
 // servers, proxies and frameworks give its memory to other requests as soon as the caller returns. Headers, trailers and URL are
-// copies. It is the context of what is sent: the caller's values, without its end.
+// copies. It is the context of what is sent, with the caller's values.
 type loan struct {
 	context.Context
 	cancel func()
@@ -38,15 +38,21 @@ type loan struct {
 	unwatch func() bool // of the caller's context, while the answer is read; nil: not watched
 }
 
-// lend returns the request to send in place of req, and what it has of req.
+// lend returns the request to send in place of req, without its end, and what it has of req.
 func lend(req *http.Request) (*http.Request, *loan) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(req.Context()))
 	l := &loan{Context: ctx, cancel: cancel, caller: req}
-	out := req.Clone(httptrace.WithClientTrace(l, &httptrace.ClientTrace{
+	out := l.request(httptrace.WithClientTrace(l, &httptrace.ClientTrace{
 		GetConn: func(string) { l.dialing(true) },
 		GotConn: func(httptrace.GotConnInfo) { l.dialing(false) },
 	}))
 	out.Cancel = nil //nolint:staticcheck // it ends the caller's wait
+	return out, l
+}
+
+// request returns the request to send in place of the caller's.
+func (l *loan) request(ctx context.Context) *http.Request {
+	req, out := l.caller, l.caller.Clone(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
 		out.Body = l.lend(req.Body, out.Trailer)
 	}
@@ -64,7 +70,7 @@ func lend(req *http.Request) (*http.Request, *loan) {
 			return l.lend(body, out.Trailer), nil
 		}
 	}
-	return out, l
+	return out
 }
 
 func (l *loan) lend(body io.ReadCloser, trailer http.Header) *lentBody {

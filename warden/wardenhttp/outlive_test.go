@@ -147,7 +147,7 @@ func senders() []sender {
 			hedging := hedging
 			hedging.Base = base
 			return newRetry(t, newCaller(t, retry.Config{}), hedging)
-		}, false},
+		}, true},
 		{"NewTransport", func(t *testing.T, base *http.Transport) http.RoundTripper {
 			return newTransport(t, newGuard(t, 10, 10), base)
 		}, false},
@@ -235,28 +235,54 @@ func TestBodyIsNotSentAfterItsRequest(t *testing.T) {
 	})
 }
 
-// A transport that reads on when it has answered, as net/http's may over HTTP/2, reads nothing once the answer has been read.
+// A transport that reads on when it has answered, or was canceled, as net/http's may over HTTP/2, reads nothing once the answer has
+// been read.
 func TestBodyIsNotReadAfterItsAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := new(buffer)
-		rt := wardenhttp.Detach(roundTrip(func(r *http.Request) (*http.Response, error) {
-			go func() {
-				defer r.Body.Close()
-				time.Sleep(time.Second)
-				if n, _ := r.Body.Read(make([]byte, 1)); n > 0 || r.Context().Err() == nil {
-					t.Errorf("H32: %d bytes were read after their request; its context: %v", n, r.Context().Err())
+	for _, hedged := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b, asked := new(buffer), new(atomic.Int32)
+			base := roundTrip(func(r *http.Request) (*http.Response, error) {
+				go func() {
+					defer r.Body.Close()
+					time.Sleep(time.Minute)
+					if n, _ := r.Body.Read(make([]byte, 1)); n > 0 || r.Context().Err() == nil {
+						t.Errorf("H32: %d bytes were read after their request; its context: %v", n, r.Context().Err())
+					}
+				}()
+				if asked.Add(1) == 1 && hedged {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
 				}
-			}()
-			return respond(http.StatusOK, newPayload("x")), nil
-		}))
-		newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
-			if err := take(rt, b.request(r.Context(), "http://upstream")); err != nil {
-				t.Error(err)
+				return respond(http.StatusOK, newPayload("x")), nil
+			})
+			rt := wardenhttp.Detach(base)
+			if hedged {
+				rt = newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{HedgeAfter: time.Second, Base: base})
 			}
-			b.reused.Store(true)
-		}).ServeHTTP(httptest.NewRecorder(), newRequest())
-		time.Sleep(time.Minute)
-	})
+			newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
+				if err := take(rt, b.request(r.Context(), "http://upstream")); err != nil {
+					t.Error(err)
+				}
+				b.reused.Store(true)
+			}).ServeHTTP(httptest.NewRecorder(), newRequest())
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// A GetBody that panics when it is asked for a hedge's body has nobody to tell: there is no hedge.
+func TestHedgesBodyPanics(t *testing.T) {
+	s := startServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), false)
+	first, write := io.Pipe()
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, first))(t)
+	req.GetBody = func() (io.ReadCloser, error) {
+		defer write.Close() // the first attempt ends
+		panic("on purpose")
+	}
+	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
+	if err := take(rt, req); err != nil {
+		t.Error(err)
+	}
 }
 
 // A hedge that has lost reads nothing after RoundTrip has returned, however late its transport notices that it has.

@@ -510,7 +510,9 @@ func TestPropertyNamesAreTheirOwn(t *testing.T) {
 			cfg.Task = func(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Path[from:]} }
 		}
 		if rapid.Bool().Draw(rt, "the pattern is the same") {
-			r.Pattern = strings.Clone(line[from:to])
+			if r.Pattern = line[from:to]; to-from <= 256 {
+				r.Pattern = strings.Clone(r.Pattern)
+			}
 		}
 		g := newGuard(t, 0, 0) // what it rejects it remembers
 		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)

@@ -49,7 +49,7 @@ type retrier struct {
 }
 
 // NewRetry returns a transport that retries requests under the budget and throttle of c, which counts each host (that of the
-// request's URL) and each priority (that of the request's context, [warden.PriorityFrom]) by itself. The error, a
+// request's URL) and each class of priority (that of the request's context, [warden.PriorityFrom]) by itself. The error, a
 // [*warden.InvalidError], names the invalid argument.
 //
 // It sends a request with its context's remaining time and priority in headers, as the transport of [NewTransport] does, and

@@ -30,8 +30,8 @@ type race struct {
 }
 
 // race sends the request, and a hedge if there is no answer after HedgeAfter. The first attempt runs on this goroutine. Only
-// an answer ends the other attempt; a rejection does not. Both are over when race returns: what they read of the request, such as
-// its body's bytes, is the caller's again then.
+// an answer ends the other attempt; a rejection does not. That one is over when race returns, the other when its answer has been
+// read: what they read of the request, such as its body's bytes, is the caller's again then.
 func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, error) {
 	r := &race{}
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -43,7 +43,7 @@ func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, erro
 			discard(r.endHedge(true)) //nolint:bodyclose // discard closes it
 		}
 	}()
-	resp, err := t.send(req.WithContext(ctx), cancel)
+	resp, err := t.send(lentTo(req.WithContext(ctx), cancel))
 	v := t.report(req.Context(), c, c.priority, resp, err)
 	returned = true
 	accepted := v.outcome == retry.Accepted
@@ -72,28 +72,25 @@ func (r *race) endHedge(answered bool) *http.Response {
 	return r.resp
 }
 
+// lentTo returns the request of one of two attempts, and a cancel with which its end, of no cause, ends its loan too: its base may go
+// on reading a body for a while, as net/http's does over HTTP/2.
+func lentTo(req *http.Request, cancel context.CancelCauseFunc) (*http.Request, context.CancelCauseFunc) {
+	l := &loan{Context: req.Context(), caller: req}
+	return l.request(l), func(cause error) {
+		if cancel(cause); cause == nil {
+			l.end()
+		}
+	}
+}
+
 // hedge sends the second attempt, if the Caller allows one.
 func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context.CancelCauseFunc) {
-	r.mu.Lock()
-	if r.firstEnded {
-		r.mu.Unlock()
-		return
-	}
-	second, err := rewound(req)
-	if err != nil {
-		r.mu.Unlock()
-		return
-	}
-	p, ok := c.Hedge()
-	if !ok {
-		r.mu.Unlock()
-		closeBody(second)
-		return
-	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	r.hedged, r.cancel = make(chan struct{}), cancel
-	r.mu.Unlock()
-
+	second, p := r.begin(req, c, cancel)
+	if second == nil {
+		cancel(nil)
+		return
+	}
 	second = second.WithContext(warden.WithPriority(ctx, p))
 	resp, v, err := t.sendHedge(req.Context(), second, c, p, cancel) //nolint:bodyclose // returned or discarded
 	r.mu.Lock()
@@ -106,6 +103,30 @@ func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context
 	close(r.hedged)
 }
 
+// begin returns the second attempt, and its priority; nil: there is none, as when GetBody fails or panics.
+func (r *race) begin(req *http.Request, c *call, cancel context.CancelCauseFunc) (second *http.Request, p decision.Priority) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.firstEnded {
+		return nil, p
+	}
+	defer func() {
+		if _ = recover(); r.hedged == nil {
+			closeBody(second)
+			second = nil
+		}
+	}()
+	second, err := rewound(req)
+	if err != nil {
+		return second, p
+	}
+	p, ok := c.Hedge()
+	if ok {
+		r.hedged, r.cancel = make(chan struct{}), cancel
+	}
+	return second, p
+}
+
 // sendHedge sends and reports the hedge req of a request with context ctx, with a panic turned into an error: on this goroutine
 // it would end the program.
 func (t *retrier) sendHedge(
@@ -116,6 +137,6 @@ func (t *retrier) sendHedge(
 			resp, v, err = nil, result{}, fmt.Errorf("wardenhttp: a panic in a hedge: %v", of)
 		}
 	}()
-	resp, err = t.send(req, cancel)
+	resp, err = t.send(lentTo(req, cancel))
 	return resp, t.report(ctx, c, p, resp, err), err
 }

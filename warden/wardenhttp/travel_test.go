@@ -357,6 +357,8 @@ func TestThePatternIsKnownOutside(t *testing.T) {
 func TestNamesAreRoutes(t *testing.T) {
 	for _, test := range []struct{ where, path, want string }{
 		{"behind", "/orders/7", "GET /orders/{id}"},
+		{"behind", "/chat/7/", "/chat/{room}/"},
+		{"behind", "/chat/7", ""}, // the mux redirects it
 		{"behind", "/wp-login.php", ""},
 		{"in front", "/orders/7", "GET /orders/{id}"},
 		{"both", "/api/orders/7", "GET /api/orders/{id}"},
@@ -369,6 +371,7 @@ func TestNamesAreRoutes(t *testing.T) {
 			switch test.where {
 			case "behind":
 				mux.Handle("GET /orders/{id}", page)
+				mux.Handle("/chat/{room}/", page)
 				handler = m.Handler(mux)
 			case "in front":
 				mux.Handle("GET /orders/{id}", m.Handler(page))
@@ -379,7 +382,11 @@ func TestNamesAreRoutes(t *testing.T) {
 			case "neither":
 				handler = m.Handler(page)
 			}
-			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, test.path, http.NoBody))
+			r := httptest.NewRequest(http.MethodGet, test.path, http.NoBody)
+			if test.path[1] == 'c' { // over HTTP/2, a WebSocket's CONNECT has a path
+				r.Method = http.MethodConnect
+			}
+			handler.ServeHTTP(httptest.NewRecorder(), r)
 			if got := g.Limiter().Recent()[0].Task.Name; got != test.want {
 				t.Errorf("H18: %q, want %q", got, test.want)
 			}

@@ -5,6 +5,7 @@
 package wardenhttp
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,12 +13,16 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
-// ofContent are the headers that describe content, or say how long it may be kept. There are others for each network of caches, whose
-// names end in -Cache-Control.
-var ofContent = [...]string{ //nolint:gochecknoglobals // constant
-	"Cache-Control", "Content-Digest", "Content-Disposition", "Content-Language", "Content-Length",
-	"Content-Location", "Content-Range", "Digest", "Edge-Control", "Etag", "Expires", "Last-Modified", "Repr-Digest",
-	"Surrogate-Control", "Surrogate-Key", "X-Accel-Expires",
+// ofContent reports whether a header describes content, says how long it may be kept, or lets a server in front replace it. An outer
+// handler that compresses whatever is written has set its Content-Encoding: see [exchange.restoreEncoding].
+func ofContent(name string) bool {
+	switch name = http.CanonicalHeaderKey(name); name {
+	case "Accept-Ranges", "Age", "Content-Digest", "Content-Disposition", "Content-Language", "Content-Length", "Content-Location",
+		"Content-Md5", "Content-Range", "Content-Type", "Digest", "Edge-Control", "Etag", "Expires", "Last-Modified", "Pragma",
+		"Repr-Digest", "Surrogate-Control", "Surrogate-Key", "X-Lighttpd-Send-File", "X-Sendfile", "Xkey":
+		return true
+	}
+	return strings.HasSuffix(name, "Cache-Control") || strings.HasSuffix(name, "Cache-Tag") || strings.HasPrefix(name, "X-Accel-")
 }
 
 // uncached makes h the headers of an answer that no cache keeps; see [forget].
@@ -26,18 +31,10 @@ func uncached(h http.Header, r *http.Request) {
 	h["Cache-Control"] = []string{"no-store"}
 }
 
-// forget clears h of what describes the handler's content, but not of its Content-Encoding: it may be that of an outer handler that
-// compresses whatever is written; see [exchange.restoreEncoding]. r, which may be nil, is the request: the answer may depend on what
-// it says of its time and its priority.
+// forget clears h of what describes the handler's content. r, which may be nil, is the request: the answer may depend on what it says
+// of its time and its priority.
 func forget(h http.Header, r *http.Request) {
-	for _, name := range ofContent {
-		delete(h, name)
-	}
-	for name := range h {
-		if strings.HasSuffix(name, "-Cache-Control") {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return ofContent(name) })
 	if r == nil {
 		return
 	}
