@@ -72,7 +72,7 @@ func remade(t testing.TB, inMemory, forgets bool) ownertest.Remade {
 			if err != nil {
 				return err
 			}
-			if len(all) != 1 || all[0].Of == all[0].Is || all[0].Bars != "" {
+			if len(all) != 1 || all[0].Of == all[0].Is || all[0].Bars != nil {
 				return fmt.Errorf("found: %+v", all)
 			}
 			return all[0].Adopt(ctx)
