@@ -163,7 +163,7 @@ func TestTopicMadeAnewUnderMembers(t *testing.T) {
 		until(t, "the former topic is done", func() bool { return done.Load() >= 40 })
 		k.remove(t)
 		third := join()
-		time.Sleep(20 * time.Second) // it has taken partitions, or looks for the topic
+		time.Sleep(2 * time.Second) // it has taken partitions, or looks for the topic
 		if err := k.create(t); err != nil {
 			t.Fatal(err)
 		}

@@ -374,9 +374,10 @@ func (m *member) openLedger(p *partition) (err error) {
 	}
 	p.mu.Lock()
 	p.topicID = id
+	unknown := p.floor == unknownOffset // an earlier call's commit may be under way
 	p.mu.Unlock()
 	inMemory := m.cfg.OpenLedger == nil
-	if p.floor == unknownOffset || inMemory { // the offset may have been fetched before the previous owner's last commit
+	if unknown || inMemory { // the offset may have been fetched before the previous owner's last commit
 		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
 			return err
