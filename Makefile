@@ -174,7 +174,7 @@ torture-engines: ## torture without the properties: (three times TIME) ENGINES='
 
 torture-faults:
 	@mkdir -p bin && failed=0; for e in $(ENGINES); do \
-	  { go test -count=1 -timeout 6h -v -run 'TestMemory$$|TestDurable|TestTorture(Owners(InMemory|OfJournals)?)?$$|TestLeaderLoss' ./lease/$$e \
+	  { go test -count=1 -timeout 6h -v -run 'TestMemory$$|TestDurable|TestTorture(Owners(InMemory|OfJournals|OnLoopback)?)?$$|TestLeaderLoss' ./lease/$$e \
 	    $$([ $$e = leasetest ] || echo -torture.time=$(TIME) $(if $(SEED),-torture.seed=$(SEED))) >bin/torture-$$e.log 2>&1; echo $$? >bin/torture-$$e.code; } & \
 	done; wait; for e in $(ENGINES); do \
 	  [ "$$(cat bin/torture-$$e.code)" = 0 ] || { failed=1; cat bin/torture-$$e.log; }; \

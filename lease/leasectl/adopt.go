@@ -26,7 +26,7 @@ func fate(b adopt.Binding) string {
 	switch {
 	case b.Of == b.Is:
 		return same
-	case b.Bars != "":
+	case b.Bars != nil:
 		return barred
 	}
 	return toAdopt
@@ -57,7 +57,7 @@ func (o options) adopt(ctx context.Context, all []adopt.Binding, in *bufio.Reade
 		}
 	}
 	if err == nil && count[barred] > 0 {
-		err = errors.New("what is barred is not the log that it was: begin a new position and ledger")
+		err = errors.New("what is barred is not the log that it was: begin a new position and ledger, or let a mirror catch up")
 	}
 	return errors.Join(o.adopted(out, adopted, count), err)
 }
@@ -80,8 +80,12 @@ func (o options) found(out *bufio.Writer, all []adopt.Binding) (map[string]int, 
 	}
 	for _, b := range all {
 		count[fate(b)]++
+		bars := ""
+		if b.Bars != nil {
+			bars = b.Bars.Error()
+		}
 		if o.json {
-			if err := printLine(out, bindingJSON{b.Name, b.Of, b.Is, fate(b), b.Bars}); err != nil {
+			if err := printLine(out, bindingJSON{b.Name, b.Of, b.Is, fate(b), bars}); err != nil {
 				return nil, err
 			}
 			continue
@@ -90,7 +94,7 @@ func (o options) found(out *bufio.Writer, all []adopt.Binding) (map[string]int, 
 		if now == "" {
 			now = "whatever is read next"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", plain(b.Name), plain(b.Of), plain(now), fate(b), plain(b.Bars))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", plain(b.Name), plain(b.Of), plain(now), fate(b), plain(bars))
 	}
 	return count, table.Flush()
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Bindings is for leasectl: the offsets of a group that say which topic they are of, which those with a ledger in memory do. It
-// blocks for a request, and one for each topic. Errors: the client's, or the broker's.
+// blocks for a request, and two for each. Errors: the client's, or the broker's.
 func Bindings(ctx context.Context, client *kgo.Client, group string) (all []adopt.Binding, err error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group, req.Topics, req.RequireStable = group, nil, true
@@ -49,7 +49,11 @@ func Bindings(ctx context.Context, client *kgo.Client, group string) (all []adop
 				return at.rewrite(ctx, client, group, is, part.Offset, m.text(part.Offset))
 			}}
 			if err != nil {
-				b.Is, b.Bars = "", err.Error()
+				b.Is, b.Bars = "", err
+			} else if ends, err := list(ctx, client, latest, map[string][]int32{at.topic: {at.partition}}); err != nil {
+				b.Bars = at.error(err)
+			} else {
+				b.Bars = adopt.Beyond("leasekafka.offset", part.Offset, ends[at])
 			}
 			all = append(all, b)
 		}

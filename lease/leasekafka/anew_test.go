@@ -26,16 +26,16 @@ import (
 
 func TestTopicMadeAnew(t *testing.T) {
 	for name, open := range map[string]func(t testing.TB) ownertest.Remade{
-		"Durable":           func(t testing.TB) ownertest.Remade { return remade(t, false, false) },
-		"DurableAndForgets": func(t testing.TB) ownertest.Remade { return remade(t, false, true) },
-		"InMemory":          func(t testing.TB) ownertest.Remade { return remade(t, true, false) },
+		"Durable":            func(t testing.TB) ownertest.Remade { return remade(t, false, false) },
+		"DurableAndForgets":  func(t testing.TB) ownertest.Remade { return remade(t, false, true) },
+		"InMemory":           func(t testing.TB) ownertest.Remade { return remade(t, true, false) },
+		"InMemoryAndForgets": func(t testing.TB) ownertest.Remade { return remade(t, true, true) },
 	} {
 		t.Run(name, func(t *testing.T) { ownertest.MadeAnew(t, virtually, open) })
 	}
 }
 
-// remade is a group on a topic of its own. The broker forgets the offsets of a group without members with its topic, or does not,
-// as the fake one.
+// remade is a group on a topic of its own. The broker forgets the group's offsets with the topic, or does not, as the fake one.
 func remade(t testing.TB, inMemory, forgets bool) ownertest.Remade {
 	k := start(t, 1)
 	cfg := k.config()
@@ -56,14 +56,11 @@ func remade(t testing.TB, inMemory, forgets bool) ownertest.Remade {
 		Remake: func() {
 			k.remake(t)
 			if forgets {
-				req := kmsg.NewPtrDeleteGroupsRequest()
-				req.Groups = []string{k.topic}
-				if _, err := req.RequestWith(t.Context(), k.admin); err != nil {
-					t.Fatal(err)
-				}
+				k.forgetOffsets(t)
 			}
 		},
-		AtRest: true,
+		AtRest:  inMemory && !forgets,
+		Forgets: inMemory && forgets,
 		Adopt: func(ctx context.Context) error {
 			all, err := leasekafka.Bindings(ctx, k.admin, k.topic)
 			if err == nil && !inMemory {
@@ -72,11 +69,34 @@ func remade(t testing.TB, inMemory, forgets bool) ownertest.Remade {
 			if err != nil {
 				return err
 			}
-			if len(all) != 1 || all[0].Of == all[0].Is || all[0].Bars != "" {
+			if len(all) != 1 || all[0].Of == all[0].Is || all[0].Bars != nil {
 				return fmt.Errorf("found: %+v", all)
 			}
 			return all[0].Adopt(ctx)
 		},
+	}
+}
+
+// forgetOffsets deletes the group, which its members join anew.
+func (k *kafka) forgetOffsets(t testing.TB) {
+	t.Helper()
+	for {
+		group, err := k.describe(t.Context())
+		for _, m := range group.Members {
+			err = errors.Join(err, k.forget(t.Context(), m.MemberID))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := kmsg.NewPtrDeleteGroupsRequest()
+		req.Groups = []string{k.topic}
+		resp, err := req.RequestWith(t.Context(), k.admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Groups[0].ErrorCode != kerr.NonEmptyGroup.Code { // a member was faster
+			return
+		}
 	}
 }
 
@@ -128,6 +148,40 @@ func (k *kafka) remove(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A topic is made anew under two members, while a third one joins. They read it, also when that has left.
+func TestTopicMadeAnewUnderMembers(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		k := start(t, 4)
+		var done atomic.Int64
+		join := func() *running {
+			return run(t, k.inMemory(3), dispatch.Config{Handler: func(context.Context, dispatch.Job) error { done.Add(1); return nil }})
+		}
+		two := []*running{join(), join()}
+		k.produce(t, of(40, 20, 4)...)
+		until(t, "the former topic is done", func() bool { return done.Load() >= 40 })
+		k.remove(t)
+		third := join()
+		time.Sleep(2 * time.Second) // it has taken partitions, or looks for the topic
+		if err := k.create(t); err != nil {
+			t.Fatal(err)
+		}
+		k.forgetOffsets(t)
+		reads := func() {
+			done.Store(0)
+			for i := range 40 {
+				k.produceTo(t, &kgo.Record{Key: fmt.Append(nil, i)})
+			}
+			until(t, "D13: the new topic is done", func() bool { return done.Load() >= 40 })
+		}
+		reads()
+		third.stop(t)
+		reads()
+		for _, m := range two {
+			m.stop(t)
+		}
+	})
 }
 
 // A topic is deleted for good: whoever runs the member hears of it, at once and then once a minute.

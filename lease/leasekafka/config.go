@@ -180,8 +180,8 @@ func (cfg GroupConfig) options() []kgo.Opt {
 		// A newly assigned partition is fetched only after the fetch under way, which by default waits 5 s for records of other
 		// partitions.
 		kgo.FetchMaxWait(500 * time.Millisecond),
-		// An answer has to arrive within the request's timeout, however slow the link, and is in memory beside the windows.
-		kgo.FetchMaxBytes(4 << 20),
+		// An answer has to arrive within the request's timeout over a link of 400 KB/s, and is in memory beside the windows.
+		kgo.FetchMaxBytes(int32(requestTimeout * (4 << 20) / (10 * time.Second))),
 		kgo.DialTimeout(requestTimeout),
 		kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.RetryTimeoutFn(func(key int16) time.Duration {

@@ -46,5 +46,6 @@
 // # Memory
 //
 // A partition pauses when half its Window waits, and resumes at a quarter. Besides, the client buffers at most one fetch for
-// each partition (kgo.FetchMaxPartitionBytes, 1 MiB) and each broker (kgo.FetchMaxBytes, 4 MiB).
+// each partition (kgo.FetchMaxPartitionBytes, 1 MiB) and each broker (kgo.FetchMaxBytes, 4 MiB, or 105 KB for each second of a
+// Session below 40 s: a link of 400 KB/s brings that in time).
 package leasekafka

@@ -2,8 +2,10 @@
 
 package leasekafka_test
 
-// kfake has a defect: a member whose connection ends while its JoinGroup waits stays in the group for ever, with partitions,
-// where Kafka removes it after a session. A test shows the defect; the torture removes such members, and no others.
+// kfake has two defects. A member whose connection ends while its JoinGroup waits stays in the group for ever, with partitions,
+// where Kafka removes it after a session. One that leaves in the moment in which its session ends is subtracted twice, and from
+// then on the group rejects everybody. Tests show the defects; the torture removes such members, and no others, and lets late
+// leavers time out.
 
 import (
 	"context"
@@ -13,13 +15,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
-	heartbeat = 12
-	syncGroup = 14
+	heartbeat  = 12
+	leaveGroup = 13
+	syncGroup  = 14
 )
 
 // removeGhosts removes from the group, until the test ends, each member that has sent nothing for two sessions and whose client
@@ -43,6 +47,21 @@ func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(cl
 	})
 	k.ControlKey(syncGroup, func(req kmsg.Request) (kmsg.Response, error, bool) {
 		return hear(req.(*kmsg.SyncGroupRequest).MemberID)
+	})
+	k.ControlKey(leaveGroup, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		leave := req.(*kmsg.LeaveGroupRequest)
+		resp := leave.ResponseKind().(*kmsg.LeaveGroupResponse)
+		for _, m := range leave.Members {
+			silent := time.Since(heard[m.MemberID])
+			resp.Members = append(resp.Members, kmsg.LeaveGroupResponseMember{MemberID: m.MemberID})
+			if silent < session/2 || silent > 2*session {
+				return nil, nil, false
+			}
+		}
+		return resp, nil, true
 	})
 	ghosts := func(members []kmsg.DescribeGroupsResponseGroupMember) (names []string) {
 		mu.Lock()
@@ -94,8 +113,8 @@ func (k *kafka) removeGhosts(t testing.TB, session time.Duration) (ended func(cl
 	}
 }
 
-// When this fails, kfake has been fixed, and this file can be deleted: its group.reply begins a member's session only if the
-// reply could be sent, which is random when the connection has just ended.
+// When this fails, kfake has been fixed in that: its group.reply begins a member's session only if the reply could be sent, which
+// is random when the connection has just ended. When both tests fail, this file can be deleted.
 func TestKfakeKeepsWhoDiedWhileJoining(t *testing.T) {
 	kept := 0
 	for range 20 {
@@ -110,20 +129,8 @@ func TestKfakeKeepsWhoDiedWhileJoining(t *testing.T) {
 // twenty sessions later.
 func (k *kafka) diesWhileJoining(t *testing.T) int {
 	const session = 500 * time.Millisecond
-	request := func(c *kgo.Client, req kmsg.Request) kmsg.Response {
-		resp, err := c.Request(t.Context(), req)
-		if err != nil {
-			return req.ResponseKind() // the client was closed
-		}
-		return resp
-	}
-	join := func(c *kgo.Client, id string) *kmsg.JoinGroupResponse {
-		req := kmsg.NewPtrJoinGroupRequest()
-		req.Group, req.MemberID, req.ProtocolType = k.topic, id, "consumer"
-		req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(session.Milliseconds()), int32(5*session.Milliseconds())
-		req.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "any"}}
-		return request(c, req).(*kmsg.JoinGroupResponse)
-	}
+	request := func(c *kgo.Client, req kmsg.Request) kmsg.Response { return requested(t, c, req) }
+	join := func(c *kgo.Client, id string) *kmsg.JoinGroupResponse { return k.joins(t, c, id, session) }
 	leads := func(c *kgo.Client, id string) *kmsg.JoinGroupResponse {
 		joined := join(c, id)
 		req := kmsg.NewPtrSyncGroupRequest()
@@ -135,15 +142,7 @@ func (k *kafka) diesWhileJoining(t *testing.T) int {
 		request(c, req)
 		return joined
 	}
-	client := func() *kgo.Client {
-		c, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return c
-	}
-	lives, dies := client(), client()
+	lives, dies := k.client(t), k.client(t)
 	id, ghost := join(lives, "").MemberID, join(dies, "").MemberID
 	leads(lives, id)
 	over := make(chan struct{})
@@ -167,4 +166,56 @@ func (k *kafka) diesWhileJoining(t *testing.T) int {
 		return 0
 	}
 	return 1
+}
+
+// When this fails, kfake has been fixed in that: a timer of its group.updateHeartbeat that has fired removes a member again.
+func TestKfakeSubtractsWhoLeavesTooLate(t *testing.T) {
+	rejects := false
+	for n := 0; n < 200 && !rejects; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			const session = 500 * time.Millisecond
+			k := fake(t, 1)
+			leave := kmsg.NewPtrLeaveGroupRequest()
+			leave.Group = k.topic
+			var all sync.WaitGroup
+			for range 10 {
+				m := kmsg.LeaveGroupRequestMember{MemberID: k.joins(t, k.admin, "", session).MemberID}
+				leave.Members = append(leave.Members, m)
+				all.Go(func() { k.joins(t, k.client(t), m.MemberID, session) })
+			}
+			all.Wait()
+			time.Sleep(session)
+			requested(t, k.admin, leave)
+			again := k.joins(t, k.admin, "", session)
+			rejects = again.ErrorCode == kerr.InconsistentGroupProtocol.Code
+		})
+	}
+	if !rejects {
+		t.Error("kfake never subtracted a member twice")
+	}
+}
+
+func (k *kafka) joins(t *testing.T, c *kgo.Client, id string, session time.Duration) *kmsg.JoinGroupResponse {
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.Group, req.MemberID, req.ProtocolType = k.topic, id, "consumer"
+	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = int32(session.Milliseconds()), int32(5*session.Milliseconds())
+	req.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "any"}}
+	return requested(t, c, req).(*kmsg.JoinGroupResponse)
+}
+
+func (k *kafka) client(t *testing.T) *kgo.Client {
+	c, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func requested(t *testing.T, c *kgo.Client, req kmsg.Request) kmsg.Response {
+	resp, err := c.Request(t.Context(), req)
+	if err != nil {
+		return req.ResponseKind() // the client was closed
+	}
+	return resp
 }

@@ -66,7 +66,8 @@ func (g *Group) Hold(ctx context.Context, work func(ctx context.Context, partiti
 	}
 	m := &member{
 		cfg: g.cfg, work: work, seeks: &g.seeks, ready: make(chan struct{}), failed: make(chan struct{}),
-		assigned: map[place]bool{}, held: map[place]*partition{}, previous: map[place]chan struct{}{}, interrupt: func() {},
+		assigned: map[place]bool{}, held: map[place]*partition{}, previous: map[place]chan struct{}{}, anew: map[string]bool{},
+		interrupt: func() {},
 	}
 	var end context.CancelFunc
 	m.alive, end = context.WithCancel(context.Background())
@@ -116,6 +117,7 @@ type member struct {
 	assigned  map[place]bool          // the partitions that the group has assigned to this member
 	held      map[place]*partition    // the partitions with work
 	previous  map[place]chan struct{} // of lost partitions: closed when their work has returned
+	anew      map[string]bool         // topics that were made anew
 	finishing bool
 	err       error
 
@@ -296,7 +298,11 @@ func (m *member) begin(at place, floor kgo.EpochOffset, name string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.held[at]
-	if p == nil {
+	switch {
+	case p == nil && m.anew[at.topic]:
+		m.restartLocked(at, name) // nothing is read until the dispatcher has taken the topic for the right one
+		return floor.Offset
+	case p == nil:
 		m.startLocked(at, floor, name)
 		return floor.Offset
 	}
@@ -362,15 +368,16 @@ func (m *member) openLedger(p *partition) (err error) {
 	if p.ledger != nil {
 		return nil
 	}
-	id, err := topicIDOf(p.ctx, m.client, p.topic, topicMaxAge)
+	id, err := topicIDOf(p.ctx, m.client, p.topic, time.Second)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	p.topicID = id
+	unknown := p.floor == unknownOffset // an earlier call's commit may be under way
 	p.mu.Unlock()
 	inMemory := m.cfg.OpenLedger == nil
-	if p.floor == unknownOffset || inMemory { // the offset may have been fetched before the previous owner's last commit
+	if unknown || inMemory { // the offset may have been fetched before the previous owner's last commit
 		floor, metadata, err := m.committed(p.ctx, p.place)
 		if err != nil {
 			return err

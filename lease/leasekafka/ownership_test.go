@@ -28,6 +28,16 @@ func TestTortureOwners(t *testing.T) {
 	ownertest.TortureIn(t, virtually, group)
 }
 
+// Outside of virtual time the network can be late, and large records slow (L20).
+func TestTortureOwnersOnLoopback(t *testing.T) {
+	if !ownertest.Long() || configured() != nil {
+		t.Skip("needs a minute and -torture.time; with KAFKA_BROKERS it is TestTortureOwners")
+	}
+	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
+		return onLoopback(t, int32(partitions)).group(t, time.Second, false)
+	})
+}
+
 // With ledgers in memory the contract is the same: tokens rise from owner to owner, and records that the previous owner had done
 // but not committed are done again under a greater one.
 func TestOwnershipInMemory(t *testing.T) {
@@ -57,24 +67,23 @@ func (d distant) Swap(ctx context.Context, name string, old uint64, state []byte
 }
 
 // group is an ownertest.Group on a topic of its own.
-func group(t testing.TB, partitions int) ownertest.Group { return groupWith(t, partitions, false) }
-
-func groupInMemory(t testing.TB, partitions int) ownertest.Group {
-	return groupWith(t, partitions, true)
+func group(t testing.TB, partitions int) ownertest.Group {
+	return start(t, int32(partitions)).group(t, 500*time.Millisecond, false)
 }
 
-func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
-	k := start(t, int32(partitions))
-	written := make([]int64, partitions)
+func groupInMemory(t testing.TB, partitions int) ownertest.Group {
+	return start(t, int32(partitions)).group(t, 500*time.Millisecond, true)
+}
+
+func (k *kafka) group(t testing.TB, session time.Duration, inMemory bool) ownertest.Group {
+	written := make([]int64, k.partitions)
 	cfg := k.config()
 	cfg.DrainTimeout = time.Second // what a torture's members have
 	cfg.RebalanceTimeout = 3 * time.Second
-	if k.Cluster != nil {
-		cfg.Session = 500 * time.Millisecond
-	}
 	ended := func(string) {}
 	if k.Cluster != nil {
-		ended = k.removeGhosts(t, cfg.Session)
+		cfg.Session = session
+		ended = k.removeGhosts(t, session)
 	}
 	members := 0
 	g := ownertest.Group{
@@ -90,11 +99,11 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 			written[number]++
 		},
 	}
-	for i := range partitions {
+	for i := range k.partitions {
 		g.Partitions = append(g.Partitions, k.topic+"/"+strconv.Itoa(i))
 	}
 	g.Behind = func() (behind []string, err error) {
-		for i, floor := range k.committed(t, int32(partitions)) {
+		for i, floor := range k.committed(t, int32(k.partitions)) {
 			if max(floor, 0) < written[i] {
 				behind = append(behind, g.Partitions[i])
 			}
@@ -119,7 +128,7 @@ func groupWith(t testing.TB, partitions int, inMemory bool) ownertest.Group {
 		}
 		m := ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend, Close: func() { ended(client) }}
 		// the client holds a mutex while it waits for an answer to a commit, and virtual time stands while another waits for that
-		if k.Cluster == nil {
+		if !k.virtual {
 			m.Late, m.Slow = line.Late, line.Slow
 		}
 		return m

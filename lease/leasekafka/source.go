@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/stopbank/stopbank/lease"
@@ -58,6 +59,7 @@ type partition struct {
 	lost     error         // a dispatch.ErrLost, once the partition is lost
 	rewound  error         // a dispatch.ErrRewound, once the log is another one, until the work begins anew
 	fetchErr error         // of the last fetch, until Fetch has returned it
+	unknown  bool          // brokers do not know the topic under the ID that the client asks for
 	seekTo   *int64        // the offset that Fetch waits for
 	changed  chan struct{} // closed when any of the above changes
 }
@@ -172,6 +174,7 @@ func (p *partition) addFetched(fetched kgo.FetchPartition) (gone error) {
 		p.window.leader(r.Offset, r.LeaderEpoch)
 		p.window.add(p.record(r))
 	}
+	p.unknown = errors.Is(fetched.Err, kerr.UnknownTopicID)
 	if fetched.Err != nil {
 		p.fetchErr = fetched.Err
 	}

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type kafka struct {
 	*kfake.Cluster // nil with KAFKA_BROKERS
 	dial           dial
+	virtual        bool // its network is in memory
 	brokers        []string
 	topic          string
 	partitions     int
@@ -65,7 +66,9 @@ func configured() *kafka {
 func fake(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	network := new(kfake.VirtualNetwork)
-	return fakeOn(t, network.DialContext, kfake.ListenFn(network.Listen)).open(t, partitions)
+	k := fakeOn(t, network.DialContext, kfake.ListenFn(network.Listen))
+	k.virtual = true
+	return k.open(t, partitions)
 }
 
 // onLoopback returns the cluster of KAFKA_BROKERS, or a fake one on a network of this machine.

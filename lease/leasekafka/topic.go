@@ -6,6 +6,7 @@ package leasekafka
 // or cut off below the position by an unclean election or a restore.
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -46,7 +47,7 @@ func topicIDOf(ctx context.Context, client *kgo.Client, topic string, maxAge tim
 func (p *partition) Identity(ctx context.Context) (string, error) {
 	id, err := topicIDOf(ctx, p.m.client, p.topic, topicMaxAge)
 	if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
-		err = fmt.Errorf("the topic is gone: if it was made anew, give the group and its ledger new names; or stop reading it: %w", err)
+		err = fmt.Errorf("the topic is gone: make it anew, or stop reading it: %w", err)
 		p.m.complaints.report(&p.gone, p.error(err))
 	}
 	if err != nil {
@@ -54,15 +55,60 @@ func (p *partition) Identity(ctx context.Context) (string, error) {
 	}
 	p.m.complaints.report(&p.gone, nil)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.topicID != id {
-		p.rewindLocked(errors.New("the topic was made anew under this member. Adopt it with leasectl or begin a new group and ledger, " +
-			"and start all members again"))
+	anew := p.unknown || p.topicID != id
+	p.mu.Unlock()
+	if anew {
+		p.m.readAnew(p)
 	}
-	if p.rewound != nil || id == (topicID{}) {
-		return "", p.rewound
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := cmp.Or(p.lost, p.rewound); err != nil || id == (topicID{}) {
+		return "", err
 	}
 	return p.of(id), nil
+}
+
+// errAnew is the cause of losing the partitions of a topic that was made anew.
+var errAnew = errors.New("leasekafka: the topic was made anew, and is taken again")
+
+// readAnew has the client forget a topic that was made anew, as it stays with the ID that it has seen first, and take it again.
+func (m *member) readAnew(p *partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.ctx.Err() != nil { // as that of all partitions of the topic
+		return
+	}
+	m.anew[p.topic] = true
+	for at, other := range m.held {
+		if at.topic == p.topic {
+			other.lose(errAnew)
+		}
+	}
+	m.calls.Go(func() {
+		before, generation := m.client.GroupMetadata()
+		m.client.PurgeTopicsFromClient(p.topic)
+		for m.alive.Err() == nil {
+			<-m.after(retryPause)
+			name, now := m.client.GroupMetadata()
+			// In the generation of before, the client would take the topic's partitions for assigned.
+			if now >= 0 && (name != before || now != generation) && !m.has(p.topic) {
+				m.client.AddConsumeTopics(p.topic)
+				return
+			}
+		}
+	})
+}
+
+// has reports whether the group has assigned a partition of a topic to this member.
+func (m *member) has(topic string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for at := range m.assigned {
+		if at.topic == topic {
+			return true
+		}
+	}
+	return false
 }
 
 // of names a topic among those that had its name.

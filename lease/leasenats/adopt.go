@@ -86,11 +86,9 @@ func (s *source) binding(ctx context.Context, stream jetstream.Stream, v stored,
 			}
 			return nil
 		}}
-	switch err := s.sameRecord(ctx, v.below); {
-	case v.floor > int64(info.State.LastSeq)+1:
-		b.Bars = fmt.Sprintf("the position is %d, and the stream ends at %d", v.floor, info.State.LastSeq)
-	case err != nil:
-		b.Bars = err.Error()
+	b.Bars = adopt.Beyond("leasenats.position", v.floor, int64(info.State.LastSeq)+1)
+	if b.Bars == nil {
+		b.Bars = s.sameRecord(ctx, v.below)
 	}
 	if v.created == 0 {
 		b.Of = b.Is // it takes what it finds

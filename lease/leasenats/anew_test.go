@@ -110,7 +110,7 @@ func remadeOn(t testing.TB, nc *nats.Conn, inJournal bool) ownertest.Remade {
 			if err != nil {
 				return err
 			}
-			if len(all) != 1 || all[0].Name != "group-0" || all[0].Of == all[0].Is || all[0].Bars != "" {
+			if len(all) != 1 || all[0].Name != "group-0" || all[0].Of == all[0].Is || all[0].Bars != nil {
 				return fmt.Errorf("found: %+v", all)
 			}
 			return all[0].Adopt(ctx)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
@@ -84,49 +82,18 @@ func TestLargeRecordsOverASlowLink(t *testing.T) {
 			cfg.Session, cfg.Journal = 2*time.Second, inJournal
 			cfg.OnError = func(err error) { t.Errorf("L20: the member is told: %v", err) }
 			g := must(leasenats.OpenGroup(ctx, cfg))(t)
-			var mu sync.Mutex
-			seen := map[int64]bool{}
-			taken := 0
-			half, done := make(chan struct{}), make(chan struct{})
-			c := must(dispatch.NewConsumer(g, dispatch.Config{DeadLetter: dispatch.Discard,
-				Observer: observer(func(e dispatch.Event) {
-					mu.Lock()
-					defer mu.Unlock()
-					if e.Kind == dispatch.Taken {
-						taken++
-					}
-				}),
-				Handler: func(_ context.Context, job dispatch.Job) error {
-					mu.Lock()
-					defer mu.Unlock()
-					if !seen[job.Record.Offset] {
-						seen[job.Record.Offset] = true
-						switch len(seen) {
-						case n / 2:
-							close(half)
-						case n:
-							close(done)
-						}
-					}
-					return nil
-				}}))(t)
-			running, cancel := context.WithCancel(ctx)
-			ended := make(chan error, 1)
-			go func() { ended <- c.Run(running) }()
-			<-half
-			first := named(t, s, "orders records")
-			noError(t, s.DisconnectClientByID(first.Cid))
-			<-done
-			if second := named(t, s, "orders records"); second.Cid == first.Cid {
-				t.Error("the connection that was cut is there")
-			}
-			if beside := named(t, s, "orders").OutBytes; beside > n*size/10 {
-				t.Errorf("L20: %d bytes came over the connection of the membership, beside %d of records", beside, n*size)
-			}
-			cancel()
-			noError(t, <-ended)
-			mu.Lock()
-			defer mu.Unlock()
+			var first *server.ConnInfo
+			taken := ownertest.Handles(t, g, n, func() {
+				first = named(t, s, "orders records")
+				noError(t, s.DisconnectClientByID(first.Cid))
+			}, func() {
+				if second := named(t, s, "orders records"); second.Cid == first.Cid {
+					t.Error("the connection that was cut is there")
+				}
+				if beside := named(t, s, "orders").OutBytes; beside > n*size/10 {
+					t.Errorf("L20: %d bytes came over the connection of the membership, beside %d of records", beside, n*size)
+				}
+			})
 			if taken != parts {
 				t.Errorf("L20: %d partitions were taken %d times", parts, taken)
 			}

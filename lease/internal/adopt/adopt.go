@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 )
 
@@ -17,9 +18,18 @@ type Binding struct {
 	Name string // the partition, or the ledger
 	Of   string // the log that it is of
 	Is   string // the log that is there now; "": it was not looked for
-	Bars string // why no other log can be adopted; "": one can
+	Bars error  // why no other log can be adopted; nil: one can
 	// Adopt has it take the log that is there, or the one that it is used with next, for its own.
 	Adopt func(ctx context.Context) error
+}
+
+// Beyond bars a log that ends at end, below a position; nil where it does not.
+func Beyond(field string, position, end int64) error {
+	if position <= end {
+		return nil
+	}
+	return &lease.InvalidError{Field: field, Value: position,
+		Allowed: fmt.Sprintf("at most %d, where the log ends; a mirror that is behind can be adopted when it has caught up", end)}
 }
 
 // Ledgers returns those of some durable stores that are of a log, by name. The error is a store's.

@@ -28,6 +28,8 @@ type Remade struct {
 	// Adopt says that the log that is there now is the one that the group knows. AtRest: only while no member runs.
 	Adopt  func(ctx context.Context) error
 	AtRest bool
+	// Forgets: the position goes with the log, and the ledger with the position. A running member goes on in what is there now.
+	Forgets bool
 	// Unnamed: the source has an end, and nothing tells its log from another one that is as long.
 	Unnamed bool
 }
@@ -50,7 +52,9 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 			r.Remake()
 			r.fill("new", oldRecords/2)
 			m.tells(t, oldRecords/2)
-			if !r.Unnamed {
+			if r.Forgets {
+				m.until(t, "what the new log has is handled", func() bool { return m.done("new") == oldRecords/2 })
+			} else if !r.Unnamed {
 				r.fill("more", newRecords) // beyond the old position
 				m.stays(t)
 			}
@@ -81,8 +85,8 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 // mirrored: a member goes on in a mirror that was adopted.
 func (r Remade) mirrored(t *testing.T, running bool) {
 	t.Helper()
-	if r.Unnamed {
-		return // a mirror is the same log
+	if r.Unnamed || r.Forgets {
+		return // a mirror is the same log, or nothing knows what is done
 	}
 	m := remadeMember(t, r)
 	m.works(t, r)

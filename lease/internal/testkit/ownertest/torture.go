@@ -113,6 +113,12 @@ func TortureIn(t *testing.T, within func(t *testing.T, life func(t *testing.T)),
 		total.deadLetters, total.lost, total.doubled, total.disordered, total.stuck, total.violation)
 }
 
+// Long reports whether -torture.time is set.
+func Long() bool {
+	long, _ := faults.Budget()
+	return long > 0
+}
+
 // keyPatience is how long after the last fault every key has moved: two leases, or what the group needs to hand a partition
 // over, and the longest pause of a dispatch.Dispatcher after errors of its engine.
 func (w *torture) keyPatience() time.Duration {
