@@ -299,7 +299,7 @@ type watcher struct{ took []time.Duration }
 
 func (w *watcher) Step(s monitor.Sample) decision.ControlDecision {
 	if s.Service.Count > 0 {
-		w.took = append(w.took, time.Duration(s.Service.P50))
+		w.took = append(w.took, s.Service.P50)
 	}
 	return decision.ControlDecision{Seq: 1, TargetConcurrency: 2}
 }

@@ -14,13 +14,15 @@ import (
 // impatient reports whether a client that is too slow is cut off now: always where Config.Grace says so, else while others need the
 // slot, who wait for one or would; and nobody in a dry run or bypass.
 func (e *exchange) impatient() bool {
-	full, mode := e.m.cfg.Grace > 0, decision.Enforce
+	var full bool
+	var mode decision.Mode
 	if c := e.compartment; c != nil {
-		full, mode = full || c.Full(), c.Mode()
+		full, mode = c.Full(), c.Mode()
 	} else {
 		s := e.m.capacity.warden.Limiter().Stats()
-		full, mode = full || s.Queued > 0 || s.Running >= s.Target, s.Mode
+		full, mode = s.Queued > 0 || s.Running >= s.Target, s.Mode
 	}
+	full = full || e.m.cfg.Grace > 0
 	if full && mode != decision.Enforce {
 		e.spared.Store(true)
 	}
@@ -67,13 +69,10 @@ func (e *exchange) closeUnread(status int) {
 	}
 }
 
-// streams are the beginnings of the media types whose answers go on for as long as the client likes.
-var streams = [...]string{"text/event-stream", "application/grpc", "application/connect+"}
-
-// isStream reports whether an answer with these headers is a stream.
+// isStream reports whether an answer with these headers is a stream, which goes on for as long as its client likes.
 func isStream(h http.Header) bool {
 	for _, media := range h["Content-Type"] {
-		for _, of := range streams {
+		for _, of := range [...]string{"text/event-stream", "application/grpc", "application/connect+"} { // and what follows
 			if len(media) >= len(of) && strings.EqualFold(media[:len(of)], of) {
 				return true
 			}

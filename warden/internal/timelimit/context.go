@@ -51,6 +51,7 @@ type Governor interface{ Mode() decision.Mode }
 // Whose time it is.
 type Whose uint8
 
+// The values.
 const (
 	Service      Whose = iota // the service set it
 	Trusted                   // a trusted client told it
@@ -298,7 +299,7 @@ func (c *Context) growLocked() {
 type root Context
 
 // never is not closed: AfterFunc tells of the end.
-var never = make(chan struct{})
+var never = make(chan struct{}) //nolint:gochecknoglobals // nobody writes it
 
 func (r *root) Deadline() (time.Time, bool) { return (*Context)(r).Deadline() }
 func (r *root) Done() <-chan struct{}       { return never }

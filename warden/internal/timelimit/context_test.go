@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +51,7 @@ func TestPropertyTime(t *testing.T) {
 			}
 			steps[i] = s
 		}
-		wrong := ""
+		var wrong strings.Builder
 		synctest.Test(t, func(*testing.T) {
 			left, waiting, ended, lifted := span, 0, error(nil), false // the model
 			wantCause := error(nil)
@@ -80,13 +81,13 @@ func TestPropertyTime(t *testing.T) {
 						over = true
 					default:
 					}
-					if over != (ended != nil) || !errors.Is(ctx.Err(), ended) || ended == nil && ctx.Err() != nil || ctx.Err() != nil && ctx.Err() != ended || context.Cause(ctx) != wantCause { //nolint:errorlint // these very errors
-						wrong += fmt.Sprintf("after %s: context %d: over %t, %v, cause %v; want %v, %v\n", after, i, over, ctx.Err(), context.Cause(ctx), ended, wantCause)
+					if over != (ended != nil) || !errors.Is(ctx.Err(), ended) || ended == nil && ctx.Err() != nil || ctx.Err() != nil && ctx.Err() != ended || context.Cause(ctx) != wantCause {
+						fmt.Fprintf(&wrong, "after %s: context %d: over %t, %v, cause %v; want %v, %v\n", after, i, over, ctx.Err(), context.Cause(ctx), ended, wantCause)
 					}
 				}
 				due, strangers, bounded := timelimit.Due(inner)
 				if ended == nil && !lifted && (!bounded || time.Until(due) != left || strangers != (whose == timelimit.Stranger)) {
-					wrong += fmt.Sprintf("after %s: due in %v, %t, %t; want %v\n", after, time.Until(due), strangers, bounded, left)
+					fmt.Fprintf(&wrong, "after %s: due in %v, %t, %t; want %v\n", after, time.Until(due), strangers, bounded, left)
 				}
 			}
 			pass := func(d time.Duration) {
@@ -134,8 +135,8 @@ func TestPropertyTime(t *testing.T) {
 			end(context.Canceled, context.Canceled)
 			check("the end")
 		})
-		if wrong != "" {
-			rt.Fatal(wrong)
+		if wrong.Len() > 0 {
+			rt.Fatal(wrong.String())
 		}
 	})
 }
