@@ -5,7 +5,11 @@
 package admissionhttp_test
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -172,5 +176,32 @@ func TestAdmissionAllocatesLittle(t *testing.T) {
 	rec, req := httptest.NewRecorder(), newRequest()
 	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(rec, req) }); got > 0 {
 		t.Errorf("%v allocations, want none", got)
+	}
+}
+
+// A body that is too large is answered while its client waits, and the rest of it never comes.
+func TestTooLargeABodyIsAnsweredAtOnce(t *testing.T) {
+	s := httptest.NewServer(newHandler(t, newGate(t, "server", 1), func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 1000)); err != nil {
+			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		}
+	}))
+	defer s.Close()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n%s", strings.Repeat("x", 2000))
+	if err = c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil { // it would wait for ever
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+		t.Errorf("%s, close %t", resp.Status, resp.Close)
 	}
 }

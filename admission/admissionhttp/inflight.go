@@ -54,6 +54,15 @@ func (w *writer) WriteString(s string) (written int, _ error) {
 	return io.WriteString(w.ResponseWriter, s)
 }
 
+// WriteHeader closes the connection after a 413, which does not wait for the rest of the body then. [http.MaxBytesReader] tells
+// net/http so, but only without a ResponseWriter around its own.
+func (w *writer) WriteHeader(status int) {
+	if status == http.StatusRequestEntityTooLarge {
+		w.Header().Set("Connection", "close")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
 // Hijack returns a connection that is part of the request, from before anybody has it until it is closed.
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c := &conn{request: w.request}
