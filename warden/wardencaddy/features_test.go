@@ -5,6 +5,7 @@
 package wardencaddy_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -163,6 +164,26 @@ func TestDeadlineOfAClientIsNoFailure(t *testing.T) {
 	}
 }
 
+// An upstream that sees at once that a client has given itself too little time stays there for the others.
+func TestTooLittleTimeOfAClientIsNoFailure(t *testing.T) {
+	u := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/short" {
+			w.Header().Set("Warden-Rejected", "deadline_exceeded")
+			w.WriteHeader(http.StatusGatewayTimeout)
+		}
+	}))
+	t.Cleanup(u.Close)
+	p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy %s {\n\ttransport stopbank\n\tfail_duration 1h\n\tunhealthy_status 5xx\n}\n",
+		u.Listener.Addr()))
+	if got := await(t, "an answer", p.begin(t.Context(), "/short", "Warden-Timeout", "60000")); got.status != http.StatusGatewayTimeout {
+		t.Errorf("H14: %+v", got)
+	}
+	p.want("/", http.StatusOK)
+	if got := p.metric("stopbank_limiter_failed_total"); got != 0 {
+		t.Errorf("H31: %v failed", got)
+	}
+}
+
 // What of a key a client chooses makes no other tenant's key of it: where one value ends shows.
 func TestKeysOfSeveralValues(t *testing.T) {
 	begun, release := make(chan string, 10), make(chan struct{})
@@ -191,9 +212,10 @@ func TestBodyOfAClientIsNoFailure(t *testing.T) {
 			"stops":          "Content-Length: 500000\r\n\r\nhello",
 			"is none":        "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nworld\r\n",
 			"takes too long": "Content-Length: 500000\r\n\r\nhello",
+			"is too long":    "Transfer-Encoding: chunked\r\n\r\n927c1\r\n" + strings.Repeat("x", 600_001) + "\r\n0\r\n\r\n",
 		} {
 			u := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
-			p := newProxy(t, fmt.Sprintf("log\nstopbank {\n\tgrace 300ms\n}\nreverse_proxy %s {\n\ttransport %s\n\tfail_duration 1h\n}\n",
+			p := newProxy(t, fmt.Sprintf("log\nrequest_body {\n\tmax_size 600KB\n}\nstopbank {\n\tgrace 300ms\n}\nreverse_proxy %s {\n\ttransport %s\n\tfail_duration 1h\n}\n",
 				u.Listener.Addr(), transport))
 			c, err := net.Dial("tcp", p.addr)
 			if err != nil {
@@ -203,7 +225,11 @@ func TestBodyOfAClientIsNoFailure(t *testing.T) {
 			if name == "stops" {
 				err = c.(*net.TCPConn).CloseWrite()
 			} else {
-				_, err = c.Read(make([]byte, 1)) // it is told
+				var line string
+				line, err = bufio.NewReader(c).ReadString('\n') // it is told
+				if name == "is too long" && !strings.Contains(line, " 413 ") {
+					t.Errorf("a body that %s: %s", name, line)
+				}
 			}
 			if err != nil && name != "is none" {
 				t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/stopbank/stopbank/warden"
@@ -139,6 +140,17 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 		claim.Tell(headers.Timeout, trusted)
 	}
 	return trusted
+}
+
+// shortened reports whether an interceptor in front has given a call less time than its client.
+func shortened(ctx context.Context) bool {
+	stream, known := grpc.ServerTransportStreamFromContext(ctx).(interface{ Context() context.Context })
+	due, bounded := ctx.Deadline()
+	if !known || !bounded {
+		return false
+	}
+	clients, bounded := stream.Context().Deadline()
+	return !bounded || due.Before(clients)
 }
 
 // outgoing returns ctx with the priority in the metadata, replacing any that was there; gRPC itself sends the deadline.

@@ -7,11 +7,14 @@ package wardengrpc
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
@@ -86,7 +89,7 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 		}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
-		err = h.onTime(invoker(outgoing(h.Ctx), method, req, reply, cc, opts...))
+		err = onTime(h.Ctx, invoker(outgoing(h.Ctx), method, req, reply, cc, opts...))
 		return err
 	}
 }
@@ -102,10 +105,8 @@ func (w slotStream) Context() context.Context { return w.ctx }
 // callSlot is the slot of one call. All copies together release it once.
 type callSlot struct {
 	slot.Slot
-	stream bool // how long it took says nothing
-	// untrusted is the context of a call whose client is not trusted, so that its deadline says nothing about the service; else
-	// nil.
-	untrusted context.Context
+	stream    bool // how long it took says nothing
+	untrusted bool // its client is not trusted, whose deadline says nothing about the service
 }
 
 // errEndedEarly is the result, for a compartment, of a call that panicked or ended its goroutine.
@@ -116,9 +117,8 @@ func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod s
 	if i.w == nil && i.cfg.Compartment == nil {
 		err = invalidField("Interceptors", "nil or zero", "interceptors made by wardengrpc.New")
 	} else {
-		if !i.classify(ctx, &claim, fullMethod, served) {
-			h.untrusted, claim.StrangersContext = ctx, true
-		}
+		h.untrusted = !i.classify(ctx, &claim, fullMethod, served)
+		claim.StrangersContext = h.untrusted && !shortened(ctx)
 		h.Slot, err = claim.Acquire(ctx)
 	}
 	if err == nil {
@@ -130,6 +130,9 @@ func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod s
 	}
 	if m.RequestID == "" {
 		m.RequestID = claim.Task.ID
+	}
+	if served && m.Reason == string(decision.DeadlineExceeded) { // for a client's transport, which reads no details of a status
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(strings.ToLower(rpcstatus.RejectedHTTP), m.Reason))
 	}
 	rejected := i.rejection(err, m, true)
 	i.observeRejection(ctx, fullMethod, rejected)
@@ -160,8 +163,9 @@ func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, 
 // end releases the slot, once. err is the result of the call. A canceled call, or one whose untrusted client set the deadline
 // that passed, is no failure. The time of a call that failed after its context had ended is less than the call takes.
 func (h callSlot) end(err error) {
-	failed, gone := err != nil, errors.Is(h.Ctx.Err(), context.Canceled)
-	if gone && (h.untrusted != nil || status.Code(err) == codes.Canceled) || h.untrusted != nil && h.untrusted.Err() != nil {
+	failed := err != nil
+	gone := errors.Is(h.Ctx.Err(), context.Canceled) || failed && h.untrusted && timelimit.TooShort(h.Ctx)
+	if gone && (h.untrusted || status.Code(err) == codes.Canceled) {
 		err = context.Canceled
 	}
 	ending := slot.Completed
@@ -183,10 +187,16 @@ func (h callSlot) end(err error) {
 	h.End(err, ending, answer)
 }
 
-// onTime returns the error of an outgoing call: if the time was up, or not enough, of an untrusted client, of which the server was
-// told, that of a call whose client has left.
-func (h callSlot) onTime(err error) error {
-	if s, _ := status.FromError(err); s.Code() == codes.DeadlineExceeded && timelimit.TooLate(h.Ctx, read(s, nil).foreseen) {
+// onTime returns the error of an outgoing call with this context: if the time was up, or not enough, of an untrusted client, of which
+// the server was told, that of a call whose client has left.
+func onTime(ctx context.Context, err error) error {
+	s, _ := status.FromError(err)
+	if s.Code() != codes.DeadlineExceeded {
+		return err
+	}
+	var local *rejectedError // it was not sent
+	due, strangers, _ := timelimit.Due(ctx)
+	if strangers && !errors.As(err, &local) && timelimit.TooLate(ctx, due, read(s, nil).foreseen) {
 		return tooLateError{}
 	}
 	return err

@@ -74,7 +74,7 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 				ctx, cancel = context.WithTimeout(ctx, r.cfg.AttemptTimeout)
 				defer cancel()
 			}
-			return true, invoker(ctx, method, req, reply, cc, opts...)
+			return true, onTime(ctx, invoker(ctx, method, req, reply, cc, opts...))
 		})
 		return err
 	}
@@ -90,7 +90,7 @@ func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 		var cs grpc.ClientStream
 		call, p, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
 			cs, err = streamer(ctx, desc, cc, method, opts...)
-			return err != nil, err
+			return err != nil, onTime(ctx, err)
 		})
 		if err != nil {
 			return nil, err
@@ -110,7 +110,7 @@ type reportedStream struct {
 
 // RecvMsg is the stream's own.
 func (s *reportedStream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
+	err := onTime(s.ctx, s.ClientStream.RecvMsg(m))
 	if !s.reported {
 		s.reported = true
 		answered := err
@@ -203,9 +203,6 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	case codes.Unavailable:
 		return result{outcome, true, answer.unprocessed || !sent, answer.after}
 	case codes.DeadlineExceeded:
-		if timelimit.TooLate(ctx, answer.foreseen) {
-			return result{}
-		}
 		return result{outcome, true, answer.unprocessed, answer.after}
 	case codes.ResourceExhausted:
 		if !answer.ours { // the caller's own quota, or a message that is too long: it says nothing about the server

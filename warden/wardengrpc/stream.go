@@ -63,7 +63,7 @@ type clientStream struct {
 // RecvMsg is the stream's own. An error is its end, and so is the only answer.
 func (s *clientStream) RecvMsg(m any) error {
 	s.receiving.Add(1)
-	err := s.slot.onTime(s.ClientStream.RecvMsg(m))
+	err := onTime(s.slot.Ctx, s.ClientStream.RecvMsg(m))
 	switch {
 	case errors.Is(err, io.EOF):
 		s.end(nil)
@@ -78,7 +78,7 @@ func (s *clientStream) RecvMsg(m any) error {
 func (s *clientStream) Header() (metadata.MD, error) {
 	s.receiving.Add(1)
 	md, err := s.ClientStream.Header()
-	if err = s.slot.onTime(err); err != nil {
+	if err = onTime(s.slot.Ctx, err); err != nil {
 		s.end(err)
 	}
 	s.received(md != nil && err == nil)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
@@ -287,7 +288,8 @@ func TestTooLittleTimeOfAStrangers(t *testing.T) {
 		Seq: 1, TargetConcurrency: 1, Needs: map[string]time.Duration{"/grpc.testing.TestService/UnaryCall": time.Hour},
 	}
 	busy := must(warden.New(warden.Config{
-		Controller: ruling(d), Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d, MaxQueue: 10},
+		Controller: ruling(d), Interval: 10 * time.Second,
+		Limiter: limiter.Config{Initial: d, MaxQueue: 10, Rand: func() float64 { return 0 }}, // no trial
 	}))(t)
 	_, p, err := busy.Acquire(t.Context(), warden.Task{})
 	if err != nil {
@@ -298,37 +300,94 @@ func TestTooLittleTimeOfAStrangers(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		b := &told{}
 		c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
+		around := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
 		caller := must(retry.New(retry.Config{Attempts: 1}))(t)
-		again := must(wardengrpc.NewRetry(caller, wardengrpc.RetryConfig{}))(t)
-		breaks := pb.NewTestServiceClient(dial(t, addr, through(mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))...))
-		retries := pb.NewTestServiceClient(dial(t, addr, grpc.WithUnaryInterceptor(again.UnaryClient())))
-		s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-			for _, next := range []pb.TestServiceClient{breaks, retries} {
-				if _, err := next.UnaryCall(ctx, &pb.SimpleRequest{}); err == nil {
-					t.Error("it was not rejected")
+		again := must(wardengrpc.NewRetry(caller, wardengrpc.RetryConfig{}))(t).UnaryClient()
+		breaks := mustNew(t, nil, wardengrpc.Config{Compartment: c.of}).UnaryClient()
+		another := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}).UnaryClient()
+		front := newGuard(t, 1, 0)
+		var rejected metadata.MD
+		for name, chain := range map[string][]grpc.UnaryClientInterceptor{
+			"one": {breaks}, "two": {another, breaks}, "a retry in front": {again, breaks}, "a retry alone": {again},
+		} {
+			next := pb.NewTestServiceClient(dial(t, addr, grpc.WithChainUnaryInterceptor(chain...)))
+			s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+				of := around.Compartment("unary")
+				if name != "a retry alone" {
+					of = nil
 				}
+				err := within(ctx, of, func(ctx context.Context) error {
+					_, err := next.UnaryCall(ctx, &pb.SimpleRequest{}, grpc.Trailer(&rejected))
+					return err
+				})
+				return nil, status.Error(codes.Internal, err.Error())
+			}}
+			client := served(t, s, mustNew(t, front.Warden, wardengrpc.Config{Trusted: func(context.Context, string) bool {
+				return trusted
+			}}))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := client.UnaryCall(ctx, &pb.SimpleRequest{}); status.Code(err) != codes.Internal {
+				t.Errorf("%s: %v", name, err)
 			}
-			return &pb.SimpleResponse{}, nil
-		}}
-		client := served(t, s, mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{Trusted: func(context.Context, string) bool {
-			return trusted
-		}}))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		if _, err := client.UnaryCall(ctx, &pb.SimpleRequest{}); err != nil {
-			t.Error(err)
+			cancel()
+			b.mu.Lock()
+			if len(b.errs) != 1 || bulkhead.IsExcluded(b.errs[0]) == trusted {
+				t.Errorf("H14: %s, trusted %v: the breaker was told %v", name, trusted, b.errs)
+			}
+			b.errs = nil
+			b.mu.Unlock()
+			if diff := cmp.Diff([]string{"deadline_exceeded"}, rejected["warden-rejected"]); diff != "" {
+				t.Errorf("H14: %s: the trailer: %s", name, diff)
+			}
 		}
-		cancel()
-		b.mu.Lock()
-		if len(b.errs) != 1 || bulkhead.IsExcluded(b.errs[0]) == trusted {
-			t.Errorf("H14: trusted %v: the breaker was told %v", trusted, b.errs)
-		}
-		b.mu.Unlock()
 		if n := caller.Stats().Rejected; (n == 0) == trusted {
 			t.Errorf("H14: trusted %v: the retry budget was told of %d rejections", trusted, n)
 		}
+		if n := front.Limiter().Stats().Failed; (n == 0) == trusted {
+			t.Errorf("H31: trusted %v: %d failed", trusted, n)
+		}
 	}
-	if n := busy.Limiter().Stats().RejectedFor(decision.DeadlineExceeded); n != 4 {
+	if n := busy.Limiter().Stats().RejectedFor(decision.DeadlineExceeded); n != 8 {
 		t.Errorf("%d calls were rejected for want of time", n)
+	}
+}
+
+// within calls fn in a compartment; nil: in none.
+func within(ctx context.Context, c *bulkhead.Compartment, fn func(context.Context) error) error {
+	if c == nil {
+		return fn(ctx)
+	}
+	_, err := bulkhead.Do(ctx, c, func(ctx context.Context) (int, error) { return 0, fn(ctx) })
+	return err
+}
+
+// The time that an interceptor in front gives a call is the service's own, whatever the client says of a later one.
+func TestATimeoutInFront(t *testing.T) {
+	for _, theirs := range []time.Duration{0, time.Hour} {
+		b := &told{}
+		c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
+		short := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			return next(ctx, req)
+		}
+		s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			return nil, within(ctx, c.Compartment("unary"), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		}}
+		i := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{})
+		client := pb.NewTestServiceClient(dial(t, serve(t, s, grpc.ChainUnaryInterceptor(short, i.UnaryServer()))))
+		ctx, cancel := t.Context(), func() {}
+		if theirs > 0 {
+			ctx, cancel = context.WithTimeout(ctx, theirs)
+		}
+		_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
+		cancel()
+		if s.calls.Load() == 0 {
+			continue // it was too late for the call to arrive
+		}
+		if len(b.errs) != 1 || bulkhead.IsExcluded(b.errs[0]) || status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("H14: the breaker was told %v, the client %v", b.errs, err)
+		}
 	}
 }
 

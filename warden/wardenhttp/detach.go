@@ -17,6 +17,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // Detach returns a transport for an upstream that goes on with a request whose client has left or whose deadline has passed, such
@@ -80,12 +81,17 @@ func (d *detacher) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
+	_, stranger, _ := timeLeft(asked, req.Header)
 	out, lent := lend(req)
 	done := make(chan upstreamReply, 1)
 	go d.send(out, lent, done)
 	select {
 	case reply := <-done:
 		endDetached(slots, slot.Discarded)
+		if reply.err == nil && reply.resp != nil && tooLate(asked, reply.resp, stranger) {
+			discard(reply.resp)
+			reply = upstreamReply{err: timelimit.ErrStranger}
+		}
 		if reply.err != nil {
 			lent.end()
 			return reply.resp, reply.err

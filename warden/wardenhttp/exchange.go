@@ -56,7 +56,8 @@ type upload struct {
 	io.ReadCloser
 	e *exchange
 	// held for reading while ReadCloser is in use: after the exchange, its memory may be another request's
-	mu sync.RWMutex
+	mu       sync.RWMutex
+	tooLarge atomic.Bool // for an outer handler
 }
 
 // request returns the handler's request: a copy with its own context and body.
@@ -149,20 +150,21 @@ func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // conclude answers if the handler has not. Otherwise net/http would send an empty 200.
 func (e *exchange) conclude() {
-	p, why := e.verdict()
+	p, why := e.verdict(e.kept)
 	e.timedOut = p.status == http.StatusGatewayTimeout && e.fallsBack()
 	if why != nil && !e.timedOut {
 		e.answer(p, why)
 	}
 }
 
-// verdict returns the middleware's own answer to a request that its slow client or a deadline has ended, and why; nil: it has none.
-func (e *exchange) verdict() (p problem, why error) {
+// verdict returns the middleware's own answer, in place of status, to a request that its slow client or a deadline has ended, and why;
+// nil: it has none.
+func (e *exchange) verdict(status int) (p problem, why error) {
 	_, late := e.reads.state()
 	switch {
 	case errors.Is(late, ErrSlowPeer):
 		return slowPeer(), late
-	case errors.Is(late, context.DeadlineExceeded), timelimit.TimeIsUp(context.Cause(e.slot.Ctx)):
+	case errors.Is(late, context.DeadlineExceeded), timelimit.TimeIsUp(context.Cause(e.slot.Ctx)), e.tooShort(status):
 		return timeoutRunning(), context.DeadlineExceeded
 	}
 	return p, nil
@@ -171,7 +173,12 @@ func (e *exchange) verdict() (p problem, why error) {
 // fallsBack reports whether the Fallback answers a request whose time is up: not for a client that has set that time itself, and is
 // gone.
 func (e *exchange) fallsBack() bool {
-	return e.m.cfg.Fallback != nil && !timelimit.Strangers(context.Cause(e.slot.Ctx))
+	return e.m.cfg.Fallback != nil && !timelimit.TooShort(e.slot.Ctx)
+}
+
+// tooShort reports whether this status is for want of time of a client that has set that itself.
+func (e *exchange) tooShort(status int) bool {
+	return status >= statusClientClosed && timelimit.TooShort(e.slot.Ctx)
 }
 
 // answerToEnd returns the answer to err if it is a context's error and the request has ended.
@@ -251,9 +258,13 @@ func (e *exchange) End(outcome inflight.Outcome) {
 func (e *exchange) release() {
 	b := &e.detached
 	status, tooLate := e.writes.answer()
+	short := b.outcome.Err == nil && e.tooShort(max(status, e.kept))
+	if short {
+		b.outcome.Err, b.outcome.Upgraded = timelimit.ErrStranger, true
+	}
 	ending, answer := endingOf(b.outcome, status), slot.Served
 	switch err := b.outcome.Err; {
-	case ending == slot.Abandoned || tooLate && !b.outcome.Upgraded:
+	case ending == slot.Abandoned, short, tooLate && !b.outcome.Upgraded:
 		answer = slot.Unserved
 	case e.reads.clientFault() || e.writes.clientFault():
 	case max(status, e.kept) >= http.StatusInternalServerError,
@@ -296,14 +307,21 @@ func (e *exchange) SetReadDeadline(t time.Time) error { return e.reads.setHandle
 // SetWriteDeadline does the same for the answer.
 func (e *exchange) SetWriteDeadline(t time.Time) error { return e.writes.setHandlerDeadline(t) }
 
-// WriteHeader records that there is an answer. A proxy's note that the client has left says less than the middleware knows.
+// WriteHeader records that there is an answer. A proxy's note that the client has left, or that a client's own time was too little,
+// says less than the middleware knows.
 func (e *exchange) WriteHeader(status int) {
-	if status == statusClientClosed && !e.answered && !e.fallsBack() {
-		if p, why := e.verdict(); why != nil {
+	if status == http.StatusGatewayTimeout && e.slot.Impatient && foreseen(e.Header()) { // passed on
+		timelimit.TooLate(e.slot.Ctx, e.arrived, true)
+	}
+	if (status == statusClientClosed || status == http.StatusBadGateway && e.tooShort(status)) && !e.answered && !e.fallsBack() {
+		if p, why := e.verdict(status); why != nil {
 			e.answer(p, why)
 			e.writes.refuse(http.ErrHandlerTimeout)
 			return
 		}
+	}
+	if status == statusClientClosed && e.body.tooLarge.Load() {
+		status = http.StatusRequestEntityTooLarge
 	}
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		e.writes.setAnswered(status)
@@ -405,8 +423,11 @@ func (u *upload) Read(b []byte) (n int, err error) {
 		n, err = u.ReadCloser.Read(b)
 		err = u.e.reads.endWait(began, int64(n), err)
 	}
-	var tooLarge *http.MaxBytesError // an outer handler's bound
-	if err != nil && u.e.reads.clientFault() && !errors.As(err, &tooLarge) {
+	var tooLarge *http.MaxBytesError
+	if err != nil && u.e.reads.clientFault() {
+		if errors.As(err, &tooLarge) {
+			u.tooLarge.Store(true)
+		}
 		return n, bodyError{err}
 	}
 	return n, err
@@ -422,8 +443,8 @@ func (u *upload) Close() error {
 	return u.ReadCloser.Close()
 }
 
-// bodyError is the error of a body that its client broke off or sends too slowly. It matches context.Canceled too, as if the client
-// had left: whoever sends the body on does not blame the dependency for it.
+// bodyError is the error of a body that its client broke off, sends too slowly, or makes longer than an outer handler allows. It
+// matches context.Canceled too, as if the client had left: whoever sends the body on does not blame the dependency for it.
 type bodyError struct{ error }
 
 func (e bodyError) Unwrap() error      { return e.error }

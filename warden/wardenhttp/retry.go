@@ -101,7 +101,7 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	}
 	r := &retrier{caller: c, cfg: cfg, base: cfg.Base}
 	if _, ok := cfg.Base.(*transport); !ok { // which adds the headers itself
-		r.base = headerSender{onTime{cfg.Base}}
+		r.base = headerSender{cfg.Base}
 	}
 	return r, nil
 }
@@ -110,12 +110,12 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 type headerSender struct{ base http.RoundTripper }
 
 func (t headerSender) RoundTrip(req *http.Request) (*http.Response, error) {
-	out, err := withHeaders(req.Context(), req)
+	out, stranger, err := withHeaders(req.Context(), req)
 	if err != nil {
 		closeBody(req)
 		return nil, err
 	}
-	return t.base.RoundTrip(out)
+	return onTime{t.base, stranger}.RoundTrip(out)
 }
 
 // attemptTimeoutError reports that the last attempt got no answer within RetryConfig.AttemptTimeout.

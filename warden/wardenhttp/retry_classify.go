@@ -61,9 +61,6 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	default:
 		return result{outcome: retry.Accepted}
 	}
-	if resp.StatusCode == http.StatusGatewayTimeout && tooLate(ctx, resp) {
-		return result{}
-	}
 	v := result{
 		outcome: retry.Rejected, again: true,
 		unprocessed: only(resp.Header, rpcstatus.RejectedHTTP) != "",

@@ -104,7 +104,8 @@ func (s *direction) endWait(began time.Time, n int64, err error) error {
 	}
 	s.bytes += n
 	s.eof = s.eof || errors.Is(err, io.EOF)
-	s.broken = s.broken || err != nil && !s.eof && s.err == nil && !s.handlerDeadline && !errors.Is(err, http.ErrBodyReadAfterClose)
+	s.broken = s.broken || err != nil && !s.eof && s.err == nil && !errors.Is(err, http.ErrBodyReadAfterClose) &&
+		!(s.handlerDeadline && errors.Is(err, os.ErrDeadlineExceeded))
 	pace := s.e.m.pace
 	s.budget = min(pace.grace, max(0, s.budget-now.Sub(began))+pace.earned(n))
 	if err != nil && !s.eof && s.err != nil {

@@ -12,9 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -230,4 +233,112 @@ func TestRetryIsToldThatAStrangersTimeIsUp(t *testing.T) {
 			t.Errorf("H14: %+v", s)
 		}
 	})
+}
+
+// An upstream that sees at once that a stranger's time is too little is not to blame, whatever else bounds the request, and neither is
+// the service, which says what its client has chosen.
+func TestTooLittleTimeOfAStrangers(t *testing.T) {
+	upstream := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Warden-Rejected", "deadline_exceeded")
+		if r.URL.Path != "/rpc" { // gRPC has a status of its own
+			w.WriteHeader(http.StatusGatewayTimeout)
+		}
+	}), false)
+	to := must(url.Parse(upstream.URL))(t)
+	yes := func(*http.Request) bool { return true }
+	for name, c := range map[string]struct {
+		path     string
+		cfg      wardenhttp.Config
+		timeout  time.Duration // of the handler's
+		bare     func(http.RoundTripper) http.RoundTripper
+		want     int
+		failures int
+	}{
+		"his alone":                  {want: http.StatusGatewayTimeout},
+		"a timeout of the handler's": {timeout: patience + time.Second/2, want: http.StatusGatewayTimeout},
+		"an RPC":                     {path: "/rpc", want: http.StatusGatewayTimeout},
+		"buffered":                   {cfg: wardenhttp.Config{Buffered: true}, want: http.StatusGatewayTimeout},
+		"no middleware":              {cfg: wardenhttp.Config{Exempt: yes}, want: http.StatusBadGateway},
+		"a trusted client":           {cfg: wardenhttp.Config{Trusted: yes}, want: http.StatusGatewayTimeout, failures: 1},
+		"the handler's alone":        {cfg: wardenhttp.Config{Trusted: yes}, timeout: patience / 2, want: http.StatusGatewayTimeout, failures: 1},
+		"detached":                   {bare: wardenhttp.Detach, want: http.StatusGatewayTimeout},
+		"told by the header alone":   {bare: func(base http.RoundTripper) http.RoundTripper { return base }, want: http.StatusGatewayTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, g, caller := &fuse{}, newGuard(t, 1, 0), newCaller(t, retry.Config{Attempts: 1})
+			rt := newRetry(t, caller, wardenhttp.RetryConfig{Base: must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{
+				Base: upstream.Client().Transport, Compartment: in(compartment(t, bulkhead.CompartmentConfig{Breaker: b})),
+			}))(t)})
+			if c.bare != nil {
+				rt = c.bare(upstream.Client().Transport)
+				b.told = []error{context.Canceled}
+			}
+			proxy := &httputil.ReverseProxy{
+				Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }, Transport: rt, ErrorLog: log.New(io.Discard, "", 0),
+			}
+			s := startServer(t, newMiddleware(t, g, c.cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.timeout > 0 {
+					ctx, cancel := context.WithTimeout(r.Context(), c.timeout)
+					defer cancel()
+					r = r.WithContext(ctx)
+				}
+				proxy.ServeHTTP(w, r)
+			})), false)
+			req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+c.path, http.NoBody))(t)
+			req.Header.Set("Warden-Timeout", fmt.Sprint(patience.Milliseconds()))
+			resp := must(s.Client().Do(req))(t)
+			resp.Body.Close()
+			g.wantEmpty(t)
+			if resp.StatusCode != c.want {
+				t.Errorf("H14: %s", resp.Status)
+			}
+			if len(b.told) != 1 || bulkhead.IsExcluded(b.told[0]) == (c.failures > 0) {
+				t.Errorf("H14: the breaker was told %v", b.told)
+			}
+			if n := caller.Stats().Rejected; int(n) != c.failures {
+				t.Errorf("H14: the retry budget was told of %d rejections", n)
+			}
+			if n := g.Limiter().Stats().Failed; int(n) != c.failures {
+				t.Errorf("H31: %d failed", n)
+			}
+		})
+	}
+}
+
+// A body that is none, or too long, is the client's fault whoever has bounded it; a deadline that the handler has set for it is the
+// handler's own.
+func TestAStrangersBody(t *testing.T) {
+	bound := func(at time.Time) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).SetReadDeadline(at) }
+	}
+	for name, c := range map[string]struct {
+		chunk   string
+		prepare http.HandlerFunc
+		own     bool
+	}{
+		"none":                          {"none\r\n", func(http.ResponseWriter, *http.Request) {}, false},
+		"none, with the handler's time": {"none\r\n", bound(time.Time{}), false},
+		"too long":                      {"20\r\n0123456789abcdef0123456789abcdef\r\n", func(http.ResponseWriter, *http.Request) {}, false},
+		"past the handler's time":       {"", bound(time.Unix(1, 0)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, failed := newGuard(t, 1, 0), make(chan error, 1)
+			s := startServer(t, http.MaxBytesHandler(newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
+				c.prepare(w, r)
+				_, err := io.Copy(io.Discard, r.Body)
+				failed <- err
+				w.WriteHeader(http.StatusBadGateway)
+			}), 16), false)
+			scribble(t, s.Listener.Addr().String(), "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"+c.chunk, patience)
+			err := <-failed
+			g.wantEmpty(t)
+			var tooLong *http.MaxBytesError
+			if errors.Is(err, context.Canceled) == c.own || errors.As(err, &tooLong) != (name == "too long") {
+				t.Errorf("H14: %v", err)
+			}
+			if n := g.Limiter().Stats().Failed; n > 0 && !c.own {
+				t.Errorf("H31: %d failed", n)
+			}
+		})
+	}
 }

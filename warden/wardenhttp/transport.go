@@ -9,12 +9,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
-	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
@@ -80,7 +80,6 @@ func NewTransport(w *warden.Warden, cfg TransportConfig) (http.RoundTripper, err
 	if t.base == nil {
 		t.base = http.DefaultTransport
 	}
-	t.base = onTime{t.base}
 	if t.task == nil {
 		t.task = hostTask
 	}
@@ -96,7 +95,7 @@ func hostTask(r *http.Request) warden.Task {
 
 // RoundTrip sends the request once it has a slot.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	p, out, err := t.prepare(req)
+	p, out, stranger, err := t.prepare(req)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +104,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		h.sends = &sentBody{ReadCloser: out.Body}
 		out.Body = h.sends
 	}
-	resp, err := inflight.RoundTrip(h, t.base, out)
+	resp, err := inflight.RoundTrip(h, onTime{t.base, stranger}, out)
 	if err != nil || resp == nil {
 		return resp, timeoutOf(p.Ctx, err)
 	}
@@ -115,28 +114,6 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return resp, nil
 }
-
-// onTime is a base whose 504 for an untrusted client's own deadline, of which the server was told, is the end of the request's
-// context, which may not have been noticed yet.
-type onTime struct{ http.RoundTripper }
-
-func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := o.RoundTripper.RoundTrip(req)
-	if resp != nil && resp.StatusCode == http.StatusGatewayTimeout && tooLate(req.Context(), resp) {
-		discard(resp)
-		return nil, timelimit.ErrStranger
-	}
-	return resp, err
-}
-
-// tooLate reports whether what a server answered for want of time is for want of that which an untrusted client gives itself: the
-// time is up, or a server of this project has seen at once that it would not be enough.
-func tooLate(ctx context.Context, resp *http.Response) bool {
-	return timelimit.TooLate(ctx, only(resp.Header, rpcstatus.RejectedHTTP) == string(decision.DeadlineExceeded))
-}
-
-// CloseIdleConnections closes the base's.
-func (o onTime) CloseIdleConnections() { closeIdle(o.RoundTripper) }
 
 // boundedBody is the body of a response that a compartment's Timeout may end.
 type boundedBody struct {
@@ -161,7 +138,7 @@ func timeoutOf(ctx context.Context, err error) error {
 
 // prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's
 // body, as a RoundTripper must.
-func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, err error) {
+func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, stranger time.Time, err error) {
 	ready := false
 	defer func() {
 		if !ready {
@@ -169,21 +146,21 @@ func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, 
 		}
 	}()
 	if req == nil {
-		return p, nil, noRequest()
+		return p, nil, stranger, noRequest()
 	}
 	claim := t.capacity.claim(req)
 	if claim.Task = t.task(req); claim.Task.Priority == decision.Normal {
 		claim.Task.Priority = warden.PriorityFrom(req.Context())
 	}
 	if p, err = claim.Acquire(req.Context()); err != nil {
-		return p, nil, err
+		return p, nil, stranger, err
 	}
-	if out, err = withHeaders(p.Ctx, req); err != nil {
+	if out, stranger, err = withHeaders(p.Ctx, req); err != nil {
 		p.End(context.Canceled, slot.Discarded, slot.Served) // nothing was sent: the breaker and the times see nothing
-		return p, nil, err
+		return p, nil, stranger, err
 	}
 	ready = true
-	return p, out, nil
+	return p, out, stranger, nil
 }
 
 // CloseIdleConnections closes the base's; http.Client calls it.

@@ -26,6 +26,7 @@ type Context struct {
 	whose  Whose
 	says   time.Time     // what a client told; zero: nothing
 	asked  atomic.Uint32 // how often Deadline was asked
+	short  atomic.Bool   // it was too short for what the request asked, [TooShort]
 	over   atomic.Value  // a context that has ended with the cause of this one's end; nil: it has no other cause than err
 	timer  *time.Timer
 
@@ -142,6 +143,7 @@ func (c *Context) finishLocked(err, cause error) {
 	}
 	if errors.Is(cause, ErrStranger) {
 		err = context.Canceled
+		c.short.Store(true)
 	}
 	c.err = err
 	if cause != err { //nolint:errorlint // context.Cause returns err where it finds no cause

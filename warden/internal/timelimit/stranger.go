@@ -63,24 +63,54 @@ func Moving(ctx context.Context) (due time.Time, bounded bool) {
 	return due, bounded
 }
 
-// Told returns ctx with the Deadline that a request sent with it tells the other side: [Due]. No timer is set to it.
+// Told returns ctx with the Deadline that a request sent with it tells the other side: [Due], which stays an untrusted client's. No
+// timer is set to it.
 func Told(ctx context.Context) context.Context {
 	if due, strangers, _ := Due(ctx); strangers {
-		return told{ctx, due}
+		return told{ctx, New(ctx, nil, Stranger, due, 0, nil)}
 	}
 	return ctx
 }
 
+// told is a context with a time that is never started.
 type told struct {
 	context.Context
-	due time.Time
+	time *Context
 }
 
-func (t told) Deadline() (time.Time, bool) { return t.due, true }
+func (t told) Deadline() (time.Time, bool) { return t.time.Deadline() }
 
-// TooLate reports whether an answer that comes now, and says that the time was up, says it of an untrusted client's own deadline,
-// which whoever was asked was told. foreseen: the answer says that too little time was left.
-func TooLate(ctx context.Context, foreseen bool) bool {
-	due, strangers, _ := Due(ctx)
-	return strangers && (foreseen || !time.Now().Before(due))
+func (t told) Value(key any) any {
+	if key == (contextKey{}) {
+		return t.time
+	}
+	return t.Context.Value(key)
+}
+
+// TooLate reports whether an answer that comes now, and says that the time was up, says it of an untrusted client's own time, which
+// whoever was asked was told, and which is up at that time; zero: they were told none. foreseen: the answer says that too little
+// time was left. If so, the time of ctx was [TooShort].
+func TooLate(ctx context.Context, at time.Time, foreseen bool) bool {
+	if at.IsZero() || !foreseen && time.Now().Before(at) {
+		return false
+	}
+	for c := Of(ctx); c != nil; c = c.outer {
+		if !c.Strangers() {
+			continue
+		}
+		if c.short.Store(true); c.timer != nil {
+			c.expire() // the answer may be faster than the timer
+		}
+	}
+	return true
+}
+
+// TooShort reports whether an untrusted client has given itself too little time for all that its request asked, or that is up.
+func TooShort(ctx context.Context) bool {
+	for c := Of(ctx); c != nil; c = c.outer {
+		if c.short.Load() {
+			return true
+		}
+	}
+	return false
 }
