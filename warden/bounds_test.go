@@ -29,7 +29,7 @@ func TestAdjustReachesItByAttrition(t *testing.T) {
 			for range 40 {
 				all.Go(func() {
 					_, err := Do(
-						ctx, w, Task{}, func(ctx context.Context) (int, error) { time.Sleep(time.Second); return 0, ctx.Err() },
+						ctx, w, Task{Patient: true}, func(ctx context.Context) (int, error) { time.Sleep(time.Second); return 0, ctx.Err() },
 					)
 					if err != nil {
 						t.Errorf("C18: %v", err)

@@ -10,6 +10,7 @@ const (
 	enough   = 3.0  // execution times for which the limit has to stand before a wait is bounded, and which the bound leaves
 	tried    = 12.0 // execution times that a trial may take
 	briefest = 1.0  // seconds, the least bound
+	unknown  = 5.0  // seconds, the bound while nothing has ended: work that takes long begins like work that hangs
 	recalled = 10.0 // time constant in seconds, at least, of the memory of a higher limit
 )
 
@@ -35,8 +36,11 @@ func (w *wait) observe(limit, expected, dt float64, trial bool) {
 
 // most returns MaxWait of the decision; 0: nothing bounds a wait.
 func (w *wait) most(expected float64) time.Duration {
-	if w.steady < enough*expected || w.trial && tried*expected > briefest {
+	switch {
+	case w.steady < enough*expected || w.trial && tried*expected > briefest:
 		return 0
+	case expected <= 0:
+		return time.Duration(unknown * float64(time.Second))
 	}
 	return time.Duration(max(briefest, enough*expected) * float64(time.Second))
 }
