@@ -10,7 +10,7 @@ const (
 	enough   = 3.0  // execution times for which the limit has to stand before a wait is bounded, and which the bound leaves
 	tried    = 12.0 // execution times that a trial may take
 	briefest = 1.0  // seconds, the least bound
-	unknown  = 5.0  // seconds, the bound while nothing has ended: work that takes long begins like work that hangs
+	unknown  = 3.0  // seconds, the bound while nothing has ended: work that takes long begins like work that hangs
 	recalled = 10.0 // time constant in seconds, at least, of the memory of a higher limit
 )
 

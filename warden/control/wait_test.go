@@ -15,7 +15,7 @@ import (
 	"github.com/stopbank/stopbank/warden/control"
 )
 
-// C15: a wait is bounded by a second or three executions, by five seconds while nothing has ended, but not before the limit has stood at its highest for three executions
+// C15: a wait is bounded by a second or three executions, by three seconds while nothing has ended, but not before the limit has stood at its highest for three executions
 // without a trial, nor in a trial that may outlast the bound.
 func TestPropertyWaitIsBoundedWithoutHope(t *testing.T) {
 	bounded, tried, free := 0, 0, 0
@@ -46,7 +46,7 @@ func TestPropertyWaitIsBoundedWithoutHope(t *testing.T) {
 			}
 			want := max(time.Second, 3*d.Expected)
 			if d.Expected == 0 {
-				want = 5 * time.Second
+				want = 3 * time.Second
 			}
 			switch {
 			case d.MaxWait == 0:

@@ -113,6 +113,9 @@ func (l *Limiter) evaluateLocked(t Task, due, now time.Duration, mayWait bool, d
 func (l *Limiter) overstaysLocked(wait float64, now time.Duration) bool {
 	r := l.rule.queue()
 	r.Expected = l.rule.decision.Expected
-	most := queue.MaxWait(now-l.lastFree, r)
+	most := r.Early()
+	if now-l.lastFree > max(r.Burst, r.Expected) {
+		most = queue.MaxWait(now-l.lastFree, r)
+	}
 	return most > 0 && wait > float64(most)
 }

@@ -65,7 +65,11 @@ func (m *model) judge(t *taskModel, accepted, waiting int, try bool, draw float6
 		return decision.DeadlineExceeded
 	}
 	stood := m.now - m.lastFree
-	if t.due == never && !t.patient && m.d.MaxWait > 0 && wait > m.bound(stood, m.d.Expected) {
+	most := 5 * m.bound(0, m.d.Expected)
+	if stood > max(m.burst(), m.d.Expected) {
+		most = m.bound(stood, m.d.Expected)
+	}
+	if t.due == never && !t.patient && m.d.MaxWait > 0 && wait > most {
 		return decision.MaxWaitExceeded
 	}
 	return ""

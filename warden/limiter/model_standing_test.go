@@ -23,16 +23,15 @@ func (m *model) burst() time.Duration {
 	return 25 * time.Millisecond
 }
 
-// maxWait is how long one who comes may wait: less, the longer somebody has waited there without a break.
+// maxWait is how long one who comes may wait: in a queue that stands less, the longer somebody has waited there without a break.
 func (m *model) maxWait(p decision.Priority) time.Duration {
 	if m.d.MaxWait == 0 {
 		return 0
 	}
-	stood := time.Duration(0)
-	if len(m.of(p)) > 0 {
-		stood = m.now - m.empty[p]
+	if !m.stands(p) {
+		return 5 * m.bound(0, m.expected())
 	}
-	return m.bound(stood, m.expected())
+	return m.bound(m.now-m.empty[p], m.expected())
 }
 
 // bound is the longest wait in a queue that has not been empty for so long.

@@ -373,8 +373,8 @@ func (m *model) apply(d decision.ControlDecision) {
 	}
 	m.serve()
 	for _, t := range slices.Clone(m.waiting) { // who came when nothing bounded the wait
-		if m.d.MaxWait > 0 && t.maxWait == 0 && t.due == never && !t.patient && m.now-t.since >= m.bound(0, m.expected()) {
-			t.maxWait = m.bound(0, m.expected())
+		if m.d.MaxWait > 0 && t.maxWait == 0 && t.due == never && !t.patient && m.now-t.since >= 5*m.bound(0, m.expected()) {
+			t.maxWait = 5 * m.bound(0, m.expected())
 			m.leave(t)
 			m.reject(t, decision.MaxWaitExceeded)
 		}

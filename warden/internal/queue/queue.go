@@ -130,9 +130,13 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 		v = Full
 	}
 	if v == Waits {
-		if q.push(l, w); w.Due == Never && !w.Patient {
-			w.MaxWait = MaxWait(now-l.since, r)
+		if w.Due == Never && !w.Patient {
+			w.MaxWait = r.Early()
+			if q.stands(l, now, r) {
+				w.MaxWait = MaxWait(now-l.since, r)
+			}
 		}
+		q.push(l, w)
 	}
 	return v
 }

@@ -18,9 +18,13 @@ func (q *Queue[T]) stands(l *lane[T], now time.Duration, r Rule) bool {
 	return l.oldest != nil && now-l.oldest.Since > max(r.Burst, r.Expected)
 }
 
+// Early returns how long a task may wait that came before the queue stood; 0: for ever. A burst drains, and what is left of it after
+// five times as long as who comes later may wait is none.
+func (r Rule) Early() time.Duration { return 5 * MaxWait(0, r) }
+
 // Bound has those leave whose wait nothing bounded when they came, and who have waited for as long as r, a later rule, allows.
 func (q *Queue[T]) Bound(now time.Duration, r Rule) {
-	most := MaxWait(0, r)
+	most := r.Early()
 	for _, l := range q.lanes {
 		for w := l.oldest; most > 0 && w != nil && now-w.Since >= most; {
 			was := w
