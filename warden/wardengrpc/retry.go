@@ -45,7 +45,7 @@ type Retry struct {
 	cfg    RetryConfig
 }
 
-// NewRetry returns a Retry under the rules of c, which counts each target of a connection and each priority (that of the call's
+// NewRetry returns a Retry under the rules of c, which counts each target of a connection and each class of priority (that of the call's
 // context, [warden.PriorityFrom]) by itself. The error, a [*warden.InvalidError], names the invalid argument.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (*Retry, error) {
 	if c == nil {
