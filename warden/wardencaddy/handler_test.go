@@ -289,11 +289,11 @@ func TestOrderOfDirectives(t *testing.T) {
 		"handle /named/* {\n":      u.proxied() + protects,
 		"route /right/* {\n":       protects,
 	}
-	site := u.proxied() + protects
+	site := []string{u.proxied(), protects}
 	for begin, block := range blocks {
-		site += begin + block + u.proxied() + "}\n"
+		site = append(site, begin, block, u.proxied(), "}\n")
 	}
-	p := newProxy(t, site)
+	p := newProxy(t, strings.Join(site, ""))
 	for path, protected := range map[string]bool{"/": true, "/bare/": false, "/strip/": false, "/wrong/": false, "/named/": true, "/right/": true} {
 		p.want(path, http.StatusOK)
 		if got := await(t, "a request", u.begun).Header.Get("Warden-Timeout") != ""; got != protected {
