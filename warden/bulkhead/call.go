@@ -244,7 +244,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 		for over := false; !over && !w.Wait(done, s.clock(), 0); {
 			over = c.leave(ctx, w)
 		}
-		w.Outcome.maxWait = w.MaxWait
+		w.Outcome.maxWait = w.Bound()
 	}
 	o := w.Outcome
 	s.waiters.Put(w)

@@ -154,7 +154,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 			need, over = l.leave(ctx, w)
 		}
 		o = w.Outcome
-		o.maxWait = w.MaxWait
+		o.maxWait = w.Bound()
 	}
 	o.trial = w.Trial
 	l.waiters.Put(w)

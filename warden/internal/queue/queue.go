@@ -116,7 +116,7 @@ func (q *Queue[T]) Len() int { return q.waiting }
 // Offer appends w to the queue, or returns why not: Shed, ShedInPart or Full. draw, in [0, 1), decides for tasks of the
 // priority that is shed in part. If w has no deadline and is not Patient, the rule bounds its wait.
 func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) Result {
-	w.Since, w.MaxWait, w.exempt = now, 0, false
+	w.Since, w.MaxWait, w.later, w.exempt = now, 0, 0, false
 	l := q.laneOf(w.Priority)
 	v := q.shed(l, q.waiting, now, r, draw)
 	if v != Waits && q.takeExemption() {

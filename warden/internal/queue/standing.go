@@ -29,7 +29,7 @@ func (q *Queue[T]) Bound(now time.Duration, r Rule) {
 		for w := l.oldest; most > 0 && w != nil && now-w.Since >= most; {
 			was := w
 			if w = w.newer; was.MaxWait == 0 && was.Due == Never && !was.Patient {
-				was.MaxWait = most
+				was.later = most
 				q.leave(was, Overstayed, now)
 			}
 		}

@@ -30,6 +30,8 @@ type Waiter[T any] struct {
 	number       uint64   // in order of arrival
 	exempt       bool     // exempt from eviction
 
+	later time.Duration // the bound of a later rule, by which it has left; it is written before Wake, as Outcome is
+
 	ready chan struct{} // one value if another goroutine than its own has removed it
 	timer *time.Timer   // nil until a deadline or MaxWait needs one
 }
@@ -65,6 +67,9 @@ func (w *Waiter[T]) Wait(done <-chan struct{}, now, need time.Duration) bool {
 	}
 	return false
 }
+
+// Bound returns the longest wait, also one that a later rule has set; 0: nothing bounds it. Call it after Wait.
+func (w *Waiter[T]) Bound() time.Duration { return max(w.MaxWait, w.later) }
 
 // Woken receives what Wake has sent. It does not block if another goroutine has removed w.
 func (w *Waiter[T]) Woken() { <-w.ready }
