@@ -5,11 +5,14 @@
 package admission_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -48,25 +51,17 @@ func (m *model) leave(id int) bool {
 // machine applies operations to a gate and to its model, and fails at the first difference, in words that begin with the number
 // of the invariant.
 type machine struct {
-	fatalf  func(format string, args ...any)
-	g       *admission.Gate
-	m       model
-	permits []admitted[admission.Permit]
-	dones   []admitted[func()]
+	fatalf func(format string, args ...any)
+	g      *admission.Gate
+	m      model
+	ends   []ending
 }
 
-// admitted is what ends an admission: a permit, or the callback of a Submit.
-type admitted[T any] struct {
-	id  int
-	end T
-}
-
-func newMachine(limit int, fatalf func(string, ...any)) *machine {
-	g, err := admission.New(admission.Config{Name: "m", Limit: limit})
-	if err != nil {
-		fatalf("New: %v", err)
-	}
-	return &machine{fatalf: fatalf, g: g, m: model{limit: limit, live: map[int]bool{}}}
+// ending is what ends an admission: the Release of its permit, or the callback of a Submit, which does not say what it did.
+type ending struct {
+	id   int
+	end  func() bool
+	mute bool
 }
 
 // agree compares an answer of the gate with the model's.
@@ -80,7 +75,7 @@ func (x *machine) agree(op string, err error, reason admission.Reason, ok bool) 
 	case !ok && !errors.As(err, &r):
 		x.fatalf("A1: %s: %v, and %d of %d are in flight", op, err, len(x.m.live), x.m.limit)
 	case !ok && (r.Reason != reason || r.Gate != "m" || r.Limit != x.m.limit || !errors.Is(err, admission.ErrRejected)):
-		x.fatalf("A10: %s: %+v, want reason %v", op, r, reason)
+		x.fatalf("A6: %s: %+v, want reason %v", op, r, reason)
 	}
 }
 
@@ -89,20 +84,20 @@ func (x *machine) tryAcquire() {
 	id, reason, ok := x.m.enter()
 	x.agree("TryAcquire", err, reason, ok)
 	if ok {
-		x.permits = append(x.permits, admitted[admission.Permit]{id, p})
+		x.ends = append(x.ends, ending{id: id, end: p.Release})
 	} else if p.Release() {
 		x.fatalf("A3: the permit of a rejection released something")
 	}
 }
 
-// release releases any permit that was ever given out: half of them for the second time or later.
+// release ends any admission that there ever was: half of them for the second time or later.
 func (x *machine) release(i int) {
-	if len(x.permits) == 0 {
+	if len(x.ends) == 0 {
 		return
 	}
-	p := x.permits[i%len(x.permits)]
-	if got, want := p.end.Release(), x.m.leave(p.id); got != want {
-		x.fatalf("A3: Release of admission %d = %v, want %v", p.id, got, want)
+	e := x.ends[i%len(x.ends)]
+	if got, want := e.end(), x.m.leave(e.id); got != want && !e.mute {
+		x.fatalf("A3: Release of admission %d = %v, want %v", e.id, got, want)
 	}
 }
 
@@ -117,26 +112,31 @@ const (
 
 var errMine = errors.New("mine")
 
-// do runs a function that ends in the given way, and looks at the gate from inside.
-func (x *machine) do(way int) {
+// do runs a function that ends in the given way, with a result or without one, and uses the gate from inside.
+func (x *machine) do(way int, call bool) {
 	id, reason, ok := x.m.enter()
-	ran := 0
-	err, thrown, exited := run(func() error {
-		return x.g.Do(func() error {
-			ran++
-			x.inside("Do")
-			return end(way)
-		})
+	ran, result := 0, 7
+	fn := func() error {
+		ran++
+		x.inside("Do")
+		return end(way)
+	}
+	ended, err := run(func() (err error) {
+		if !call {
+			return x.g.Do(fn)
+		}
+		result, err = admission.Call(x.g, func() (int, error) { return 7, fn() })
+		return err
 	})
 	if !ok {
 		x.agree("Do", err, reason, false)
-		if ran != 0 {
-			x.fatalf("A4: Do called a function that was rejected")
+		if ran != 0 || call && result != 0 {
+			x.fatalf("A4: Do called a function that was rejected, %d times; result %d", ran, result)
 		}
 		return
 	}
-	if ran != 1 || (err != nil) != (way == fails) || (thrown != nil) != (way == panics) || exited != (way == exits) {
-		x.fatalf("A2: Do ran fn %d times, way %d: err %v, panic %v, Goexit %v", ran, way, err, thrown, exited)
+	if ran != 1 || ended != way || result != 7 {
+		x.fatalf("A2: Do ran fn %d times, which ends in way %d; it ends in way %d: %v, result %d", ran, way, ended, err, result)
 	}
 	x.m.leave(id)
 }
@@ -153,28 +153,39 @@ func end(way int) error {
 	return nil
 }
 
-// run calls f on a goroutine of its own and says how it ended.
-func run(f func() error) (err error, thrown any, exited bool) { //nolint:revive,staticcheck // by likelihood
+// run calls f on a goroutine of its own and says in which way it ended.
+func run(f func() error) (way int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		returned := false
 		defer func() {
-			thrown = recover()
-			exited = thrown == nil && !returned
+			if v := recover(); v == any(errMine) {
+				way = panics
+			} else if v != nil {
+				panic(v)
+			}
 		}()
+		way = exits
 		err = f()
-		returned = true
+		if way = returns; errors.Is(err, errMine) {
+			way = fails
+		}
 	}()
-	<-done
-	return err, thrown, exited
+	select {
+	case <-done:
+	case <-time.After(time.Hour): // at once where the others wait
+		panic("A7: a call waits")
+	}
+	return way, err
 }
 
-// inside is called by a function that the gate has admitted.
+// inside is called by a function that the gate has admitted. It may use the gate.
 func (x *machine) inside(call string) {
 	if got := x.g.Stats().InFlight; got != len(x.m.live) {
 		x.fatalf("A4: inside %s: %d in flight, want %d", call, got, len(x.m.live))
 	}
+	x.tryAcquire()
+	x.release(len(x.ends) - 1)
 }
 
 // The times that start calls done before it ends, 0 or more in a row, or as many as it can at once.
@@ -198,7 +209,7 @@ func (x *machine) submit(way, times int) {
 	id, reason, ok := x.m.enter()
 	started := 0
 	var kept func()
-	err, thrown, exited := run(func() error {
+	ended, err := run(func() error {
 		return x.g.Submit(func(done func()) error {
 			started++
 			kept = done
@@ -214,26 +225,13 @@ func (x *machine) submit(way, times int) {
 		}
 		return
 	}
-	if started != 1 {
-		x.fatalf("A4: Submit called start %d times", started)
-	}
-	if errors.Is(err, errMine) != (way == fails) || (thrown != nil) != (way == panics) || exited != (way == exits) {
-		x.fatalf("A2: Submit with a start that ends in way %d: err %v, panic %v, Goexit %v", way, err, thrown, exited)
+	if started != 1 || ended != way {
+		x.fatalf("A4: Submit called start %d times, which ends in way %d; it ends in way %d: %v", started, way, ended, err)
 	}
 	if way != returns || times > 0 {
 		x.m.leave(id)
 	}
-	x.dones = append(x.dones, admitted[func()]{id, kept})
-}
-
-// finish calls a done, for the first time or once more.
-func (x *machine) finish(i int) {
-	if len(x.dones) == 0 {
-		return
-	}
-	d := x.dones[i%len(x.dones)]
-	d.end()
-	x.m.leave(d.id)
+	x.ends = append(x.ends, ending{id, func() bool { kept(); return false }, true})
 }
 
 func (x *machine) close() {
@@ -267,90 +265,82 @@ func (x *machine) check() {
 	}
 }
 
-// step applies the operation that three small numbers encode.
-func (x *machine) step(op, a, b int) {
-	x.operate(op, a, b)
-	x.check()
-}
+// A step is an operation, in three small numbers.
+type step struct{ op, a, b int }
 
-func (x *machine) operate(op, a, b int) {
-	switch op % 8 {
+func (x *machine) operate(s step) {
+	switch s.op % 8 {
 	case 0:
 		x.tryAcquire()
 	case 1:
-		for range a % 48 {
+		for range s.a % 48 {
 			x.tryAcquire()
 		}
-	case 2:
-		x.release(a)
+	case 2, 5:
+		x.release(s.a)
 	case 3:
-		x.do(a % waysToEnd)
+		x.do(s.a%waysToEnd, s.b%2 == 0)
 	case 4:
-		x.submit([]int{returns, returns, fails, panics, exits}[b%5], a%patterns)
-	case 5:
-		x.finish(a)
+		x.submit([]int{returns, returns, fails, panics, exits}[s.b%5], s.a%patterns)
 	case 6:
 		x.drain()
 	case 7:
-		if a%16 == 0 {
+		if s.a%16 == 0 {
 			x.close()
 		}
 	}
 }
 
+// play returns the first difference between a gate and its model, "" for none. Time passes only where all wait.
+func play(t *testing.T, limit int, script []step) (failed string) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		x := &machine{g: mustNew(t, admission.Config{Name: "m", Limit: limit}), m: model{limit: limit, live: map[int]bool{}}}
+		x.fatalf = func(f string, args ...any) {
+			failed = cmp.Or(failed, fmt.Sprintf(f, args...))
+			runtime.Goexit()
+		}
+		_, _ = run(func() error {
+			for _, s := range script {
+				x.operate(s)
+				x.check()
+				if !time.Now().Equal(began) {
+					x.fatalf("A7: a call took its time")
+				}
+			}
+			return nil
+		})
+	})
+	return failed
+}
+
 // TestPropertyMachine holds the gate against its model over random histories: who is admitted, who is rejected and
-// why, which release counts, what is started, what is counted, what closing does.
+// why, which release counts, what is started, what is counted, what closing does, and that nothing waits.
 func TestPropertyMachine(t *testing.T) {
-	made := 0
-	rapid.Check(t, func(t *rapid.T) {
-		limit := rapid.SampledFrom([]int{1, 2, 3, 9, 31, 33, 100}).Draw(t, "limit")
-		x := newMachine(limit, func(f string, args ...any) { t.Helper(); t.Fatalf(f, args...) })
-		for range rapid.IntRange(1, 120).Draw(t, "steps") {
-			x.step(rapid.IntRange(0, 7).Draw(t, "op"), rapid.IntRange(0, 63).Draw(t, "a"), rapid.IntRange(0, 4).Draw(t, "b"))
-			made++
+	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+		return step{rapid.IntRange(0, 7).Draw(t, "op"), rapid.IntRange(0, 63).Draw(t, "a"), rapid.IntRange(0, 4).Draw(t, "b")}
+	}), 1, 120)
+	rapid.Check(t, func(rt *rapid.T) {
+		limit := rapid.SampledFrom([]int{1, 2, 3, 9, 31, 33, 100}).Draw(rt, "limit")
+		if failed := play(t, limit, steps.Draw(rt, "steps")); failed != "" {
+			rt.Fatal(failed)
 		}
 	})
-	t.Logf("%d steps", made)
 }
 
 // FuzzMachine is the same machine, driven by coverage: three bytes a step, the first one is the limit.
 func FuzzMachine(f *testing.F) {
-	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0})
-	f.Add([]byte{3, 4, 1, 0, 4, 5, 0, 5, 0, 0, 6, 1, 0, 3, 2, 0, 7, 0, 0, 0, 0, 0})
-	f.Add([]byte{20, 6, 1, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 2, 0, 0, 2, 1, 0})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) == 0 || len(in) > 600 {
 			return
 		}
-		x := newMachine(max(1, int(in[0])), t.Fatalf)
+		limit := max(1, int(in[0]))
+		var script []step
 		for in = in[1:]; len(in) >= 3; in = in[3:] {
-			x.step(int(in[0]), int(in[1]), int(in[2]))
+			script = append(script, step{int(in[0]), int(in[1]), int(in[2])})
+		}
+		if failed := play(t, limit, script); failed != "" {
+			t.Fatal(failed)
 		}
 	})
-}
-
-// TestModelHasTeeth lets the machine drive a gate that is not what the model says.
-func TestModelHasTeeth(t *testing.T) {
-	for name, spoil := range map[string]func(x *machine){
-		"a slot too many":        func(x *machine) { x.g = mustNew(t, admission.Config{Name: "m", Limit: 3}) },
-		"a slot that was leaked": func(x *machine) { x.g.TryAcquire(); x.m.admitted++ },
-		"a rejection too few":    func(x *machine) { x.m.rejected++ },
-		"closed by another hand": func(x *machine) { x.g.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			failed := ""
-			x := newMachine(2, func(f string, args ...any) { failed = fmt.Sprintf(f, args...); runtime.Goexit() })
-			spoil(x)
-			_, _, _ = run(func() error {
-				for range 3 {
-					x.step(0, 0, 0)
-				}
-				return nil
-			})
-			if failed == "" {
-				t.Fatal("the machine noticed nothing")
-			}
-			t.Log(failed)
-		})
-	}
 }

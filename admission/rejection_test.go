@@ -5,7 +5,6 @@
 package admission_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -57,22 +56,27 @@ func TestBadInput(t *testing.T) {
 	var invalid *admission.InvalidError
 	for _, limit := range []int{0, -1, math.MinInt} { // 0: forgotten, because a gate that rejects everything is a closed one
 		g, err := admission.New(admission.Config{Limit: limit})
-		if g != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) ||
-			invalid.Field != "Config.Limit" || invalid.Value != limit {
-			t.Fatalf("New(Limit %d) = %v, %v", limit, g, err)
-		}
-		for _, part := range []string{"Config.Limit", fmt.Sprint(limit), "1 or more", "Close"} {
-			if !strings.Contains(err.Error(), part) {
-				t.Fatalf("%q does not say %q", err, part)
-			}
+		says := fmt.Sprintf("%d; allowed: 1 or more (to reject everything, call Close)", limit)
+		if g != nil || !errors.Is(err, admission.ErrInvalid) || !errors.As(err, &invalid) || invalid.Field != "Config.Limit" ||
+			invalid.Value != limit || !strings.Contains(err.Error(), says) {
+			t.Errorf("New(Limit %d) = %v, %v", limit, g, err)
 		}
 	}
-
-	g := mustNew(t, admission.Config{Limit: 1})
-	_, call := admission.Call[int](g, nil)
-	for i, err := range []error{g.Do(nil), call, g.Submit(nil)} {
-		if !errors.As(err, &invalid) || invalid.Allowed == "" {
-			t.Errorf("nil function %d: %v", i, err)
+	if got := admission.Reason(2).String(); got != "Reason(2)" { // the first that is none
+		t.Error(got)
+	}
+	g, ran := mustNew(t, admission.Config{Limit: 1}), false
+	fn := func() error { ran = true; return nil }
+	_, nilCall := admission.Call[int](g, nil)
+	_, call := admission.Call(nil, func() (int, error) { return 0, fn() })
+	for field, errs := range map[string][]error{
+		"fn": {g.Do(nil), nilCall}, "start": {g.Submit(nil)},
+		"gate": {(*admission.Gate)(nil).Do(fn), call, (*admission.Gate)(nil).Submit(func(func()) error { return fn() })},
+	} {
+		for i, err := range errs {
+			if !errors.As(err, &invalid) || invalid.Field != field || invalid.Allowed == "" || errors.Is(err, admission.ErrRejected) || ran {
+				t.Errorf("%s, %d: %v, ran: %t", field, i, err, ran)
+			}
 		}
 	}
 	if s := g.Stats(); s.Admitted != 0 || s.Rejected != 0 {
@@ -80,32 +84,16 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestNoGate: nothing runs behind a nil *Gate, and the zero Gate is one of limit 0.
-func TestNoGate(t *testing.T) {
-	ran := false
-	do := (*admission.Gate)(nil).Do(func() error { ran = true; return nil })
-	_, call := admission.Call(nil, func() (int, error) { ran = true; return 0, nil })
-	submit := (*admission.Gate)(nil).Submit(func(func()) error { ran = true; return nil })
-	for i, err := range []error{do, call, submit} {
-		var invalid *admission.InvalidError
-		if !errors.As(err, &invalid) || invalid.Field != "gate" || errors.Is(err, admission.ErrRejected) || ran {
-			t.Errorf("nil gate, %d: %v, ran: %t", i, err, ran)
-		}
-	}
+// The zero Gate is one of limit 0.
+func TestZeroGate(t *testing.T) {
 	var zero admission.Gate
-	if _, err := zero.TryAcquire(); !errors.Is(err, admission.ErrRejected) {
-		t.Fatal(err)
-	}
-	if err := zero.Drain(context.Background()); err != nil || zero.Stats().InFlight != 0 || zero.Stats().Limit != 0 {
-		t.Fatal("the zero Gate is not an empty one")
-	}
+	_, full := zero.TryAcquire()
+	drained := zero.Drain(t.Context())
 	zero.Close()
-	var r *admission.RejectedError
-	if err := zero.Do(func() error { return nil }); !errors.As(err, &r) || r.Reason != admission.Closed {
-		t.Fatal(err)
-	}
-	if s := zero.Stats(); s.Rejected != 2 || s.RejectedClosed != 1 {
-		t.Fatalf("%+v", s)
+	var closed *admission.RejectedError
+	if err := zero.Do(func() error { return nil }); !errors.Is(full, admission.ErrRejected) || drained != nil || !errors.As(err, &closed) ||
+		closed.Reason != admission.Closed || zero.Stats() != (admission.Stats{Rejected: 2, RejectedClosed: 1}) {
+		t.Fatalf("the zero Gate: %v, %v, %v, %+v", full, drained, err, zero.Stats())
 	}
 }
 
@@ -113,25 +101,17 @@ func TestNoGate(t *testing.T) {
 func TestHugeLimits(t *testing.T) {
 	for _, limit := range []int{math.MaxInt32, math.MaxInt} {
 		var before, after runtime.MemStats
-		ps := make([]admission.Permit, 1000)
 		runtime.ReadMemStats(&before)
 		g := mustNew(t, admission.Config{Limit: limit})
-		for i := range ps {
-			var err error
-			if ps[i], err = g.TryAcquire(); err != nil {
-				t.Fatal(err)
-			}
+		for range 1000 {
+			must(g.TryAcquire())(t)
 		}
 		runtime.ReadMemStats(&after)
 		if grown := after.TotalAlloc - before.TotalAlloc; grown > 64*1000 {
-			t.Errorf("%d bytes for %d permits", grown, len(ps))
+			t.Errorf("%d bytes for 1000 permits", grown)
 		}
 		if s := g.Stats(); s.InFlight != 1000 || s.Limit != limit {
 			t.Fatalf("%+v", s)
 		}
-		for _, p := range ps {
-			p.Release()
-		}
-		atRest(t, g, 1000)
 	}
 }

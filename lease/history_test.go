@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The random histories on which the properties are judged: each call is chosen from the answers so far.
+// The random histories on which the ledger is judged: each call is chosen from the answers so far.
 
 package lease_test
 
 import (
-	"testing"
-
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/lease"
@@ -31,28 +29,10 @@ func (s step) ended() bool {
 	return s.reply.Err == nil && (s.reply.Completion.Status != 0 || s.reply.Failure.Status > lease.RetryScheduled)
 }
 
-// leases are those that the step shows.
-func (s step) leases() []lease.Lease {
-	all := make([]lease.Lease, 0, 2)
-	for _, l := range []*lease.Lease{&s.reply.Acquisition.Lease, &s.reply.Lease, s.after.Lease} {
-		if l != nil && l.Token != 0 {
-			all = append(all, *l)
-		}
-	}
-	return all
-}
-
-// A place is where one offset is, whatever its number is elsewhere.
-type place struct {
-	domain string
-	offset int64
-}
-
-// history is a ledger, the callers of its domains, and whoever judges every step.
+// history is a ledger, the models of its domains, which judge every step, and their callers.
 type history struct {
-	cfg     lease.Config
 	ledger  *lease.Memory
-	judge   func(step) error
+	models  *model.Ledger
 	names   []string
 	callers map[string]*caller
 	tokens  []lease.Token // the latest that were handed out
@@ -70,10 +50,11 @@ type caller struct {
 }
 
 func newHistory(t tb, cfg lease.Config, names []string) *history {
-	h := &history{cfg: cfg, ledger: open(t, cfg), names: names, callers: map[string]*caller{}, tokens: []lease.Token{0},
-		stride: 1}
+	h := &history{ledger: open(t, cfg), models: model.NewLedger(cfg), names: names, callers: map[string]*caller{},
+		tokens: []lease.Token{0}, stride: 1}
 	for _, name := range names {
 		h.callers[name] = &caller{known: map[int64]bool{}}
+		h.models.Domain(name)
 	}
 	return h
 }
@@ -89,12 +70,16 @@ func (h *history) do(t tb, c model.Call) model.Reply {
 		before[i] = inspect(t, h.ledger, name)
 	}
 	r := c.Do(ctx, h.ledger)
+	wrong := h.models.Accept(c, r)
 	for i, name := range names {
 		c.Domain = name
 		s := step{call: c, reply: r, before: before[i], after: inspect(t, h.ledger, name)}
-		if err := h.judge(s); err != nil {
+		if wrong == nil {
+			wrong = h.models.Accept(model.Call{Domain: name}, model.Reply{View: s.after})
+		}
+		if wrong != nil {
 			t.Helper()
-			t.Fatalf("%s: %v: %v: %v", name, c, r, err)
+			t.Fatalf("%s: %s: %v: %v: %v", about(s, wrong), name, c, r, wrong)
 		}
 		h.callers[name].hear(s)
 	}
@@ -151,28 +136,18 @@ func regimes() []regime {
 }
 
 // begin draws a ledger and how its history begins.
-func begin(t *rapid.T, judged func(*history) func(step) error) *history {
+func begin(t *rapid.T) *history {
 	regime := rapid.SampledFrom(regimes()).Draw(t, "regime")
 	h := newHistory(t, lease.Config{
 		MaxRetries: rapid.IntRange(regime.minRetries, regime.maxRetries).Draw(t, "MaxRetries"),
 		MaxBacklog: rapid.SampledFrom(regime.maxBacklog).Draw(t, "MaxBacklog"),
 	}, []string{"A", "B", "C", "D"})
-	h.regime, h.judge = regime, judged(h)
+	h.regime = regime
 	h.stride = rapid.SampledFrom([]int64{1, 3, 64, 1 << 40}).Draw(t, "stride")
 	if len(regime.opening) > 0 {
 		h.run(t, "A", rapid.IntRange(regime.least, regime.most).Draw(t, "opening"), regime.opening...)
 	}
 	return h
-}
-
-// play has many histories judged, each by a judge of its own.
-func play(t *testing.T, judged func(*history) func(step) error) {
-	rapid.Check(t, func(t *rapid.T) {
-		h := begin(t, judged)
-		for range rapid.IntRange(1, 100).Draw(t, "moves") {
-			h.move(t)
-		}
-	})
 }
 
 // move makes a call, mostly one that moves its domain on, now and then a wrong one; or it makes the same few calls many times.

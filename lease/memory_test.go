@@ -31,6 +31,16 @@ func weigh(n int, do func()) float64 {
 	return (float64(heap()) - float64(before)) / float64(n)
 }
 
+// light demands that do, of n of these, leaves at most so many bytes of each beside what was there before, and returns how many.
+func light(t *testing.T, n int, what string, before, most float64, do func()) float64 {
+	t.Helper()
+	bytes := before + weigh(n, do)
+	if t.Logf("%s: %.2f bytes", what, bytes); bytes > most {
+		t.Errorf("L11: %s: %.2f bytes, limit %.1f", what, bytes, most)
+	}
+	return bytes
+}
+
 // key writes the i-th of a great many distinct names of size bytes into buf.
 func key(buf []byte, i int) string {
 	const digits = "0123456789abcdef"
@@ -40,35 +50,28 @@ func key(buf []byte, i int) string {
 	return string(buf)
 }
 
+// once carries an offset through.
+func once(t tb, m *lease.Memory, domain string, offset int64) {
+	succeed(t, m, acquire(t, m, domain, offset), lease.Completion{Status: lease.NoBacklog})
+}
+
 // An idle domain is one that has done its only offset. Its name, given up by the caller, is part of the weight.
 func TestBytesPerIdleDomain(t *testing.T) {
-	domains := 1_000_000
-	if testing.Short() || raceEnabled {
-		domains = 100_000
-	}
+	const domains = 200_000
 	for size, limit := range map[int]float64{8: 125, 16: 135, 36: 160} {
 		m := open(t, lease.Config{})
 		buf := make([]byte, size)
-		bytes := weigh(domains, func() {
+		bytes := light(t, domains, fmt.Sprintf("an idle domain with a name of %d bytes", size), 0, limit, func() {
 			for i := range domains {
-				domain := key(buf, i)
-				held := acquire(t, m, domain, int64(i))
-				succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
+				once(t, m, key(buf, i), int64(i))
 			}
 		})
 		if n := m.Domains(); n != domains {
 			t.Fatalf("L11: %d domains, want %d", n, domains)
 		}
-		t.Logf("%d domains, names of %d bytes: %.1f bytes each", domains, size, bytes)
-		if bytes > limit {
-			t.Errorf("L11: names of %d bytes: %.1f bytes for an idle domain, limit %.0f", size, bytes, limit)
-		}
-		left := weigh(domains, func() {
-			noError(t, m.Compact(ctx, math.MaxInt64))
-		}) + bytes
-		t.Logf("after a Compact above all: %.1f bytes each", left)
-		if n := m.Domains(); n != 0 || left > 10 {
-			t.Errorf("L11: after a Compact above all %d domains and %.1f bytes for each are left", n, left)
+		light(t, domains, "after a Compact above all", bytes, 10, func() { noError(t, m.Compact(ctx, math.MaxInt64)) })
+		if n := m.Domains(); n != 0 {
+			t.Errorf("L11: after a Compact above all %d domains are left", n)
 		}
 		runtime.KeepAlive(m)
 	}
@@ -78,35 +81,25 @@ func TestBytesPerIdleDomain(t *testing.T) {
 func TestBytesPerDoneOffset(t *testing.T) {
 	const n = 200_000
 	m := open(t, lease.Config{})
-	carry := func(offset int64) {
-		held := acquire(t, m, "A", offset)
-		succeed(t, m, held, lease.Completion{Status: lease.NoBacklog})
-	}
 	rnd := rand.New(rand.NewPCG(1, 2))
-	bytes := weigh(n, func() {
+	bytes := light(t, n, "a done offset", 0, 16, func() {
 		for i := range int64(n) {
-			carry(1000*(i^1) + rnd.Int64N(1000)) // neighbours swapped
+			once(t, m, "A", 1000*(i^1)+rnd.Int64N(1000)) // neighbours swapped
 		}
 	})
-	t.Logf("%.1f bytes for a done offset", bytes)
-	if bytes > 16 {
-		t.Errorf("L11: %.1f bytes for a done offset", bytes)
-	}
-	left := weigh(n, func() {
-		noError(t, m.Compact(ctx, 1000*(n-10)))
-	}) + bytes
-	if v := inspect(t, m, "A"); left > 0.5 || v.Processed == 0 || v.Processed > 20 {
-		t.Errorf("L11: %.1f bytes each are left after Compact, for %d", left, v.Processed)
+	light(t, n, "left of one after Compact", bytes, 0.5, func() { noError(t, m.Compact(ctx, 1000*(n-10))) })
+	if v := inspect(t, m, "A"); v.Processed == 0 || v.Processed > 20 {
+		t.Errorf("L11: %+v", v)
 	}
 	runtime.KeepAlive(m)
 }
 
 // A first offset far above the later ones keeps nothing alive once the floor has passed those, failed or processed.
 func TestAHighFirstOffsetPinsNothing(t *testing.T) {
-	const n = 200_000
+	const n, domains = 200_000, 500
 	m := open(t, lease.Config{})
-	left := weigh(n, func() {
-		succeed(t, m, acquire(t, m, "A", 1<<40), lease.Completion{Status: lease.NoBacklog})
+	light(t, n, "left of an offset below the floor", 0, 0.1, func() {
+		once(t, m, "A", 1<<40)
 		for offset := range int64(n) {
 			fail(t, m, acquire(t, m, "A", offset), lease.Failure{Status: lease.GiveUpNoBacklog})
 		}
@@ -115,32 +108,19 @@ func TestAHighFirstOffsetPinsNothing(t *testing.T) {
 	if v := inspect(t, m, "A"); v.Processed != 1 || v.Failed != 0 {
 		t.Errorf("L11: %+v", v)
 	}
-	if left > 0.1 {
-		t.Errorf("L11: %.2f bytes are left for each offset below the floor", left)
-	}
-	if err := m.Audit(); err != nil {
-		t.Error(err)
-	}
-	runtime.KeepAlive(m)
-}
-
-func TestAHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
-	const domains = 500
-	m := open(t, lease.Config{})
-	left := weigh(domains, func() {
+	noError(t, m.Audit())
+	m = open(t, lease.Config{})
+	light(t, domains, "a domain with one done offset left", 0, 400, func() {
 		for i := range domains {
 			domain := fmt.Sprint("domain ", i)
-			succeed(t, m, acquire(t, m, domain, 1_000_000), lease.Completion{Status: lease.NoBacklog})
+			once(t, m, domain, 1_000_000)
 			for offset := range int64(500) {
-				succeed(t, m, acquire(t, m, domain, offset), lease.Completion{Status: lease.NoBacklog})
+				once(t, m, domain, offset)
 			}
 		}
 		noError(t, m.Audit())
 		noError(t, m.Compact(ctx, 999_999))
 	})
-	if t.Logf("%.0f bytes for a domain with one done offset left", left); left > 400 {
-		t.Errorf("L11: %.0f bytes for a domain with one done offset left", left)
-	}
 	runtime.KeepAlive(m)
 }
 
@@ -148,26 +128,20 @@ func TestAHighFirstOffsetPinsNothingInManyDomains(t *testing.T) {
 func TestLongNamesAreGivenBack(t *testing.T) {
 	const domains, long = 2000, 10_000
 	m := open(t, lease.Config{})
-	once := func(domain string, offset int64) {
-		succeed(t, m, acquire(t, m, domain, offset), lease.Completion{Status: lease.NoBacklog})
-	}
-	left := weigh(domains, func() {
+	light(t, domains, "a long name that came and went", 0, 2000, func() {
 		buf := make([]byte, long)
 		for i := range domains {
-			once(key(buf, i), 1)
+			once(t, m, key(buf, i), 1)
 		}
 		for i := range domains / 2 { // these keep the slab from being given back as a whole
-			once(fmt.Sprint("stays ", i), 1000)
+			once(t, m, fmt.Sprint("stays ", i), 1000)
 		}
 		noError(t, m.Compact(ctx, 100))
 		for i := range domains {
-			once(fmt.Sprint("short ", i), 1000)
+			once(t, m, fmt.Sprint("short ", i), 1000)
 		}
 		noError(t, m.Compact(ctx, 101))
 	})
-	if t.Logf("%.0f bytes for each long name that came and went", left); left > 2000 {
-		t.Errorf("L11: %.0f bytes for each long name of %d bytes that came and went", left, long)
-	}
 	noError(t, m.Audit())
 	for i := range domains {
 		wantStatus(t, m, fmt.Sprint("short ", i), 1000, lease.AlreadyProcessed)
@@ -186,7 +160,7 @@ func TestNamesOfAllLengthsRoll(t *testing.T) {
 		name := fmt.Sprintf("%d %s", offset, strings.Repeat("x", rnd.IntN(1+rnd.IntN(2000))))
 		names = append(names, name)
 		wasted := m.WastedNames()
-		succeed(t, m, acquire(t, m, name, offset), lease.Completion{Status: lease.NoBacklog})
+		once(t, m, name, offset)
 		if m.WastedNames() < wasted {
 			packed++
 		}
@@ -209,16 +183,12 @@ func TestNamesOfAllLengthsRoll(t *testing.T) {
 func TestBacklogIsGivenBack(t *testing.T) {
 	const n = 200_000
 	m := open(t, lease.Config{})
-	bytes := weigh(n, func() {
+	bytes := light(t, n, "a waiting offset", 0, 48, func() {
 		for i := range int64(n) {
 			must(m.Offer(ctx, "A", i*i))(t)
 		}
 	})
-	t.Logf("%.1f bytes for a waiting offset", bytes)
-	if bytes > 48 {
-		t.Errorf("L11: %.1f bytes for a waiting offset", bytes)
-	}
-	left := bytes + weigh(n, func() {
+	light(t, n, "left of one when ten wait", bytes, 0.5, func() {
 		for range n - 10 {
 			a, err := m.AcquireNext(ctx, "A")
 			if err != nil || a.Status != lease.Acquired {
@@ -228,9 +198,6 @@ func TestBacklogIsGivenBack(t *testing.T) {
 		}
 		noError(t, m.Compact(ctx, math.MaxInt64))
 	})
-	if left > 0.5 {
-		t.Errorf("L11: %.1f bytes each are left when ten wait", left)
-	}
 	runtime.KeepAlive(m)
 }
 

@@ -52,15 +52,10 @@ func TestObserverIsContained(t *testing.T) {
 	<-done
 	mood = ""
 	wantStatus(t, m, "A", 2, lease.Enqueued)
-	next, err := m.Reclaim(ctx, "A", held.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := must(m.Reclaim(ctx, "A", held.Token))(t)
 	noError(t, m.Release(ctx, "A", next.Token))
 	released := next.Token
-	if next, err = m.Reclaim(ctx, "A", released); err != nil {
-		t.Fatal(err)
-	}
+	next = must(m.Reclaim(ctx, "A", released))(t)
 	_, refused := m.Succeed(ctx, "A", held.Token)
 	held.RetryCount = 1
 	fail(t, m, next, lease.Failure{Status: lease.GiveUpNextHint, RetryCount: 1, Next: 2})

@@ -17,50 +17,6 @@ import (
 	"github.com/stopbank/stopbank/lease"
 )
 
-// Workers that follow the hints of one domain carry every offset out once, one at a time, in order of arrival.
-func TestOneOwnerUnderRace(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	m := open(t, lease.Config{})
-	const offsets, workers = 20_000, 4
-	var owners atomic.Int64
-	var carried []int64 // guarded by the lease itself: the race detector is the judge
-	var group sync.WaitGroup
-	var arrivals sync.Mutex
-	var arrived []int64
-	next := int64(0)
-	for range workers {
-		group.Go(func() {
-			wholeRecords(t, func() {
-				for {
-					arrivals.Lock()
-					if next == offsets {
-						arrivals.Unlock()
-						break
-					}
-					next++
-					offset := next
-					if _, err := m.Offer(ctx, "A", offset); err != nil {
-						t.Error(err)
-					}
-					arrived = append(arrived, offset)
-					arrivals.Unlock()
-					drain(t, m, &owners, &carried)
-				}
-			})
-		})
-	}
-	group.Wait()
-	drain(t, m, &owners, &carried)
-	if len(carried) != offsets {
-		t.Fatalf("L1: %d carried out, want %d", len(carried), offsets)
-	}
-	for i, offset := range carried {
-		if offset != arrived[i] {
-			t.Fatalf("L1: place %d: %d carried out, %d arrived", i, offset, arrived[i])
-		}
-	}
-}
-
 // wholeRecords runs f, which fails if it meets a record that another goroutine is changing.
 func wholeRecords(t *testing.T, f func()) {
 	defer func() {
@@ -69,54 +25,6 @@ func wholeRecords(t *testing.T, f func()) {
 		}
 	}()
 	f()
-}
-
-func drain(t *testing.T, m *lease.Memory, owners *atomic.Int64, carried *[]int64) {
-	for {
-		a, err := m.AcquireNext(ctx, "A")
-		if err != nil {
-			t.Error(err)
-		}
-		if a.Status != lease.Acquired {
-			return
-		}
-		if owners.Add(1) != 1 {
-			t.Error("two owners")
-		}
-		*carried = append(*carried, a.Lease.Offset)
-		owners.Add(-1)
-		if _, err := m.Succeed(ctx, "A", a.Lease.Token); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// Of many reclaims that show the same token one wins.
-func TestOneReclaimWins(t *testing.T) {
-	m := open(t, lease.Config{})
-	held := acquire(t, m, "A", 1)
-	for range 200 {
-		var wins atomic.Int64
-		var next atomic.Uint64
-		var group sync.WaitGroup
-		for range 4 {
-			group.Go(func() {
-				l, err := m.Reclaim(ctx, "A", held.Token)
-				switch {
-				case err == nil:
-					wins.Add(1)
-					next.Store(uint64(l.Token))
-				case !errors.Is(err, lease.ErrTokenMismatch):
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
-		if wins.Load() != 1 {
-			t.Fatalf("L5: %d reclaims won", wins.Load())
-		}
-		held.Token = lease.Token(next.Load())
-	}
 }
 
 // Everything at once, for the race detector and the audit.

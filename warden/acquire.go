@@ -84,6 +84,15 @@ func (p Permit) Discard() bool {
 	return true
 }
 
+// Park gives the slot back, although the task is still to be released: it has begun its answer, and from now on only waits for
+// events to tell its client, as an event stream or a watch does. It is counted in [limiter.Tally].Parked, and no part of what control
+// judges. Park reports whether that is so: no more tasks may be parked than the decision says, and none at once where others of its
+// name worked until they ended ([monitor.Span.Park]). It neither blocks nor allocates.
+func (p Permit) Park() bool { return p.span.Park() && p.permit.Park() }
+
+// Span returns the task's execution, as the monitor sees it; the Permit ends it.
+func (p Permit) Span() monitor.Span { return p.span }
+
 func (p Permit) end() bool {
 	ended := false
 	switch p.ending {
@@ -130,11 +139,15 @@ func (w *Warden) Acquire(ctx context.Context, t Task) (context.Context, Permit, 
 	if t.ID == "" {
 		t.ID = requestid.From(ctx)
 	}
-	if at, bounded := timelimit.Moving(ctx); bounded && (t.Deadline.IsZero() || at.Before(t.Deadline)) {
+	at, strangers, bounded := timelimit.Moving(ctx)
+	if bounded = bounded && (t.Deadline.IsZero() || at.Before(t.Deadline)); bounded {
 		t.Deadline = at
 	}
 	p, err := w.limiter.Acquire(ctx, t)
 	if err != nil {
+		if bounded && strangers {
+			timelimit.Blameless(ctx, err)
+		}
 		return ctx, Permit{}, err
 	}
 	m := &taskContext{Context: ctx, warden: w, id: t.ID, priority: t.Priority}

@@ -7,6 +7,7 @@ package warden
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/control"
@@ -219,6 +220,9 @@ func (cfg Config) first() decision.ControlDecision {
 	}
 	if c.Initial > 0 {
 		d.TargetConcurrency = c.Initial
+	}
+	if d.Parked = max(0, c.Max-d.TargetConcurrency); c.Max == 0 {
+		d.Parked = math.MaxInt32 // until the first sample
 	}
 	d.ValidFor = max(0, c.ValidFor) // control.New rejects what is less
 	return d

@@ -32,8 +32,8 @@
 // this warden, so that a second one could be waited for forever. Errors of the function are returned as they are.
 //
 // A function that hangs holds its slot until it returns, because running work is never interrupted: give it a context with a
-// deadline, and heed it. The limit makes up, within Control.Max, for up to 512 executions that run much longer than others of
-// their name; when more of them hold every slot, everything else is rejected.
+// deadline, and heed it. The limit makes up, within Control.Max, for executions that run much longer than others of their name: in
+// full for 512 of them, and less beyond. A task that only waits for something to tell its client needs no slot: [Permit.Park].
 //
 // # Sampling
 //

@@ -94,7 +94,7 @@ func TestShortDeadlinesBesideLongWork(t *testing.T) {
 // work.
 func TestWorkThatDoesNotEnd(t *testing.T) {
 	for _, warm := range []time.Duration{0, 20 * time.Second} {
-		for _, holders := range []int{16, 18, 64} {
+		for _, holders := range []int{16, 18, 64, 560, 1500} {
 			t.Run(fmt.Sprintf("%d holders after %v", holders, warm), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					idle(t, Config{}, func(ctx context.Context, w *Warden) {
@@ -104,10 +104,13 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 						var all sync.WaitGroup
 						for range holders {
 							all.Go(func() {
-								_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) { <-held.Done(); return 0, nil })
+								for held.Err() == nil { // again, where it was refused
+									_, _ = Do(ctx, w, Task{}, func(context.Context) (int, error) { <-held.Done(); return 0, nil })
+									time.Sleep(50 * time.Millisecond)
+								}
 							})
 						}
-						time.Sleep(10 * time.Second)
+						time.Sleep(10*time.Second + time.Duration(holders*holders/10)*time.Millisecond)
 						var asked, answered atomic.Int64
 						every(50*time.Millisecond, 2*time.Second, func() {
 							asked.Add(1)

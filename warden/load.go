@@ -24,9 +24,9 @@ type Load struct {
 	Utilization float64
 	// Served is how many tasks ended per second, those of compartments included and those of [Permit.Abandon] not, 0 or more.
 	Served float64
-	// Failed is how many tasks per second the limiter rejected, or were ended by their deadline or client ([Permit.Abandon];
-	// those of compartments too), or failed ([Permit.Failed]), 0 or more. Without those that failed, a process that fails at
-	// once would look like one with room. Rejections by compartments say nothing about other work and are not in it.
+	// Failed is how many tasks per second the limiter rejected, but for want of their own time, or failed ([Permit.Failed]), 0 or
+	// more. Without those that failed, a process that fails at once would look like one with room. What a deadline or a client ended
+	// may be the client's choice, and is in neither number. Rejections by compartments say nothing about other work and are not in it.
 	Failed float64
 }
 
@@ -92,7 +92,8 @@ func (m *loadMeter) add(at time.Duration, s *monitor.Sample, l *limiter.Stats) *
 	// A bulkhead.Set executes beside the limiter and tells the recorder, which does not count what was discarded.
 	abandoned := float64(s.Service.Abandoned)
 	m.now.served += max(float64(l.Executed-m.last.Executed), float64(s.Service.Count)+abandoned) - abandoned
-	m.now.failed += float64(l.Rejected-m.last.Rejected+l.Failed-m.last.Failed) + abandoned
+	m.now.failed += float64(l.Failed-m.last.Failed) + float64(l.Rejected-m.last.Rejected) -
+		float64(l.RejectedFor(decision.DeadlineExceeded)-m.last.RejectedFor(decision.DeadlineExceeded))
 	m.now.at, m.last, m.tight = at, l.Tally, tight
 	return &timedLoad{m.load(), at}
 }

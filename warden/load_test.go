@@ -44,7 +44,7 @@ func TestPropertyLoadIsAnAverage(t *testing.T) {
 				Utilization: monitor.Reading{Value: use, OK: true},
 				Service:     monitor.Service{Count: executed - abandoned, Abandoned: abandoned},
 			}
-			one := sampled{at: gap, busy: use, served: float64(executed - abandoned), failed: float64(rejected + abandoned + bad)}
+			one := sampled{at: gap, busy: use, served: float64(executed - abandoned), failed: float64(rejected + bad)}
 			if n := len(all); n > 0 {
 				one.from, one.at = all[n-1].at, all[n-1].at+gap
 			}

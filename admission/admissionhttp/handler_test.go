@@ -14,7 +14,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,66 +23,15 @@ import (
 	"github.com/stopbank/stopbank/admission/admissionhttp"
 )
 
-func TestRejectedRequestNeverReachesTheHandler(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g := newGate(t, "server", 1)
-		entered, finish := make(chan struct{}), make(chan struct{})
-		var calls atomic.Int32
-		s := serve(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
-			if calls.Add(1) == 1 {
-				close(entered)
-				<-finish
-			}
-			w.WriteHeader(http.StatusAccepted)
-		}))
-
-		first := make(chan error, 1)
-		go func() {
-			resp, err := post(t, s)
-			if err == nil {
-				err = resp.Body.Close()
-			}
-			first <- err
-		}()
-		await(t, "the first request", entered)
-		for range 3 {
-			resp := wantStatus(t, s, http.StatusServiceUnavailable)
-			if got := resp.Header.Get("Retry-After"); got != "1" && got != "2" {
-				t.Errorf("A4: Retry-After: %q, want 1 or 2", got)
-			}
-			if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain") {
-				t.Errorf("A4: Content-Type: %q, want text/plain", got)
-			}
-		}
-		if got := calls.Load(); got != 1 {
-			t.Errorf("A4: the handler was called %d times, want 1", got)
-		}
-		close(finish)
-		if err := <-first; err != nil {
-			t.Error(err)
-		}
-		g.wantEmpty(t)
-		wantStatus(t, s, http.StatusAccepted)
-		if got := g.Stats().Rejected; got != 3 {
-			t.Errorf("A4: %d rejected, want 3", got)
-		}
-	})
-}
-
 // Clients that are rejected together get different delays.
 func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 	for d, least := range map[time.Duration]int{
 		0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 1500 * time.Millisecond: 2, time.Minute: 60, time.Hour: 3600,
 	} {
-		cfg := admissionhttp.HandlerConfig{Gate: new(admission.Gate), RetryAfter: d}
-		h, err := admissionhttp.NewHandler(http.NotFoundHandler(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := handlerOf(t, http.NotFoundHandler(), admissionhttp.HandlerConfig{Gate: new(admission.Gate), RetryAfter: d})
 		delays := map[int]bool{}
 		for range 200 {
-			rec := httptest.NewRecorder()
-			h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			rec := answer(h)
 			s, err := strconv.Atoi(rec.Header().Get("Retry-After"))
 			if rec.Code != http.StatusServiceUnavailable || err != nil || s < least || s > 2*least {
 				t.Fatalf("%v: status %d, Retry-After %q, want 503 and %d to %d", d, rec.Code, rec.Header().Get("Retry-After"), least, 2*least)
@@ -98,18 +46,11 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 
 // An outer layer had described the content, for caches too.
 func TestNoCacheKeepsARejection(t *testing.T) {
-	g := newGate(t, "server", 1)
-	permit, err := g.TryAcquire()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer permit.Release()
-	h := newHandler(t, g, http.NotFound)
 	rec := httptest.NewRecorder()
 	for _, of := range []string{"Expires", "CDN-Cache-Control", "Surrogate-Control", "Cache-Control", "Etag", "Access-Control-Allow-Origin", "Content-Encoding"} {
 		rec.Header().Set(of, "7")
 	}
-	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	newHandler(t, gate{new(admission.Gate)}, http.NotFound).ServeHTTP(rec, newRequest())
 	got := rec.Header()
 	got.Del("Retry-After")
 	want := http.Header{
@@ -122,19 +63,22 @@ func TestNoCacheKeepsARejection(t *testing.T) {
 }
 
 func TestRejectedHandlerAnswersInstead(t *testing.T) {
-	h, err := admissionhttp.NewHandler(
+	rec := answer(handlerOf(t,
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("A4: the handler was called") }),
 		admissionhttp.HandlerConfig{
 			Gate:     new(admission.Gate), // the zero Gate admits nobody
 			Rejected: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }),
-		})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		}))
 	if rec.Code != http.StatusTooManyRequests || rec.Header().Get("Retry-After") != "" {
 		t.Errorf("A4: status %d, header %v, want 429 and nothing added", rec.Code, rec.Header())
+	}
+}
+
+func TestAdmissionAllocatesLittle(t *testing.T) {
+	h := newHandler(t, newGate(t, "server", 1), func(http.ResponseWriter, *http.Request) {})
+	rec, req := httptest.NewRecorder(), newRequest()
+	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(rec, req) }); got > 0 {
+		t.Errorf("%v allocations, want none", got)
 	}
 }
 
@@ -160,22 +104,6 @@ func TestInvalidHandlerConfig(t *testing.T) {
 		if h != nil {
 			t.Errorf("%s: a handler as well", c.field)
 		}
-	}
-}
-
-func TestAdmissionAllocatesLittle(t *testing.T) {
-	g, err := admission.New(admission.Config{Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	h, err := admissionhttp.NewHandler(nothing, admissionhttp.HandlerConfig{Gate: g})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec, req := httptest.NewRecorder(), newRequest()
-	if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(rec, req) }); got > 0 {
-		t.Errorf("%v allocations, want none", got)
 	}
 }
 

@@ -16,8 +16,6 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
-
-	"github.com/stopbank/stopbank/admission"
 )
 
 func (g gate) wantInFlight(t *testing.T, when string, want int) {
@@ -31,10 +29,10 @@ func (g gate) wantInFlight(t *testing.T, when string, want int) {
 var ends = map[string]func(){"returns": func() {}, "panics": func() { panic(http.ErrAbortHandler) }, "exits": runtime.Goexit}
 
 func TestHandlerHoldsUntilItEnds(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	for _, http2 := range []bool{false, true} {
 		for name, end := range ends {
 			g := newGate(t, "server", 1)
-			s := serve(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+			s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
 				g.wantInFlight(t, "in a handler that "+name, 1)
 				_, _ = io.WriteString(w, "begin")
 				if err := http.NewResponseController(w).Flush(); err != nil {
@@ -45,17 +43,17 @@ func TestHandlerHoldsUntilItEnds(t *testing.T) {
 				}
 				_, _ = io.Copy(w, strings.NewReader("end"))
 				end()
-			}))
+			}), http2)
 			if resp, err := post(t, s); err == nil {
 				text, _ := io.ReadAll(resp.Body)
 				resp.Body.Close()
-				if name == "returns" && string(text) != "beginend" {
-					t.Errorf("the client got %q", text)
+				if name == "returns" && (string(text) != "beginend" || resp.ProtoMajor == 2 != http2) {
+					t.Errorf("the client got %q by %s", text, resp.Proto)
 				}
 			}
 			g.wantEmpty(t)
 		}
-	})
+	}
 }
 
 // A hijacked connection that outlives its handler is in flight too, whichever way it was hijacked and the handler ended.
@@ -93,7 +91,7 @@ func TestHijackedConnectionHoldsUntilClosed(t *testing.T) {
 					}
 				}()
 				c := <-conns
-				await(t, "the end of the handler", done)
+				<-done // the handler has ended
 				g.wantInFlight(t, "after the handler", 1)
 				wantStatus(t, s, http.StatusServiceUnavailable)
 				if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
@@ -112,23 +110,30 @@ func TestHijackedConnectionHoldsUntilClosed(t *testing.T) {
 	}
 }
 
-// A connection that is closed while its handler still works does not end the request.
+// A connection that is closed while its handler still works, once or twice, does not end the request.
 func TestClosedConnectionHoldsUntilTheHandlerIsDone(t *testing.T) {
-	g := newGate(t, "server", 1)
-	s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
-		c, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
+	for _, times := range []int{1, 2} {
+		g := newGate(t, "server", 1)
+		s := startServer(t, newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			for range times {
+				_ = c.Close()
+			}
+			if g.wantInFlight(t, "after Close, in the handler", 1); err != nil {
+				t.Error(err)
+			}
+		}), false)
+		if resp, err := post(t, s); err == nil {
+			resp.Body.Close()
 		}
-		_, _ = c.Close(), c.Close()
-		g.wantInFlight(t, "after Close, in the handler", 1)
-	}), false)
-	if resp, err := post(t, s); err == nil {
-		resp.Body.Close()
+		g.wantEmpty(t)
 	}
-	g.wantEmpty(t)
 }
+
+// unwraps hides all that a ResponseWriter can but Unwrap, as a logging middleware does.
+type unwraps struct{ http.ResponseWriter }
+
+func (u unwraps) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
 // hijackable is a ResponseWriter whose Hijack fails, in the way that the test says.
 type hijackable struct {
@@ -138,11 +143,6 @@ type hijackable struct {
 
 func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
 
-// unwraps hides all that a ResponseWriter can but Unwrap, as a logging middleware does.
-type unwraps struct{ http.ResponseWriter }
-
-func (u unwraps) Unwrap() http.ResponseWriter { return u.ResponseWriter }
-
 func TestFailedHijackDoesNotHold(t *testing.T) {
 	for name, hijack := range map[string]func() (net.Conn, *bufio.ReadWriter, error){
 		"error":         func() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrHijacked },
@@ -151,15 +151,28 @@ func TestFailedHijackDoesNotHold(t *testing.T) {
 	} {
 		g := newGate(t, "server", 1)
 		h := newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) {
+			defer func() { _ = recover() }()
 			if c, _, _ := w.(http.Hijacker).Hijack(); c != nil {
 				t.Errorf("%s: a connection", name)
 			}
 		})
-		func() {
-			defer func() { _ = recover() }()
-			h.ServeHTTP(unwraps{hijackable{httptest.NewRecorder(), hijack}}, newRequest())
-		}()
+		h.ServeHTTP(unwraps{hijackable{httptest.NewRecorder(), hijack}}, newRequest())
 		g.wantInFlight(t, name, 0)
+	}
+}
+
+// A base that panics, or calls Goexit, gives the slot back.
+func TestBaseThatDoesNotReturn(t *testing.T) {
+	for _, name := range []string{"panics", "exits"} {
+		g := newGate(t, "orders", 1)
+		rt := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) { ends[name](); return nil, nil }))
+		var all sync.WaitGroup
+		all.Go(func() {
+			defer func() { _ = recover() }()
+			_, _ = rt.RoundTrip(newRequest())
+		})
+		all.Wait()
+		g.wantInFlight(t, "after a base that "+name, 0)
 	}
 }
 
@@ -227,59 +240,4 @@ func TestResponseHoldsUntilItEnds(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A base that panics, or calls Goexit, gives the slot back.
-func TestBaseThatDoesNotReturn(t *testing.T) {
-	for _, name := range []string{"panics", "exits"} {
-		g := newGate(t, "orders", 1)
-		rt := newTransport(t, g, roundTrip(func(*http.Request) (*http.Response, error) { ends[name](); return nil, nil }))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer func() { _ = recover() }()
-			_, _ = rt.RoundTrip(newRequest())
-		}()
-		<-done
-		g.wantInFlight(t, "after a base that "+name, 0)
-	}
-}
-
-// An upgrade like WebSocket's, with a gate on either side.
-func TestUpgradeHoldsOnBothSides(t *testing.T) {
-	server, client := newGate(t, "server", 1), newGate(t, "client", 1)
-	s := startServer(t, newHandler(t, server, func(w http.ResponseWriter, _ *http.Request) {
-		c, buf, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_ = buf.Flush()
-		go func() {
-			defer c.Close()
-			_, _ = io.Copy(c, buf)
-		}()
-	}), false)
-	req := httptest.NewRequest(http.MethodGet, s.URL, http.NoBody)
-	req.RequestURI = ""
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", "echo")
-	resp, err := through(t, client, s).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	echo := resp.Body.(io.ReadWriteCloser)
-	_, _ = io.WriteString(echo, "one\n")
-	if line, err := bufio.NewReader(echo).ReadString('\n'); line != "one\n" || err != nil {
-		t.Errorf("%q, %v", line, err)
-	}
-	server.wantInFlight(t, "upgraded, on the server", 1)
-	client.wantInFlight(t, "upgraded, on the client", 1)
-	if _, err := client.TryAcquire(); !errors.Is(err, admission.ErrRejected) {
-		t.Error(err)
-	}
-	echo.Close()
-	client.wantInFlight(t, "closed", 0)
-	server.wantEmpty(t)
 }

@@ -8,9 +8,11 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -35,7 +37,7 @@ func newGate(t *testing.T, name string, limit int) gate {
 // wantEmpty waits until nothing is in flight.
 func (g gate) wantEmpty(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // ends a test that hangs
 	defer cancel()
 	if err := g.Drain(ctx); err != nil {
 		t.Fatalf("%v, %+v", err, g.Stats())
@@ -44,11 +46,23 @@ func (g gate) wantEmpty(t *testing.T) {
 
 func newHandler(t *testing.T, g gate, next http.HandlerFunc) http.Handler {
 	t.Helper()
-	h, err := admissionhttp.NewHandler(next, admissionhttp.HandlerConfig{Gate: g.Gate})
+	return handlerOf(t, next, admissionhttp.HandlerConfig{Gate: g.Gate})
+}
+
+func handlerOf(t *testing.T, next http.Handler, cfg admissionhttp.HandlerConfig) http.Handler {
+	t.Helper()
+	h, err := admissionhttp.NewHandler(next, cfg)
 	if err != nil {
-		t.Fatalf("NewHandler: %v", err)
+		t.Fatal(err)
 	}
 	return h
+}
+
+// answer is what a handler answers to newRequest.
+func answer(h http.Handler) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, newRequest())
+	return rec
 }
 
 func newTransport(t *testing.T, g gate, base http.RoundTripper) http.RoundTripper {

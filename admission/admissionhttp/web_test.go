@@ -10,24 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 )
-
-// patience ends a test that hangs; no test depends on its value.
-const patience = 10 * time.Second
-
-// protocols runs a test over both protocols, each on a real server.
-func protocols(t *testing.T, test func(t *testing.T, serve func(http.Handler) *httptest.Server)) {
-	for _, http2 := range []bool{false, true} {
-		name := "HTTP/1.1"
-		if http2 {
-			name = "HTTP/2"
-		}
-		t.Run(name, func(t *testing.T) {
-			test(t, func(h http.Handler) *httptest.Server { return startServer(t, h, http2) })
-		})
-	}
-}
 
 // startServer serves until the test ends. Panics of handlers are meant here, and not logged.
 func startServer(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
@@ -55,29 +38,15 @@ func post(t *testing.T, s *httptest.Server) (*http.Response, error) {
 }
 
 // wantStatus sends a request and reads all of the response.
-func wantStatus(t *testing.T, s *httptest.Server, want int) *http.Response {
+func wantStatus(t *testing.T, s *httptest.Server, want int) {
 	t.Helper()
 	resp, err := post(t, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	if resp.StatusCode != want {
-		t.Fatalf("status %d, want %d", resp.StatusCode, want)
-	}
-	return resp
-}
-
-// await waits for an event.
-func await(t *testing.T, what string, event <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-event:
-	case <-time.After(patience):
-		t.Fatalf("%s: did not happen", what)
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != want {
+		t.Fatalf("status %d, want %d; %v", resp.StatusCode, want, err)
 	}
 }
 

@@ -1,11 +1,10 @@
 // Dead letters in memory, enough for a console and a test. A service keeps them in a store of leasepg, leasenats or leasekafka.
 
-package main
+package console
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -14,8 +13,7 @@ import (
 	"github.com/stopbank/stopbank/lease/deadletter"
 )
 
-// memory keeps letters. It has no source to replay them to, and the calls that the service does not make are those of its nil
-// Store.
+// memory keeps letters. The calls that the service does not make are those of its nil Store.
 type memory struct {
 	deadletter.Store
 	mu      sync.Mutex // guards letters
@@ -61,8 +59,3 @@ func (m *memory) Park(_ context.Context, id deadletter.ID, note string) error {
 	m.letters[id] = letter
 	return nil
 }
-
-// Replay implements deadletter.Store.
-func (m *memory) Replay(context.Context, deadletter.ID) error { return errNoSource }
-
-var errNoSource = errors.New("this service replays nothing")

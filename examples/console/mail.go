@@ -1,6 +1,6 @@
 // Mail: a dispatcher sends order confirmations. Those that fail permanently become dead letters, which the console shows.
 
-package main
+package console
 
 import (
 	"context"

@@ -1,11 +1,12 @@
 // The screenshots of the docs.
 
-package main
+package console
 
 import (
 	"bytes"
 	"context"
 	"image/png"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,10 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/console"
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // TestScreenshots makes the screenshots for the docs if STOPBANK_SCREENSHOTS names the output directory (make pictures). They
@@ -57,6 +61,41 @@ func TestScreenshots(t *testing.T) {
 		picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 		p.must(err)
 		p.must(os.WriteFile(filepath.Join(dir, file), picture, 0o644))
+	}
+}
+
+// traffic sends requests until ctx ends: twelve seconds as on a usual day, twelve seconds more than can be served, and again.
+func (s *service) traffic(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, k := range []struct {
+		name                     string
+		priority                 decision.Priority
+		patience, compute, query time.Duration
+		perSecond                [2]float64
+	}{
+		{"checkout", decision.Critical, time.Second, time.Millisecond, 25 * time.Millisecond, [2]float64{40, 60}},
+		{"products", decision.Normal, 500 * time.Millisecond, time.Millisecond, 25 * time.Millisecond, [2]float64{80, 400}},
+		{"analytics", decision.Background, 2 * time.Second, 4 * time.Millisecond, 90 * time.Millisecond, [2]float64{10, 60}},
+	} {
+		query := func(context.Context) (int, error) { time.Sleep(k.query); return 0, nil }
+		task := func(ctx context.Context) (int, error) {
+			for began := time.Now(); time.Since(began) < k.compute; {
+				continue
+			}
+			return bulkhead.Do(ctx, s.database.Compartment(k.name), query)
+		}
+		all.Go(func() {
+			for began := time.Now(); ctx.Err() == nil; {
+				rate := k.perSecond[time.Since(began)/(12*time.Second)%2]
+				time.Sleep(time.Duration(rand.ExpFloat64() / rate * float64(time.Second)))
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(ctx, k.patience)
+					defer cancel()
+					_, _ = warden.Do(ctx, s.warden, warden.Task{Name: "GET /" + k.name, Priority: k.priority}, task)
+				})
+			}
+		})
 	}
 }
 

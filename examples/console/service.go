@@ -1,11 +1,8 @@
-// The service: a warden in front of three kinds of requests, a compartment for each in front of a small database, and the
-// console that shows them and the dead letters of the mail.
-
-package main
+// Package console shows a service to its operators: a warden in front of three kinds of requests, a compartment for each in front
+// of a small database, and the dead letters of its mail. Its tests look at the page in a browser.
+package console
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -58,21 +55,6 @@ func compartments(names []string) []bulkhead.CompartmentConfig {
 	return all
 }
 
-// public serves clients, without the console.
-func (s *service) public() http.Handler {
-	mux := http.NewServeMux()
-	for _, k := range kinds {
-		mux.HandleFunc("GET /"+k.name, func(w http.ResponseWriter, r *http.Request) {
-			if err := s.answer(r.Context(), k); err != nil {
-				http.Error(w, "busy", http.StatusServiceUnavailable)
-				return
-			}
-			fmt.Fprintln(w, k.name)
-		})
-	}
-	return mux
-}
-
 // private serves operators.
 func (s *service) private() http.Handler {
 	mux := http.NewServeMux()
@@ -80,40 +62,12 @@ func (s *service) private() http.Handler {
 	return mux
 }
 
-// A kind of requests has a priority, a client timeout, a cost and arrival rates.
-type kind struct {
-	name     string
-	priority decision.Priority
-	patience time.Duration // client timeout
-	compute  time.Duration // CPU time
-	query    time.Duration // database time
-	calm     float64       // arrivals per second under normal load
-	flood    float64       // arrivals per second under overload
-}
-
-var kinds = []kind{
-	{"checkout", decision.Critical, time.Second, time.Millisecond, 25 * time.Millisecond, 40, 60},
-	{"products", decision.Normal, 500 * time.Millisecond, time.Millisecond, 25 * time.Millisecond, 80, 400},
-	{"analytics", decision.Background, 2 * time.Second, 4 * time.Millisecond, 90 * time.Millisecond, 10, 60},
-}
-
-// answer serves a request.
-func (s *service) answer(ctx context.Context, k kind) error {
-	ctx, cancel := context.WithTimeout(ctx, k.patience)
-	defer cancel()
-	_, err := warden.Do(ctx, s.warden, warden.Task{Name: "GET /" + k.name, Priority: k.priority},
-		func(ctx context.Context) (int, error) {
-			for began := time.Now(); time.Since(began) < k.compute; {
-				continue
-			}
-			return bulkhead.Do(ctx, s.database.Compartment(k.name), func(ctx context.Context) (int, error) {
-				select {
-				case <-time.After(k.query):
-					return 1, nil
-				case <-ctx.Done():
-					return 0, ctx.Err()
-				}
-			})
-		})
-	return err
+// operators is the server of a private address. Event streams do not end by themselves: its shutdown closes the console.
+func (s *service) operators(private string) *http.Server {
+	operators := &http.Server{
+		Addr: private, Handler: s.private(),
+		ReadHeaderTimeout: time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 15 * time.Second, IdleTimeout: time.Minute,
+	}
+	operators.RegisterOnShutdown(s.console.Close)
+	return operators
 }

@@ -1,6 +1,6 @@
 // A browser tab whose console messages and requests are recorded.
 
-package main
+package console
 
 import (
 	"context"
@@ -148,27 +148,55 @@ func (p *tab) until(expression string) {
 	}
 }
 
-// sideways is by how many pixels the page is wider than its window.
-const sideways = `document.documentElement.scrollWidth - document.documentElement.clientWidth`
-
-// contrast lists texts whose contrast with their background is below 4.5 (WCAG 2.2, AA).
-const contrast = `(() => {
-	const parse = (c) => c.match(/[\d.]+/g).map(Number);
-	const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-	const behind = (e) => {
-		for (; e; e = e.parentElement) {
-			const c = parse(getComputedStyle(e).backgroundColor);
-			if (c.length === 3 || c[3] > 0) return c;
-		}
-		return [255, 255, 255];
-	};
-	const low = new Set();
-	for (const e of document.querySelectorAll("body *")) {
-		if (!e.checkVisibility() || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
-		const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
-		const ratio = (a + 0.05) / (b + 0.05);
-		if (ratio < 4.5) low.add(e.tagName + "." + e.className + " " + ratio.toFixed(2));
+// accessible fails for each violation on the page that axe-core calls serious or critical. Without STOPBANK_AXE, which names
+// axe.min.js, nothing is looked for.
+func (p *tab) accessible() {
+	p.t.Helper()
+	file := os.Getenv("STOPBANK_AXE")
+	if file == "" {
+		p.t.Log("STOPBANK_AXE names no axe.min.js (npm pack axe-core has one): barriers are not looked for")
+		return
 	}
-	return [...low].join(", ");
-})()`
+	text, err := os.ReadFile(file)
+	p.must(err)
+	if !eval[bool](p, `"axe" in window`) {
+		eval[bool](p, string(text)+`; true`)
+	}
+	eval[bool](p, `
+		delete window.violations;
+		window.axe.run(document, { resultTypes: ["violations"] }).then(
+			(r) => { window.violations = r; },
+			(e) => { window.violations = { violations: [{ id: "failed", impact: "critical", nodes: [{ html: String(e) }] }], passes: [] }; },
+		);
+		true`)
+	p.until(`window.violations !== undefined`)
+	bad := eval[string](p, `window.violations.violations.filter((v) => v.impact === "serious" || v.impact === "critical")
+		.map((v) => v.id + " (" + v.impact + "): " + v.nodes.slice(0, 3).map((n) => n.html).join(" | ")).join("\n")`)
+	if bad != "" {
+		p.t.Errorf("violations:\n%s", bad)
+	}
+	if n := eval[int](p, `window.violations.passes.length`); n < 15 {
+		p.t.Errorf("only %d rules found anything to look at", n)
+	}
+}
+
+// press presses a key.
+func (p *tab) press(key string) {
+	p.t.Helper()
+	p.must(chromedp.Do(p.ctx, chromedp.KeyEvent(key)))
+}
+
+// pause stops what changes the page, or lets it go on.
+func (p *tab) pause(state string) {
+	p.t.Helper()
+	p.must(chromedp.Do(p.ctx, chromedp.Click("#pause")))
+	p.until(`document.getElementById("status").dataset.state === "` + state + `"`)
+}
+
+// fits fails if the page is wider than its window.
+func (p *tab) fits() {
+	p.t.Helper()
+	if n := eval[int](p, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); n > 0 {
+		p.t.Errorf("%d pixels too wide", n)
+	}
+}

@@ -6,34 +6,24 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
 	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
-	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
 
-// TestMain runs this binary as a replica of the parent or as a process of TestProcessesKilled.
+// TestMain runs this binary as a replica of the parent.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		main()
-		return
-	}
-	if path := os.Getenv(killedVariable); path != "" {
-		if err := killedChild(path); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
 		return
 	}
 	flag.Parse()
@@ -127,50 +117,28 @@ func TestAuditFinds(t *testing.T) {
 	}
 }
 
-// A gate and a limiter limit the concurrency of a dispatcher.
+// A gate and a limiter decide whether a handler may run: when they are closed, it is not called.
 func TestAdapters(t *testing.T) {
-	gate, err := admission.New(admission.Config{Limit: 2})
+	gate, err := admission.New(admission.Config{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := limiter.New(limiter.Config{MaxQueue: 10, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2}})
+	one, err := limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]func(context.Context, func() error) error{"gate": gated(gate),
-		"limiter": limited(two, limiter.Task{})} {
-		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})
-		if err != nil {
-			t.Fatal(err)
+	for name, c := range map[string]struct {
+		do    func(context.Context, func() error) error
+		close func()
+	}{"gate": {gated(gate), gate.Close}, "limiter": {limited(one, limiter.Task{}), one.Close}} {
+		calls, failed := 0, errors.New("of the handler")
+		run := func() error { calls++; return failed }
+		if err := c.do(t.Context(), run); !errors.Is(err, failed) || calls != 1 {
+			t.Errorf("%s: %v after %d calls", name, err, calls)
 		}
-		log := new(dispatch.Log)
-		for i := range 60 {
-			log.Append(fmt.Sprint(i%12), nil)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		var inside, most, done atomic.Int64
-		d, err := dispatch.New(dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-			Concurrency: c, DeadLetter: dispatch.Discard,
-			Handler: func(context.Context, dispatch.Job) error {
-				now := inside.Add(1)
-				defer inside.Add(-1)
-				for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
-				}
-				if done.Add(1) == 60 {
-					cancel()
-				}
-				return nil
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Run(ctx); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		cancel()
-		if n := d.Stats().Succeeded; n != 60 || most.Load() > 2 {
-			t.Errorf("%s: %d succeeded, %d at once", name, n, most.Load())
+		c.close()
+		if err := c.do(t.Context(), run); err == nil || errors.Is(err, failed) || calls != 1 {
+			t.Errorf("%s, closed: %v after %d calls", name, err, calls)
 		}
 	}
 }

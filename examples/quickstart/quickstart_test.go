@@ -36,10 +36,10 @@ func build(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serve starts a program that serves HTTP and returns its URL.
-func serve(t *testing.T, name string) (url string) {
+// start starts a program, which ends with the test at the latest, and returns what it logs: the first line, and the others to come.
+func start(t *testing.T, name string, args ...string) (cmd *exec.Cmd, first string, others *bufio.Reader) {
 	t.Helper()
-	cmd := build(t, name, "-addr", "127.0.0.1:0")
+	cmd = build(t, name, args...)
 	logged, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -47,15 +47,26 @@ func serve(t *testing.T, name string) (url string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	others = bufio.NewReader(logged)
+	if first, err = others.ReadString('\n'); err != nil {
+		t.Fatalf("%s: %q, %v", name, first, err)
+	}
+	return cmd, first, others
+}
+
+// serve starts a program that serves HTTP and returns its URL.
+func serve(t *testing.T, name string) (url string) {
+	t.Helper()
+	cmd, first, others := start(t, name, "-addr", "127.0.0.1:0")
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // the programs serve until they are killed
-		_, _ = io.Copy(io.Discard, logged)
+		_, _ = io.Copy(io.Discard, others)
 		_ = cmd.Wait()
 	})
-	line, err := bufio.NewReader(logged).ReadString('\n')
-	_, at, found := strings.Cut(line, "listening on ")
-	if err != nil || !found {
-		t.Fatalf("%s: %q, %v", name, line, err)
+	_, at, found := strings.Cut(first, "listening on ")
+	if !found {
+		t.Fatalf("%s: %q", name, first)
 	}
 	at, _, _ = strings.Cut(strings.TrimSpace(at), ",")
 	return at

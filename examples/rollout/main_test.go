@@ -1,6 +1,6 @@
 package main
 
-// A real process gets a real SIGTERM: readiness fails, every request is answered, and the process exits with 0.
+// The program is told to end: readiness fails, every request is answered, and there is no error.
 
 import (
 	"bufio"
@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,15 +17,6 @@ import (
 	"testing"
 	"time"
 )
-
-func TestMain(m *testing.M) {
-	if os.Getenv("ROLLOUT_CHILD") != "" { // this process is the program
-		os.Args = append([]string{"rollout"}, strings.Fields(os.Getenv("ROLLOUT_CHILD"))...)
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
 
 // get sends a request on a new connection, like a new client.
 func get(t *testing.T, url string) (int, error) {
@@ -46,22 +36,10 @@ func get(t *testing.T, url string) (int, error) {
 }
 
 func TestGracefulShutdown(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := exec.CommandContext(ctx, program)
-	child.Env = append(os.Environ(), "ROLLOUT_CHILD=-addr 127.0.0.1:0 -spread 2s -limit 2")
-	child.Stderr = os.Stderr
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	ctx, terminate := context.WithCancel(t.Context()) // as SIGTERM does
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, in, "127.0.0.1:0", 2*time.Second, 2) }()
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
 		t.Fatal("the program printed nothing")
@@ -87,9 +65,7 @@ func TestGracefulShutdown(t *testing.T) {
 	for range clients {
 		send()
 	}
-	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	terminate()
 	for { // the probe fails on a new connection: the listeners are still open
 		status, err := get(t, url+"/readyz")
 		if err != nil {
@@ -115,11 +91,11 @@ func TestGracefulShutdown(t *testing.T) {
 	if !lines.Scan() || lines.Text() != "shut down: every request was answered" {
 		t.Errorf("last line %q", lines.Text())
 	}
-	if err := child.Wait(); err != nil {
-		t.Errorf("exit: %v", err)
+	if err := <-ended; err != nil {
+		t.Errorf("the end: %v", err)
 	}
 	if _, err := get(t, url+"/readyz"); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("after the exit: %v, want a rejected connection", err)
+		t.Errorf("after the end: %v, want a rejected connection", err)
 	}
 }
 

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -222,43 +224,32 @@ func (s *shop) showPlan() any { return s.set.Plan() }
 
 // setPlan requires every field: one that is misspelled or left out must not become 0.
 func (s *shop) setPlan(body io.Reader) (status int, reason string, err error) {
-	var given struct {
-		Revision     *uint64
-		Total        *int
-		Compartments []struct {
-			Name                      *string
-			Guaranteed, Lendable, Max *int
-			Mode                      *decision.Mode
-			MaxQueue                  *int           `json:"max_queue"`
-			MaxWait                   *time.Duration `json:"max_wait"`
-			Timeout                   *time.Duration
-		}
+	text, err := io.ReadAll(body)
+	var plan bulkhead.Plan
+	if err == nil {
+		err = decode(bytes.NewReader(text), &plan)
 	}
-	err = decode(body, &given)
-	if err == nil && (given.Revision == nil || given.Total == nil) {
-		err = errors.New("revision and total are required")
-	}
-	plan := bulkhead.Plan{By: "admin API"}
-	for i, c := range given.Compartments {
-		if err == nil && (c.Name == nil || c.Guaranteed == nil || c.Lendable == nil || c.Max == nil || c.Mode == nil ||
-			c.MaxQueue == nil || c.MaxWait == nil || c.Timeout == nil) {
-			err = fmt.Errorf("compartments[%d]: name, guaranteed, lendable, max, mode, max_queue, max_wait and timeout are required", i)
-		}
-		if err == nil {
-			plan.Compartments = append(plan.Compartments, bulkhead.Share{
-				Name: *c.Name, Guaranteed: *c.Guaranteed, Lendable: *c.Lendable, Max: *c.Max, Mode: *c.Mode,
-				MaxQueue: *c.MaxQueue, MaxWait: *c.MaxWait, Timeout: *c.Timeout,
-			})
-		}
+	if err == nil {
+		err = whole(text, plan)
 	}
 	if err != nil {
 		return http.StatusBadRequest, "unreadable", err
 	}
-	plan.Revision, plan.Total = *given.Revision, *given.Total
+	plan.By = "admin API"
 	if err = s.apply(plan); errors.Is(err, bulkhead.ErrConflict) {
 		return http.StatusConflict, "stale_revision", err
 	}
 	return http.StatusBadRequest, "invalid_plan", err
+}
+
+// whole compares a text with what was read from it, which has every field.
+func whole(text []byte, read any) error {
+	all, err := json.Marshal(read)
+	var given, want any
+	if err = errors.Join(err, json.Unmarshal(text, &given), json.Unmarshal(all, &want)); err == nil && !reflect.DeepEqual(given, want) {
+		err = fmt.Errorf("every field is required, as in %s", all)
+	}
+	return err
 }
 
 // decode reads exactly one JSON value without unknown fields.

@@ -29,13 +29,8 @@ func TestScreenshot(t *testing.T) {
 	defer stop()
 	tab, _ := chromedp.NewContext(allocator)
 	defer func() { _ = chromedp.Cancel(tab) }()
-	if err := chromedp.Do(tab, chromedp.EmulateViewport(1280, 700, chromedp.EmulateScale(1))); err != nil {
-		t.Fatal(err)
-	}
-	if err := chromedp.Do(tab, chromedp.Navigate(ops+"/console/")); err != nil {
-		t.Fatal(err)
-	}
-	if err := chromedp.Do(tab, chromedp.Sleep(8*time.Second)); err != nil { // a starting browser uses all processors
+	if err := chromedp.Do(tab, chromedp.EmulateViewport(1280, 700, chromedp.EmulateScale(1)), chromedp.Navigate(ops+"/console/"),
+		chromedp.Sleep(8*time.Second)); err != nil { // a starting browser uses all processors
 		t.Fatal(err)
 	}
 	go func() {

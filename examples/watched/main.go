@@ -1,5 +1,6 @@
-// Watched processes two partitions and exports its dispatchers and ledgers: metrics to Prometheus, warnings to a log. With
-// -serve it goes on, and stands still after a while, for the alerts to notice.
+// Watched is a worker that processes two partitions, exports its dispatchers and the decisions of its ledgers to Prometheus and logs
+// warnings, until its standard input ends. From a moment on its partitions stand still, each for a reason of its own, for the alerts
+// to notice.
 package main
 
 import (
@@ -7,13 +8,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -22,131 +27,118 @@ import (
 
 const partitions = 2
 
-// alone is a consumer group whose only member owns all partitions.
-type alone []dispatch.Partition
-
-// Hold implements dispatch.Ownership.
-func (a alone) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	var each sync.WaitGroup
-	for _, p := range a {
-		each.Go(func() { work(ctx, p) })
-	}
-	each.Wait()
-	return nil
-}
-
-// metrics returns a collector for the dispatcher of each partition and for the ledgers.
-func metrics(consumer *dispatch.Consumer, group alone) (prometheus.Collector, error) {
-	ledgers := map[string]lease.Ledger{}
-	for _, p := range group {
-		ledgers[p.Name] = p.Ledger
-	}
-	return wardenprom.New(wardenprom.Config{
-		Ledgers:     ledgers,
-		Dispatchers: map[string]func() []dispatch.Stats{"orders": consumer.Stats},
-		Partitions:  map[string]int{"orders": partitions},
-	})
-}
-
 func main() {
-	live := flag.Bool("serve", false, "export the metrics of two partitions until standard input ends")
-	ops := flag.String("ops", "127.0.0.1:0", "with -serve: `address` of the metrics")
+	ops := flag.String("ops", "127.0.0.1:0", "`address` of the metrics")
 	after := flag.Duration("fault-after", 0,
-		"with -serve: `time` from the start until handlers hang and a partition comes that cannot be opened")
+		"`time` from the start until handlers hang and a partition comes that cannot be opened; 0: never")
 	flag.Parse()
-	var err error
-	if *live {
-		err = serve(*ops, *after, os.Stdin)
-	} else {
-		err = run()
-	}
-	if err != nil {
+	ctx, stop := context.WithCancel(context.Background())
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
+	if err := run(ctx, *ops, *after, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	registry := prometheus.NewRegistry() // a service serves it by promhttp.HandlerFor
+// alone is a consumer group whose only member owns all partitions. After a while, unless that is 0, comes one more, whose ledger
+// cannot be opened.
+type alone struct {
+	partitions []dispatch.Partition
+	after      time.Duration
+}
+
+var errDown = errors.New("the ledger's server is down")
+
+// Hold implements dispatch.Ownership.
+func (a alone) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
+	var each sync.WaitGroup
+	for _, p := range a.partitions {
+		each.Go(func() { work(ctx, p) })
+	}
+	each.Go(func() {
+		if a.after > 0 && pause(ctx, a.after) {
+			work(ctx, dispatch.Partition{Name: "orders-late",
+				Open: func(context.Context) (dispatch.Source, lease.Ledger, error) { return nil, nil, errDown }})
+		}
+	})
+	each.Wait()
+	return nil
+}
+
+// run works and exports the metrics at ops until ctx ends. After a while, unless that is 0, the handlers of the first partition
+// hang.
+func run(ctx context.Context, ops string, after time.Duration, out io.Writer) error {
 	decisions, err := wardenprom.NewEvents("orders")
 	if err != nil {
 		return err
 	}
-	group := make(alone, partitions)
-	for i := range group {
+	group := alone{after: after}
+	for i := range partitions {
 		ledger, err := lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries, Observer: decisions.Ledger()})
 		if err != nil {
 			return err
 		}
 		orders := new(dispatch.Log)
-		for _, customer := range []string{"ann", "bob", "ann"} {
-			orders.Append(customer, []byte("an order"))
-		}
-		group[i] = dispatch.Partition{Name: fmt.Sprint("orders-", i), Source: orders, Ledger: ledger}
-	}
-	consumer, err := dispatch.NewConsumer(group, dispatch.Config{
-		Handler: func(_ context.Context, job dispatch.Job) error {
-			if job.Record.Domain == "bob" {
-				return fmt.Errorf("%w: bob has moved", dispatch.ErrPermanent)
+		group.partitions = append(group.partitions, dispatch.Partition{Name: fmt.Sprint("orders-", i), Source: orders, Ledger: ledger})
+		go func() {
+			for n := 0; ; n++ { // few: what waits is no backlog that would raise an alert of its own
+				orders.Append(fmt.Sprint("customer-", n%7), fmt.Append(nil, i))
+				if !pause(ctx, 10*time.Second) {
+					return
+				}
 			}
-			return nil
+		}()
+	}
+	began := time.Now()
+	consumer, err := dispatch.NewConsumer(group, dispatch.Config{
+		Handler: func(ctx context.Context, job dispatch.Job) error {
+			if after > 0 && string(job.Record.Payload) == "0" && time.Since(began) > after {
+				select {} // a call that has no deadline, of a server that does not answer
+			}
+			pause(ctx, 10*time.Millisecond)
+			return ctx.Err()
 		},
-		DeadLetter:  dispatch.Discard,
-		CommitEvery: 10 * time.Millisecond,
-		Observer:    dispatch.NewLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+		DeadLetter: dispatch.Discard, MaxInFlight: 64, AttemptTimeout: 20 * time.Second, DrainTimeout: time.Second,
+		Observer: dispatch.NewLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	})
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	collector, err := metrics(consumer, group)
+	collector, err := wardenprom.New(wardenprom.Config{
+		Dispatchers: map[string]func() []dispatch.Stats{"orders": consumer.Stats},
+		Partitions:  map[string]int{"orders": partitions},
+	})
 	if err != nil {
 		return err
 	}
-	if err := wardenprom.Register(registry, collector, decisions); err != nil {
+	registry := prometheus.NewRegistry()
+	if err := wardenprom.Register(registry, collector, decisions, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
 		return err
 	}
-
-	ended := make(chan error, 1)
-	go func() { ended <- consumer.Run(ctx) }()
-	for !done(consumer.Stats()) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	err = show(registry)
-	stop()
-	return errors.Join(err, <-ended)
-}
-
-// done reports whether all partitions are held and all their records committed.
-func done(all []dispatch.Stats) bool {
-	for _, s := range all {
-		if s.Committed < 3 {
-			return false
-		}
-	}
-	return len(all) == partitions
-}
-
-// show prints the dispatchers' metrics as a scrape would return them, without zeros.
-func show(registry *prometheus.Registry) error {
-	families, err := registry.Gather()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", ops)
 	if err != nil {
 		return err
 	}
-	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), "stopbank_dispatch_") {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetName()+"="+l.GetValue())
-			}
-			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
-				fmt.Println(f.GetName(), strings.Join(labels, ","), v)
-			}
-		}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	defer server.Close()
+	go func() { _ = server.Serve(listener) }()
+	fmt.Fprintf(out, "metrics: http://%s/metrics\n", listener.Addr())
+	if err := consumer.Run(ctx); !errors.Is(err, dispatch.ErrDrain) { // of handlers that hang
+		return err
 	}
 	return nil
+}
+
+// pause reports whether it lasted, or ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -41,11 +41,11 @@ func admissionRows() []row {
 					g := newGate()
 					return shared(func() { _ = g.Do(nop) })
 				}},
-				{"x/sync semaphore pair with a defer", asSync, func() instance {
+				{"x/sync", asSync, func() instance {
 					s := semaphore.NewWeighted(places)
 					return shared(func() { _ = semaphoreDo(s, nop) })
 				}},
-				{"failsafe-go With(bulkhead).Run", 0, func() instance {
+				{"failsafe-go bulkhead", 0, func() instance {
 					e := failsafe.With[any](bulkhead.New[any](places))
 					return shared(func() { _ = e.Run(nop) })
 				}},
@@ -69,7 +69,7 @@ func admissionRows() []row {
 						}
 					})
 				}},
-				{"failsafe-go bulkhead permit", 0, func() instance {
+				{"failsafe-go bulkhead", 0, func() instance {
 					b := bulkhead.New[any](places)
 					return shared(func() {
 						if b.TryAcquirePermit() {
@@ -86,12 +86,12 @@ func admissionRows() []row {
 					}
 					return shared(func() { _, _ = g.TryAcquire() })
 				}},
-				{"x/sync semaphore TryAcquire", asSync, func() instance {
+				{"x/sync", asSync, func() instance {
 					s := semaphore.NewWeighted(places)
 					_ = s.TryAcquire(places)
 					return shared(func() { _ = s.TryAcquire(1) })
 				}},
-				{"failsafe-go With(bulkhead).Run", 0, func() instance {
+				{"failsafe-go bulkhead", 0, func() instance {
 					b := bulkhead.New[any](places)
 					for range places {
 						_ = b.TryAcquirePermit()
@@ -115,7 +115,7 @@ func semaphoreDo(s *semaphore.Weighted, fn func() error) error {
 }
 
 func semaphorePair(most float64) variant {
-	return variant{"x/sync semaphore TryAcquire + Release", most, func() instance {
+	return variant{"x/sync", most, func() instance {
 		s := semaphore.NewWeighted(places)
 		return shared(func() {
 			if s.TryAcquire(1) {

@@ -42,23 +42,19 @@ var smallState = []byte(strings.Repeat("s", 64))
 func engineRows() []row {
 	var onNATS, onPG []row
 	for _, goroutines := range []int{1, 4, 16} {
-		how := "one goroutine at a time"
-		if goroutines > 1 {
-			how = fmt.Sprintf("%d goroutines on domains of their own", goroutines)
-		}
-		add := func(layer, engine, bare string, store func() durable.Store, update func() func(worker, key int) func()) row {
-			return row{layer: layer, title: "acquire + succeed in " + engine + ", " + how, goroutines: goroutines, variants: []variant{
+		add := func(layer string, store func() durable.Store, update func() func(worker, key int) func()) row {
+			return row{layer: layer, title: "acquire + succeed", goroutines: goroutines, variants: []variant{
 				{"durable.Ledger over " + layer[len("lease/"):] + ", TryAcquire + Succeed", 0,
 					sync.OnceValue(func() instance { return cycleLedger(store(), goroutines) })},
-				{bare, asBare, sync.OnceValue(func() instance { return cycleBare(update(), goroutines) })},
+				{"two bare updates", asBare, sync.OnceValue(func() instance { return cycleBare(update(), goroutines) })},
 			}}
 		}
 		ledger := fmt.Sprint("by-", goroutines)
-		onNATS = append(onNATS, add("lease/leasenats", "JetStream", "two KeyValue.Update of a key", func() durable.Store {
+		onNATS = append(onNATS, add("lease/leasenats", func() durable.Store {
 			return must(leasenats.OpenStore(context.Background(),
 				leasenats.StoreConfig{Conn: jetStream(), Bucket: "ledger", Name: ledger}))
 		}, func() func(worker, key int) func() { return natsUpdate(ledger) }))
-		onPG = append(onPG, add("lease/leasepg", "PostgreSQL", "two UPDATEs of a row by its key", func() durable.Store {
+		onPG = append(onPG, add("lease/leasepg", func() durable.Store {
 			return must(leasepg.OpenStore(context.Background(), leasepg.StoreConfig{Pool: postgres(), Name: ledger}))
 		}, func() func(worker, key int) func() { return pgUpdate(fmt.Sprint("bare_", goroutines)) }))
 	}

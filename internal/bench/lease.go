@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,7 @@ const (
 )
 
 // leaseRows: acquire and complete a lease, on a ledger whose floor follows, beside the least that any ledger must do (two lookups
-// and writes in one map under one mutex, and one read of the clock; no invariants), and the same work by all cores and by one.
+// and writes in one map under one mutex, and one read of the clock; no invariants).
 func leaseRows() []row {
 	const lag, never = 8 << 10, 2 * million
 	var rows []row
@@ -40,24 +39,10 @@ func leaseRows() []row {
 			rows = append(rows, row{layer: "lease", title: c.title, goroutines: goroutines, variants: []variant{
 				{"lease.Memory TryAcquire + Succeed", 0, onceAMillion(c.domains,
 					func() instance { return newLedgerRun(c.domains, c.lag, goroutines).start })},
-				{"two lookups-and-writes in a map, one mutex", c.most,
+				{"a map under a mutex", c.most,
 					onceAMillion(c.domains, func() instance { return newBareMap(c.domains).start })},
 			}})
 		}
-	}
-	cores, most := runtime.GOMAXPROCS(0), 0.0
-	if cores == 2 { // half the time would be perfect
-		most = 1 / 1.5
-	}
-	for _, domains := range []int{1000, million} {
-		by := func(goroutines int) func() instance {
-			return onceAMillion(domains, func() instance { return newLedgerRun(domains, lag, goroutines).start })
-		}
-		rows = append(rows, row{layer: "lease", title: fmt.Sprintf("acquire + succeed, %d goroutines against one, %d domains", cores,
-			domains), goroutines: cores, alone: 1, variants: []variant{
-			{fmt.Sprintf("%d goroutines", cores), 0, by(cores)},
-			{"one goroutine", most, by(1)},
-		}})
 	}
 	return rows
 }

@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"testing"
-	"time"
 )
 
 func main() {
@@ -27,48 +26,42 @@ func main() {
 		work(*o)
 		return
 	}
-	rounds := flag.Int("rounds", 41, "rounds per row, at least 1; rows of throughput have at most 3")
-	slice := flag.Duration("slice", 10*time.Millisecond, "how long a variant runs in a round, from 1ms to 1s")
-	only := flag.String("rows", "", "measure only the rows whose title matches this regular expression")
-	out := flag.String("o", "", "also write the tables to this Markdown file; with -rows, in the place of those rows'")
+	only := flag.String("rows", "", "measure only the rows whose layer: title matches this regular expression")
+	out := flag.String("o", "", "also write the lines into the table of this page, in the place of the same rows")
 	flag.Parse()
 
 	filter, err := regexp.Compile(*only)
 	switch {
 	case err != nil:
 		exit("-rows: %v", err)
-	case *rounds < 1:
-		exit("-rounds is %d; allowed: 1 or more", *rounds)
-	case *slice < time.Millisecond || *slice > time.Second:
-		exit("-slice is %v; allowed: 1ms to 1s", *slice)
 	case flag.NArg() > 0:
 		exit("unexpected argument %q", flag.Arg(0))
 	}
 	testing.Init()
-	must(0, flag.Set("test.benchtime", slice.String()))
+	must(0, flag.Set("test.benchtime", "10ms")) // of a variant in a round
 
 	defer stopServers()
-	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), engineRows(), dispatchRows(), throughputRows(),
-		wardenRows(), startRows()), // these leave a heap behind that the others would have to collect
-		func(r row) bool { return !filter.MatchString(r.title) })
+	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), engineRows(), throughputRows(), wardenRows()),
+		func(r row) bool { return !filter.MatchString(r.layer + ": " + r.title) })
 	if len(rows) == 0 {
 		exit("-rows %q matches no row", *only)
 	}
 	var done []result
 	for i, r := range rows {
 		fmt.Fprintf(os.Stderr, "\r\033[K%d/%d %s", i+1, len(rows), r.title)
-		done = append(done, r.measure(*rounds))
+		done = append(done, r.measure())
 		rows[i] = row{} // and its instances
 	}
 	fmt.Fprint(os.Stderr, "\r\033[K")
 
-	text := document(done, *rounds, *slice)
-	fmt.Print(text)
-	if *out != "" && *only != "" {
-		text = must(replaced(string(must(os.ReadFile(*out))), done))
+	if !havePostgres() {
+		fmt.Println("left out: the rows on PostgreSQL, which is not installed")
+	}
+	for _, r := range done {
+		fmt.Println(r.line())
 	}
 	if *out != "" {
-		must(0, os.WriteFile(*out, []byte(text), 0o644))
+		must(0, os.WriteFile(*out, []byte(must(insert(string(must(os.ReadFile(*out))), done))), 0o644))
 	}
 }
 

@@ -17,7 +17,6 @@ type row struct {
 	layer, title string
 	goroutines   int // that share one instance
 	variants     []variant
-	alone        int                   // index of a variant that one goroutine performs; 0: none
 	whole        func() (ns []float64) // measures a run of all variants whose work cannot be divided into operations
 	note         func() string         // what else was measured of the last run; nil: nothing
 }
@@ -50,12 +49,10 @@ type cell struct {
 	most      float64 // target of ratio; 0: none
 }
 
-// wholeRounds are few: a run over thousands of records is an average by itself.
-const wholeRounds = 3
-
-func (r row) measure(rounds int) result {
+func (r row) measure() result {
+	rounds := 41
 	if r.whole != nil {
-		rounds = min(rounds, wholeRounds)
+		rounds = 3 // a run over thousands of records is an average by itself
 	}
 	times, allocs := make([][]float64, len(r.variants)), make([][]float64, len(r.variants))
 	for round := range rounds {
@@ -66,25 +63,22 @@ func (r row) measure(rounds int) result {
 		for k := range r.variants {
 			i := (k + round) % len(r.variants)
 			var ns, objects float64
-			switch {
-			case whole != nil:
+			if whole != nil {
 				ns = whole[i]
-			case r.alone > 0 && i == r.alone:
-				ns, objects = r.variants[i].run(1)
-			default:
+			} else {
 				ns, objects = r.variants[i].run(r.goroutines)
 			}
 			times[i], allocs[i] = append(times[i], ns), append(allocs[i], objects)
 		}
 	}
-	res := result{row: row{layer: r.layer, title: r.title, goroutines: r.goroutines, note: r.note}}
+	res := result{row: row{layer: r.layer, title: r.title, goroutines: r.goroutines, whole: r.whole, note: r.note}}
 	for i, v := range r.variants {
 		ratios := make([]float64, rounds)
 		for k := range ratios {
 			ratios[k] = times[0][k] / times[i][k]
 		}
 		ratio := summary(ratios)
-		if rounds < 6 { // which have no interval of 95 %
+		if r.whole != nil { // three rounds have no interval of 95 %
 			ratio.Lo, ratio.Hi = slices.Min(ratios), slices.Max(ratios)
 		}
 		res.cells = append(res.cells, cell{v.name, summary(times[i]).Center, summary(allocs[i]).Center, ratio.Center, ratio.Lo,

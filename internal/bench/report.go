@@ -1,106 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The report: Markdown that is readable in a terminal, with met and missed targets.
+// The report: a table with a line for each row, met and missed targets alike, in a page that is otherwise written by hand.
 
 package main
 
 import (
 	"fmt"
-	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
 )
 
-// document returns the whole report.
-func document(results []result, rounds int, slice time.Duration) string {
-	var b strings.Builder
-	b.WriteString("# Benchmarks\n\n")
-	b.WriteString("Printed by `make bench`. A ratio is our time divided by the peer's in the same round, so below 1 we are faster; it is the\n")
-	b.WriteString("median over the rounds with its 95 % interval. Times are those of one small machine and only there to give a scale.\n")
-	b.WriteString("Rows without a target are there to be read, the ones in which we lose included.\n\n")
-	b.WriteString("Rows of throughput on PostgreSQL and JetStream are whole consumers in processes of their own, beside the server on the same machine: 10,000 records that were there\n")
-	b.WriteString("before, from the first handler to the last record that is done for good. With ledgers per\n")
-	b.WriteString("window that is when all partitions have been given back, and so everything is written. PostgreSQL runs with fsync on, for all;\n")
-	b.WriteString("statements that are sent together count as one. Rows of the dispatcher and on Kafka are one consumer, beside the log in its process, to the end of the last handler.\n" +
-		"All these and the changes of process have three rounds, whose range is the interval, and their allocations are not counted: 0.\n\n")
-	fmt.Fprintf(&b, "%s %s/%s, GOMAXPROCS %d; %d rounds of %v a variant.\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH,
-		runtime.GOMAXPROCS(0), rounds, slice)
-	b.WriteString("Peers: " + strings.Join(versions(), ", ") + ".\n")
+// The markers around the table.
+const tableBegins, tableEnds = "<!-- begin: make bench -->\n", "<!-- end: make bench -->\n"
 
-	if !havePostgres() {
-		b.WriteString("\nLeft out: the rows on PostgreSQL, which is not installed.\n")
+const tableHead = "| what | ours | beside it: ours / it (95 %), target |\n|---|---|---|\n"
+
+// insert returns the page with the lines of these results in the place of earlier ones, or at the end.
+func insert(page string, results []result) (string, error) {
+	before, rest, found := strings.Cut(page, tableBegins)
+	table, after, closed := strings.Cut(rest, tableEnds)
+	if !found || !closed {
+		return page, fmt.Errorf("the page has no %s", strings.TrimSpace(tableBegins))
 	}
-
-	layer := ""
+	table, _, _ = strings.Cut(strings.TrimPrefix(table, tableHead), "\nPeers: ")
+	lines := strings.FieldsFunc(table, func(c rune) bool { return c == '\n' })
 	for _, r := range results {
-		if r.layer != layer {
-			layer = r.layer
-			fmt.Fprintf(&b, "\n## %s\n", layer)
+		now := r.line()
+		title := now[:strings.Index(now[1:], "|")+2]
+		if i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, title) }); i >= 0 {
+			lines[i] = now
+		} else {
+			lines = append(lines, now)
 		}
-		b.WriteString("\n" + table(r))
 	}
-	b.WriteString("\n## Not measured\n\nMore than two processors; servers of their own, with disks and a network between; replicated streams; a Kafka that is not a fake; long runs, in\n" +
-		"which a database vacuums and a log grows.\n")
-	return b.String()
+	return before + tableBegins + tableHead + strings.Join(lines, "\n") + "\n\nPeers: " + strings.Join(versions(), ", ") + ".\n" + tableEnds + after, nil
 }
 
-// replaced returns the page with the tables of these results in the place of earlier ones.
-func replaced(page string, results []result) (string, error) {
-	for _, r := range results {
-		now := table(r)
-		title, _, _ := strings.Cut(now, "\n")
-		before, rest, found := strings.Cut(page, title+"\n")
-		end := strings.Index(rest, "\n##")
-		if !found || end < 0 {
-			return page, fmt.Errorf("the page has no %q", title)
-		}
-		page = before + now + rest[end:]
-	}
-	return page, nil
-}
-
-// table formats one row of the measurements as a small table of its variants.
-func table(r result) string {
-	var b strings.Builder
-	how := " (one goroutine)"
-	switch {
-	case strings.Contains(r.title, "goroutine"), strings.Contains(r.title, "workers"): // the title names the parallelism
+// line is that of a row.
+func (r result) line() string {
+	how := fmt.Sprintf(" (%d)", r.goroutines)
+	if r.whole != nil { // the title names the parallelism
 		how = ""
-	case r.goroutines > 1:
-		how = fmt.Sprintf(" (%d goroutines on one instance)", r.goroutines)
 	}
-	fmt.Fprintf(&b, "### %s%s\n\n", r.title, how)
-	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.Debug)
-	line := func(cells ...string) { fmt.Fprintln(w, "\t "+strings.Join(cells, "\t ")+"\t") }
-	line("variant", "ns/op", "allocs/op", "ours / it", "95 %", "target", "")
-	line("---", "--:", "--:", "--:", ":-:", "--:", "---")
-	for i, c := range r.cells {
-		ratio, interval, target, verdict := "", "", "", ""
-		if i > 0 {
-			ratio, interval = number(c.ratio), number(c.low)+"-"+number(c.high)
+	var beside []string
+	for _, c := range r.cells[1:] {
+		text := fmt.Sprintf("%s %s: %s (%s–%s)", c.name, c, number(c.ratio), number(c.low), number(c.high))
+		switch {
+		case c.most > 0 && c.ratio > c.most:
+			text += fmt.Sprintf(", **missed** ≤ %s", number(c.most))
+		case c.most > 0:
+			text += ", ≤ " + number(c.most)
 		}
-		if c.most > 0 {
-			target = "≤ " + number(c.most)
-			verdict = "met"
-			if c.ratio > c.most {
-				verdict = fmt.Sprintf("**missed, %.2f ×**", c.ratio/c.most)
-			}
-		}
-		line(c.name, fmt.Sprintf("%.1f", c.ns), number(c.allocs), ratio, interval, target, verdict)
+		beside = append(beside, text)
 	}
-	_ = w.Flush()
 	if r.note != nil {
-		b.WriteString("\n" + r.note() + "\n")
+		beside = append(beside, r.note())
 	}
-	return b.String()
+	return fmt.Sprintf("| %s: %s%s | %s | %s |", r.layer, r.title, how, r.cells[0], strings.Join(beside, "; "))
+}
+
+// String is a time, and the allocations if there are any.
+func (c cell) String() string {
+	v, unit, decimals := c.ns, "ns", 1
+	switch {
+	case v >= 1e6:
+		v, unit, decimals = v/1e6, "ms", 2
+	case v >= 1e3:
+		v, unit, decimals = v/1e3, "µs", 2
+	}
+	if v >= 100 {
+		decimals = 0
+	}
+	text := fmt.Sprintf("%.*f %s", decimals, v, unit)
+	if c.allocs >= 0.5 {
+		text += fmt.Sprintf(", %.0f allocs", c.allocs)
+	}
+	return text
 }
 
 // number formats two digits after the point, or two significant digits if it is small.
 func number(v float64) string {
 	switch {
-	case v == 0 || v < 0.0005:
+	case v < 0.0005:
 		return "0"
 	case v < 0.1:
 		return fmt.Sprintf("%.3f", v)
@@ -109,12 +91,11 @@ func number(v float64) string {
 }
 
 // versions lists the peers in this binary with their versions.
-func versions() []string {
+func versions() (all []string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return []string{"unknown"}
+		return nil
 	}
-	var all []string
 	for _, m := range info.Deps {
 		switch m.Path {
 		case "github.com/failsafe-go/failsafe-go", "golang.org/x/sync",

@@ -64,18 +64,18 @@ type contender struct {
 func contenders() map[string][]contender {
 	return map[string][]contender{
 		"PostgreSQL": {
-			{variant{name: fmt.Sprintf("dispatch over leasepg, ledgers per window, %d workers a member, in order per key", pgWorkers)}, true,
+			{variant{name: "ledgers per window, in order per key"}, true,
 				loadPostgres, func(ctx context.Context, t *team) { workPostgres(ctx, t, true) }},
-			{variant{name: "as above, ledgers per record"}, false,
+			{variant{name: "ledgers per record"}, false,
 				loadPostgres, func(ctx context.Context, t *team) { workPostgres(ctx, t, false) }},
-			{variant{name: fmt.Sprintf("River, %d workers a member, in no order", pgWorkers), most: 0.7}, false, loadRiver, workRiver},
+			{variant{name: "River, in no order", most: 0.7}, false, loadRiver, workRiver},
 		},
 		"JetStream": {
-			{variant{name: fmt.Sprintf("dispatch over leasenats, ledgers per window, %d workers a member, in order per key", natsWorkers)}, true,
+			{variant{name: "ledgers per window, in order per key"}, true,
 				loadStream, func(ctx context.Context, t *team) { workJetstream(ctx, t, true) }},
-			{variant{name: "as above, ledgers per record"}, false,
+			{variant{name: "ledgers per record"}, false,
 				loadStream, func(ctx context.Context, t *team) { workJetstream(ctx, t, false) }},
-			{variant{name: fmt.Sprintf("a pull consumer, acks awaited, %d workers a member, in no order", natsWorkers), most: 2.5}, false,
+			{variant{name: "a pull consumer, in no order", most: 2.5}, false,
 				loadPull, workPull},
 		},
 	}
@@ -105,8 +105,7 @@ func teamRow(engine string, members int, waits bool) row {
 	if members > 1 {
 		processes = fmt.Sprintf("%d processes", members)
 	}
-	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s: %d records of %d keys, %s, workers in %s", engine,
-		records, teamKeys, handler, processes)}
+	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s, %s", handler, processes)}
 	all := contenders()[engine]
 	for _, c := range all {
 		r.variants = append(r.variants, c.variant)
@@ -124,13 +123,7 @@ func teamRow(engine string, members int, waits bool) row {
 	}
 	if engine == "PostgreSQL" {
 		r.note = func() string {
-			const most = 0.05
-			verdict := "met"
-			ours := float64(statements[0]) / records
-			if ours > most {
-				verdict = "**missed**"
-			}
-			return fmt.Sprintf("Statements a record: %.3f (target ≤ %v, %s), %.2f with ledgers per record, %.3f of River.", ours, most, verdict,
+			return fmt.Sprintf("statements a record: %.3f (≤ 0.05), %.2f per record, %.3f of River", float64(statements[0])/records,
 				float64(statements[1])/records, float64(statements[2])/records)
 		}
 	}
@@ -374,16 +367,11 @@ func loadPostgres() (run string) {
 	for i := range records {
 		all = append(all, dispatch.Record{Domain: teamKey(i), Payload: []byte(strconv.Itoa(i))})
 	}
-	enqueue(outbox, all)
-	return run
-}
-
-func enqueue(outbox *leasepg.Outbox, all []dispatch.Record) {
-	ctx := context.Background()
 	for some := range slices.Chunk(all, 1_000) {
 		must(0, pgx.BeginFunc(ctx, postgres(), func(tx pgx.Tx) error { return outbox.Enqueue(ctx, tx, some...) }))
 	}
 	settlePostgres()
+	return run
 }
 
 func openOutbox(pool *pgxpool.Pool, run string) *leasepg.Outbox {
@@ -468,7 +456,7 @@ func workRiver(ctx context.Context, t *team) {
 // loadStream creates a stream with the records, partitioned by key.
 func loadStream() (run string) {
 	ctx := context.Background()
-	js := publisher()
+	js := must(jetstream.New(jetStream(), jetstream.WithPublishAsyncMaxPending(1000)))
 	for name := range js.StreamNames(ctx).Name() { // of earlier runs
 		if strings.HasPrefix(name, "TEAM") || strings.HasPrefix(name, "KV_team") || strings.HasPrefix(name, "JOURNAL_team") {
 			must(0, js.DeleteStream(ctx, name))
@@ -480,23 +468,14 @@ func loadStream() (run string) {
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "team.*",
 			Destination: fmt.Sprintf("team.{{partition(%d,1)}}.{{wildcard(1)}}", teamParts)},
 	}))
-	publish(js, stream, records, func(i int) string { return "team." + teamKey(i) })
-	return run
-}
-
-func publisher() jetstream.JetStream {
-	return must(jetstream.New(jetStream(), jetstream.WithPublishAsyncMaxPending(1000)))
-}
-
-// publish fills the stream with n messages, of which subject says where they go.
-func publish(js jetstream.JetStream, stream jetstream.Stream, n int, subject func(i int) string) {
-	for i := range n {
-		must(js.PublishAsync(subject(i), nil, jetstream.WithStallWait(time.Minute)))
+	for i := range records {
+		must(js.PublishAsync("team."+teamKey(i), nil, jetstream.WithStallWait(time.Minute)))
 	}
 	<-js.PublishAsyncComplete()
-	if info := must(stream.Info(context.Background())); info.State.Msgs != uint64(n) {
-		exit("%d of %d records in the stream", info.State.Msgs, n)
+	if info := must(stream.Info(ctx)); info.State.Msgs != records {
+		exit("%d of %d records in the stream", info.State.Msgs, records)
 	}
+	return run
 }
 
 // lastToken is the key in a subject.

@@ -7,12 +7,16 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"runtime/metrics"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go"
@@ -43,7 +47,7 @@ func wardenRows() []row {
 			row{layer: "warden", title: "Acquire + Release, nobody waits", goroutines: goroutines, variants: []variant{
 				limiterPair(0),
 				semaphorePair(overSemaphore),
-				{"failsafe-go adaptive limiter permit", overAdaptive, func() instance {
+				{"failsafe-go limiter", overAdaptive, func() instance {
 					l := adaptive(places)
 					return shared(func() {
 						if p, err := l.AcquirePermit(ctx); err == nil {
@@ -51,7 +55,7 @@ func wardenRows() []row {
 						}
 					})
 				}},
-				{"warden.Do, which also times the task", 0, func() instance {
+				{"warden.Do", 0, func() instance {
 					w := newWarden()
 					return shared(func() { _, _ = warden.Do(ctx, w, warden.Task{}, answer) })
 				}},
@@ -62,7 +66,7 @@ func wardenRows() []row {
 					must(l.TryAcquire(limiter.Task{}))
 					return shared(func() { _, _ = l.TryAcquire(limiter.Task{}) })
 				}},
-				{"failsafe-go adaptive limiter, a bare false", 0, func() instance {
+				{"failsafe-go, a bare false", 0, func() instance {
 					l := adaptive(1)
 					_, _ = l.TryAcquirePermit()
 					return shared(func() { _, _ = l.TryAcquirePermit() })
@@ -78,7 +82,7 @@ func wardenRows() []row {
 					return shared(func() { _, _ = limiter.Do(ctx, l, limiter.Task{}, answer) })
 				}},
 				compartment("bulkhead.Do with a MaxWait", bulkhead.CompartmentConfig{Guaranteed: places, MaxQueue: 1, MaxWait: time.Second}),
-				{"failsafe-go With(bulkhead).Get", 0, func() instance {
+				{"failsafe-go bulkhead", 0, func() instance {
 					e := failsafe.With[int](failsafebulkhead.New[int](places))
 					return shared(func() { _, _ = e.Get(func() (int, error) { return 0, nil }) })
 				}},
@@ -90,14 +94,14 @@ func wardenRows() []row {
 			s := must(monitor.New())
 			return shared(func() { _ = s.Sample() })
 		}},
-		{"metrics.Read of the two metrics in it", 0, func() instance {
+		{"metrics.Read of its metrics", 0, func() instance {
 			read := []metrics.Sample{{Name: "/sched/latencies:seconds"}, {Name: "/sched/goroutines/runnable:goroutines"}}
 			return shared(func() { metrics.Read(read) })
 		}},
 	}})
 	bare := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	governed := must(wardenhttp.New(newWarden(), wardenhttp.Config{})).Handler(bare)
-	return append(append(onLimiter, inCompartment...),
+	return append(append(onLimiter, inCompartment...), threadsRow(),
 		row{layer: "warden/wardenhttp", title: "HTTP middleware, no network", goroutines: 1, variants: []variant{
 			{"wardenhttp around an empty handler", 0, func() instance {
 				rec := httptest.NewRecorder()
@@ -109,6 +113,43 @@ func wardenRows() []row {
 		row{layer: "warden/wardenhttp", title: "HTTP request over loopback", goroutines: 1, variants: []variant{
 			get("under wardenhttp", 0, governed), get("bare handler", 1.1, bare),
 		}})
+}
+
+// threadsRow is the median time of a hundred samples, one every 100 ms, beside threads that block in the kernel: some sources are read
+// only once a second.
+func threadsRow() row {
+	worst, most := make([]time.Duration, 3), make([]uint64, 3)
+	return row{layer: "warden", title: "a sample every 100 ms beside 20 threads", variants: []variant{{}, {name: "200 threads"}, {name: "2000 threads"}},
+		whole: func() (ns []float64) {
+			for i, threads := range []int{20, 200, 2000} {
+				var pipe [2]int
+				must(0, syscall.Pipe(pipe[:]))
+				for range threads {
+					go func() {
+						runtime.LockOSThread() // until it ends, and with it the thread
+						_, _ = syscall.Read(pipe[0], make([]byte, 1))
+					}()
+				}
+				time.Sleep(3 * time.Second)
+				s, took := must(monitor.New()), []time.Duration{}
+				var before, after runtime.MemStats
+				for n := range 101 {
+					time.Sleep(100 * time.Millisecond)
+					runtime.ReadMemStats(&before)
+					began := time.Now()
+					s.Sample()
+					spent := time.Since(began)
+					if runtime.ReadMemStats(&after); n > 0 { // the first opens what the others read
+						took, most[i] = append(took, spent), max(most[i], after.Mallocs-before.Mallocs)
+					}
+				}
+				slices.Sort(took)
+				ns, worst[i] = append(ns, float64(took[len(took)/2])), took[len(took)-1]
+				must(0, syscall.Close(pipe[1]))
+				must(0, syscall.Close(pipe[0]))
+			}
+			return ns
+		}, note: func() string { return fmt.Sprintf("worst %v; allocations of one at most %v", worst, most) }}
 }
 
 // newWarden returns a warden that never rejects here.

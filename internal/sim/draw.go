@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
-	"time"
 )
 
 // affordable bounds the cost of the runs of one world, in microseconds per run as estimated by cost.
@@ -99,58 +99,30 @@ func (w *World) cost() float64 {
 	return 4*sum(0, w.Length, 64, w.rate) + 6*answers + 0.1*slices + 3*w.Length/tick.Seconds()
 }
 
-// String describes the world in one line.
+// String describes the world in one line: what the load is, and the fields that say more than nothing.
 func (w *World) String() string {
-	var kinds []string
-	for _, k := range w.Kinds {
-		share := ""
-		if len(w.Kinds) > 1 {
-			share = fmt.Sprintf("%.3g of ", k.Of)
-		}
-		kinds = append(kinds, share+k.String())
-	}
-	places, start, again := "no bound", "cold", ""
-	if w.Places > 0 {
-		places = fmt.Sprintf("%d places", w.Places)
-	}
-	if w.Behind > 0 {
-		places += fmt.Sprintf(" before %d", w.Behind)
-	}
-	for _, n := range w.More {
-		places += fmt.Sprintf(", %d places", n)
-	}
-	for _, s := range w.Spells {
-		again += fmt.Sprintf("; %+v", s)
-	}
-	if w.Holders > 0 {
-		again += fmt.Sprintf("; %d that never end from %.3gs on", w.Holders, w.From)
-	}
-	if w.Warm > 0 {
-		start = "warm"
-	}
-	if w.Retry.Attempts > 1 {
-		again += fmt.Sprintf("; asks %d times", w.Retry.Attempts)
-	}
-	return fmt.Sprintf("%s; %d cores, %s; %s %.2fx (%.4g/s, %.3g at once) %s for %.3gs%s", strings.Join(kinds, " + "), w.Cores,
-		places,
-		w.Shape, w.Load(), w.Peak, w.Peak*w.service(), start, w.Length, again)
+	return fmt.Sprintf("load %.2f, %.4g at once;%s", w.Load(), w.Peak*w.service(), fields(reflect.ValueOf(*w)))
 }
 
-func (k Kind) String() string {
-	priorities := "2 priorities"
-	if k.Critical+k.Normal < 1 {
-		priorities = "3 priorities"
-	}
-	for i, has := range []bool{k.Outlives, k.Deaf, k.Outside, k.Twice} {
-		if has {
-			priorities += ", " + []string{"outlives its slot", "even from the queue", "beside the guard", "takes two places"}[i]
+// fields writes the fields of a struct that are not zero.
+func fields(v reflect.Value) string {
+	var b strings.Builder
+	for i := range v.NumField() {
+		switch f := reflect.Indirect(v.Field(i)); {
+		case v.Field(i).IsZero():
+		case f.Kind() == reflect.Struct:
+			fmt.Fprintf(&b, " %s{%s }", v.Type().Field(i).Name, fields(f))
+		case f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct:
+			for k := range f.Len() {
+				fmt.Fprintf(&b, " %s{%s }", v.Type().Field(i).Name, fields(f.Index(k)))
+			}
+		case f.CanFloat():
+			fmt.Fprintf(&b, " %s:%.3g", v.Type().Field(i).Name, f.Float())
+		default:
+			fmt.Fprintf(&b, " %s:%v", v.Type().Field(i).Name, f)
 		}
 	}
-	if k.Pool != 0 {
-		priorities += fmt.Sprintf(", pool %d", k.Pool)
-	}
-	return fmt.Sprintf("%v %s, %.3g computing, patience %.3gs±%g %s, %s",
-		seconds(k.Service).Round(10*time.Microsecond), k.Spread, k.Share, k.Patience, k.Vary, k.Knows, priorities)
+	return b.String()
 }
 
 func logUniform(r *rand.Rand, from, to float64) float64 {

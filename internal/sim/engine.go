@@ -341,7 +341,7 @@ func (e *engine) told(a *attempt, at time.Duration, heard bool) {
 		return
 	}
 	if a.no = (no{}); heard && !ok {
-		a.no = no{a.number, a.ended - a.sent, reason(err)}
+		a.no = no{a.number, reason(err)}
 	}
 	e.client.ended(a.user, ok)
 	switch {

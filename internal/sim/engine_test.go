@@ -110,27 +110,34 @@ func TestNothingIsLost(t *testing.T) {
 // A seed says all, though waiters are goroutines.
 func TestSameSeedSameRun(t *testing.T) {
 	told := map[string]int{}
-	for i := range uint64(25) {
-		w := Draw(i)
-		if w.cost() > affordable {
-			continue
-		}
+	same := func(w *World, g Guard) string {
 		var runs [2]string
 		for k := range runs {
-			r := try(t, w, Ours, true)
+			r := try(t, w, g, true)
 			var b strings.Builder
 			r.Timeline(&b, len(r.points))
+			told[w.Kinds[0].Knows] += r.Refused
 			r.points, r.users, r.World, r.Noes.all = nil, nil, nil, nil
 			runs[k] = fmt.Sprintf("%s%+v", b.String(), *r)
-			told[w.Kinds[0].Knows] += r.Refused
 		}
 		if runs[0] != runs[1] {
-			t.Errorf("seed %d: two runs, two results", i)
+			t.Errorf("seed %d: two runs, two results", w.Seed)
+		}
+		return runs[0]
+	}
+	for i := range uint64(25) {
+		if w := Draw(i); w.cost() <= affordable {
+			same(w, Ours)
 		}
 	}
 	for _, how := range []string{"told", "cancel", "hidden"} {
 		if told[how] == 0 {
 			t.Errorf("nobody was refused where patience is %s: nothing shown", how)
+		}
+	}
+	for _, g := range []Guard{wardens(), Pool("bound", 4, 64)} {
+		if same(small(0.7), g) == same(like(small(0.7), func(w *World) { w.Seed++ }), g) {
+			t.Errorf("%s: another seed changes nothing", g.Name)
 		}
 	}
 }

@@ -11,14 +11,6 @@ import (
 	"time"
 )
 
-// guards are the compared guards for a fleet whose servers should run this many requests at a time.
-func guards(static int) []Guard {
-	return []Guard{
-		Open, Pool("bound", static, 0), Pool("bound ten times as high", 10*static, 0), Pool("bound, queue of 1024", static, 1024),
-		wardens(),
-	}
-}
-
 func wardens() Guard {
 	g := Ours
 	g.Name = "warden"
@@ -59,7 +51,7 @@ func ioFleet(n int, load float64) *World  { return fleet(n, 5*n, work(1*ms, 40*m
 
 // The triggers. The load step hits a CPU-bound fleet; the others hit a fleet with a shared dependency.
 func step(w *World, load float64) *World {
-	w.Name, w.Spells[0].Rate = "load 0.7, 2 for 3 s", load*w.capacity(0)
+	w.Name, w.Spells[0].Rate = fmt.Sprintf("load %.3g, %g for 3 s", w.Load(), load), load*w.capacity(0)
 	return w
 }
 
@@ -87,10 +79,14 @@ func Fleets() []*World {
 
 // under returns the guards that a fleet is compared under.
 func under(w *World) []Guard {
+	right := 2 * w.Cores
 	if w.Places > 0 {
-		return guards(2 * w.Places / w.Servers)
+		right = 2 * w.Places / w.Servers
 	}
-	return guards(2 * w.Cores)
+	return []Guard{
+		Open, Pool("bound", right, 0), Pool("bound ten times as high", 10*right, 0), Pool("bound, queue of 1024", right, 1024),
+		wardens(),
+	}
 }
 
 // hops is a chain of three services at twice the capacity of the last one. The first two have a quarter more capacity than the
@@ -189,39 +185,37 @@ func FleetTable(runs ...*Result) string {
 	return b.String()
 }
 
-// LoadTable is the Markdown table of recovery times: one row per load, one column per guard.
-func LoadTable(rows [][]*Result) string {
+// GuardTable is the Markdown table of recovery times: one row per fleet, one column per guard.
+func GuardTable(rows [][]*Result) string {
 	var b strings.Builder
-	b.WriteString("| load before and after |")
+	b.WriteString("| what happens |")
 	for _, r := range rows[0] {
 		fmt.Fprintf(&b, " %s |", r.Guard)
 	}
 	b.WriteString("\n|" + strings.Repeat("---|", len(rows[0])+1) + "\n")
 	for _, row := range rows {
-		fmt.Fprintf(&b, "| %.3g |", row[0].World.Load())
+		fmt.Fprintf(&b, "| %s |", row[0].World.Name)
 		for _, r := range row {
-			fmt.Fprintf(&b, " %s (%.3f) |", r.back(), r.after().Share())
+			fmt.Fprintf(&b, " %s |", r.back())
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
-// ClientTable is the Markdown table of clients under three triggers, one row per client: a load step and a slow dependency, each
-// without and with wardens, and servers that reject everything.
+// ClientTable is the Markdown table of clients, one row each: recovery after a load step without and with wardens and after a slow
+// dependency without, and attempts at servers that reject everything.
 func ClientTable(rows [][]*Result) string {
 	var b strings.Builder
-	b.WriteString("| clients | step; nothing guards | step; wardens | slow dependency; nothing guards | slow dependency; wardens | all refused | per request asked for | per request sent |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| clients | step; nothing guards | step; wardens | slow dependency; nothing guards | " +
+		"attempts per request if all is refused |\n|---|---|---|---|---|\n")
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s |", row[0].World.Retry.Name)
 		last := len(row) - 1
 		for _, r := range row[:last] {
-			fmt.Fprintf(&b, " %s (%.2f) |", r.back(), r.amid().amplification())
+			fmt.Fprintf(&b, " %s |", r.back())
 		}
-		refused := row[last].refused()
-		fmt.Fprintf(&b, " %s | %.2f | %.2f |\n", row[last].back(), refused.amplification(),
-			float64(refused.attempts)/float64(refused.Offered-refused.throttled))
+		fmt.Fprintf(&b, " %.2f |\n", row[last].refused().amplification())
 	}
 	return b.String()
 }

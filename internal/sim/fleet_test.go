@@ -6,10 +6,7 @@ package sim
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -83,33 +80,6 @@ func TestFleetAddsUp(t *testing.T) {
 	}
 }
 
-func TestFleetReplays(t *testing.T) {
-	for _, guard := range []Guard{wardens(), Pool("bound", 4, 64)} {
-		w := like(small(0.7), func(w *World) { w.Length = 8 })
-		numbers := func() Result {
-			r := *try(t, w, guard, true)
-			r.World, r.users, r.points = nil, nil, nil
-			return r
-		}
-		first := numbers()
-		if diff := cmp.Diff(first, numbers(), every); diff != "" {
-			t.Errorf("%s: the same seed, and (-first +again)\n%s", guard.Name, diff)
-		}
-		w.Seed++
-		if cmp.Equal(first, numbers(), every) {
-			t.Errorf("%s: another seed changes nothing", guard.Name)
-		}
-	}
-}
-
-// Where users ask for more than the fleet can do, it does what its capacity says.
-func TestFleetCapacityIsWhatTheModelCanDo(t *testing.T) {
-	for _, w := range []*World{cpuFleet(2, 2), ioFleet(2, 2)} {
-		w.Retry, w.Length = once(), 10
-		near(t, w.Kinds[0].String(), float64(try(t, w, under(w)[3], true).Executed)/w.Length, w.capacity(0), 0.05)
-	}
-}
-
 // Our client alone, before servers that nothing guards: back within 5 s, 1.1 attempts for each request that is sent.
 func TestFleetComesBackByItsClientsAlone(t *testing.T) {
 	for _, callers := range []int{1, 4} {
@@ -142,16 +112,10 @@ func TestFleetOfThreeHops(t *testing.T) {
 	}
 }
 
-// fleetPlots are the fleets that docs/evidence/fleet.md shows.
-var fleetPlots = map[string]string{
-	"load 0.7, 2 for 3 s":                         "step",
-	"load 0.7, dependency 5 times slower for 3 s": "dependency",
-}
-
-// TestFleet is `make fleet`.
+// TestFleet is `make sim SIM=fleet`.
 func TestFleet(t *testing.T) {
-	if *write == "" && *only == "" {
-		t.Skip("runs in `make fleet`; the other tests are the slice of it for every day")
+	if *write == "" {
+		t.Skip("runs in `make sim SIM=fleet`; the other tests are the slice of it for every day")
 	}
 	run := func(w *World, g Guard) *Result {
 		began := time.Now()
@@ -159,48 +123,26 @@ func TestFleet(t *testing.T) {
 		fmt.Println(w.Retry.Name, strings.Split(FleetTable(r), "\n")[2], time.Since(began).Round(ms))
 		return r
 	}
-	var all []*Result
-	for _, w := range Fleets() {
-		if !regexp.MustCompile(*only).MatchString(w.Name) {
-			continue
-		}
-		var runs []*Result
-		for _, g := range under(w) {
-			runs = append(runs, run(w, g))
-		}
-		all = append(all, runs...)
-		if name, ok := fleetPlots[w.Name]; ok && *write != "" {
-			must(t, os.WriteFile(filepath.Join(*write, "fleet-"+name+".svg"), []byte(FleetSVG(runs)), 0o644))
-		}
-	}
-	if *only != "" {
-		return
-	}
-	var rows, byClient [][]*Result
-	for _, load := range []float64{0.25, 0.4, 0.7, 0.95} {
-		w := step(cpuFleet(5, load), 2)
-		var row []*Result
-		for _, g := range under(w) {
+	var all, chains []*Result
+	var byGuard, byClient [][]*Result
+	row := func(w *World, guards ...Guard) (row []*Result) {
+		for _, g := range guards {
 			row = append(row, run(w, g))
 		}
-		rows = append(rows, row)
+		all = append(all, row...)
+		return row
+	}
+	for _, w := range append(Fleets(), step(cpuFleet(5, 0.25), 2), step(cpuFleet(5, 0.4), 2), step(cpuFleet(5, 0.95), 2)) {
+		byGuard = append(byGuard, row(w, under(w)...))
 	}
 	for _, client := range clients() {
-		var row []*Result
 		calling := func(w *World) { w.Retry = client }
-		for _, w := range []*World{like(step(cpuFleet(size, 0.7), 2), calling), like(slow(ioFleet(size, 0.7)), calling)} {
-			row = append(row, run(w, Open), run(w, wardens()))
-		}
-		byClient = append(byClient, append(row, run(like(down(cpuFleet(size, 0.7)), calling), Open)))
+		back := row(like(step(cpuFleet(size, 0.7), 2), calling), Open, wardens())
+		back = append(back, row(like(slow(ioFleet(size, 0.7)), calling), Open)...)
+		byClient = append(byClient, append(back, row(like(down(cpuFleet(size, 0.7)), calling), Open)...))
 	}
-	var chains []*Result
 	for _, patience := range []float64{0.25, 0.1} {
 		chains = append(chains, run(hops(patience, false), wardens()), run(hops(patience, true), wardens()))
 	}
-	rewrite(t, "fleet.md", "Twenty servers, users who make 3 attempts at once.\n\n"+FleetTable(all...)+
-		"\nFive servers, the same users, a step to 2 for 3 s at different loads: back after, and answered in the end.\n\n"+
-		LoadTable(rows)+
-		"\nTwenty servers, by client: back after (attempts per request while the trigger is there); and the attempts of the last 10 s in which all is refused.\n\n"+ClientTable(byClient)+
-		"\nThree hops of four servers under wardens, of which the last can do half of what is asked for; no retries.\n\n"+
-		HopTable(chains...))
+	rewrite(t, "fleet", GuardTable(byGuard)+"\n"+ClientTable(byClient), FleetTable(all...)+"\n"+HopTable(chains...))
 }

@@ -134,20 +134,9 @@ func (b *bubble) meet(now time.Duration) {
 }
 
 // Under returns the guard of a control law.
-func Under(name string, m Maker) Guard { return guard(name, m, known) }
-
-func guard(name string, m Maker, h hears) Guard {
-	return Guard{name, func(s *server) (gate, error) { return newLimited(s, m, h) }}
+func Under(name string, m Maker) Guard {
+	return Guard{name, func(s *server) (gate, error) { return newLimited(s, m, false) }}
 }
-
-// hears is what a limiter is told of an attempt.
-type hears uint8
-
-const (
-	known     hears = iota // its priority, and what Kind.Knows says of its patience
-	nothing                // neither deadline nor priority
-	deadlines              // its priority, and its deadline whatever Kind.Knows says; that of a client who leaves is canceled too
-)
 
 // limited is the real limiter under a control law.
 //
@@ -159,17 +148,17 @@ type limited struct {
 	law     Law
 	l       *limiter.Limiter
 	waiting int
-	hears   hears
+	deaf    bool // it is told neither deadlines nor priorities; otherwise priorities, and what Kind.Knows says of patience
 	rules   decision.ControlDecision
 }
 
-func newLimited(s *server, m Maker, h hears) (*limited, error) {
+func newLimited(s *server, m Maker, deaf bool) (*limited, error) {
 	law, cfg, err := m(s.e.w)
 	if err != nil {
 		return nil, err
 	}
 	first := monitor.Sample{At: s.e.bubble.start, Processors: float64(s.e.w.Cores)}
-	g := &limited{s: s, law: law, hears: h, rules: law.Step(first)}
+	g := &limited{s: s, law: law, deaf: deaf, rules: law.Step(first)}
 	cfg.Initial, cfg.Rand = g.rules, rand.New(rand.NewPCG(s.e.w.Seed, uint64(5+100*s.index))).Float64
 	g.l, err = limiter.New(cfg)
 	return g, err
@@ -190,12 +179,12 @@ func (g *limited) ask(a *attempt) {
 	task := limiter.Task{Name: g.s.sensor.of(a.kind).name, Priority: a.priority, Patient: a.number == e.other.number &&
 		e.other.waited()}
 	ctx := context.Background()
-	if g.hears == nothing {
+	if g.deaf {
 		task = limiter.Task{}
-	} else if g.hears == deadlines || a.kind.Knows == "told" {
+	} else if a.kind.Knows == "told" {
 		task.Deadline = e.bubble.start.Add(a.due)
 	}
-	if g.hears != nothing && a.kind.Knows == "cancel" {
+	if !g.deaf && a.kind.Knows == "cancel" {
 		if ctx, a.pass.cancel = context.WithCancel(ctx); a.over {
 			a.pass.cancel()
 		}

@@ -39,6 +39,7 @@ type heap struct {
 	began       float64 // size at which marking began
 	workers     int
 	collections uint64
+	allocated   float64 // bytes, as collections since the last sample
 	collecting  float64 // seconds of marking since filled
 	full        float64 // of the bucket that bounds the collector to half of the processors
 	filled      time.Duration
@@ -84,6 +85,7 @@ func (h *heap) allocate(bytes float64) (assist time.Duration) {
 		assist = seconds(mine)
 	}
 	h.size += bytes
+	h.allocated += bytes
 	h.s.e.result.Heaviest = max(h.s.e.result.Heaviest, h.reachable())
 	if kill := h.Limit * float64(1+one(h.Soft)); kill > 0 && h.size > kill {
 		h.s.e.result.Killed = h.s.e.now
@@ -163,7 +165,7 @@ func (h *heap) tick() {
 // sample is what a monitor reads.
 func (h *heap) sample() (out monitor.Memory) {
 	out = monitor.Memory{Limit: uint64(h.Limit), Soft: h.Soft && h.Limit > 0, Live: uint64(h.live), Growth: h.Growth,
-		Collections: h.collections}
-	h.collections = 0
+		Collections: h.collections, Allocated: uint64(h.allocated)}
+	h.collections, h.allocated = 0, 0
 	return out
 }

@@ -4,11 +4,7 @@
 
 package sim
 
-import (
-	"fmt"
-	"strings"
-	"testing"
-)
+import "testing"
 
 // heavyWork is a steady world whose tasks compute nothing to speak of for a second and hold 10 MB each.
 func heavyWork(rate float64, h Heap) *World {
@@ -54,52 +50,6 @@ func TestKilled(t *testing.T) {
 		r := try(t, heavyWork(c.rate, c.heap), Open, false)
 		if (r.Killed > 0) != c.killed || c.killed && (r.Stranded == 0 || r.Elapsed != r.Killed) {
 			t.Errorf("%s: killed at %v, %d stranded, ended at %v", name, r.Killed, r.Stranded, r.Elapsed)
-		}
-	}
-}
-
-// TestHeavyWorlds tries laws in worlds whose tasks hold memory: go test ./internal/sim -run HeavyWorlds -v -worlds 60
-func TestHeavyWorlds(t *testing.T) {
-	if *worlds+*fresh == 0 {
-		t.Skip("takes minutes: -worlds says how many")
-	}
-	names := []string{"ours", "forgetful"}
-	all := trials(t, Heavy, *from, *worlds, names)
-	fmt.Print("| | worlds | killed | goodput ≥ 0.8 | mean goodput | roomy | of them tightened for memory |\n|---|---|---|---|---|---|---|\n")
-	for _, name := range append([]string{"nothing", "oracle", "failsafe-go"}, names...) {
-		n, killed, good, roomy, tight, mean := 0, 0, 0, 0, 0, 0.0
-		var which []string
-		for _, x := range all {
-			r := map[string]*Result{"nothing": x.Open, "oracle": x.Oracle, "failsafe-go": x.Failsafe}[name]
-			for _, law := range x.Laws {
-				if law.Guard == name {
-					r = law
-				}
-			}
-			if !x.Counts() {
-				continue
-			}
-			n++
-			killed += one(r.Killed > 0)
-			g := x.Judge(r).Goodput
-			good += one(g >= 0.8)
-			mean += g
-			if x.roomy() {
-				roomy++
-				tight += one(r.Tightened > 0)
-			}
-			if name == "ours" && (r.Killed > 0 || g < 0.8 || x.roomy() && r.Tightened > 0) {
-				which = append(which, fmt.Sprintf("%d: %.2f, killed %v, oracle %d (killed %v), %+v", x.World.Seed, g, r.Killed, x.Best,
-					x.Oracle.Killed, *x.World.Heap))
-			}
-		}
-		c := max(float64(n), 1)
-		fmt.Printf("| %s | %d | %d | %.3f | %.3f | %d | %d |\n", name, n, killed, float64(good)/c, mean/c, roomy, tight)
-		if name == "ours" && tight > 0 {
-			t.Errorf("memory lowers the limit in %d of %d worlds with room for all", tight, roomy)
-		}
-		if len(which) > 0 {
-			defer fmt.Println(strings.Join(which, "\n"))
 		}
 	}
 }

@@ -5,6 +5,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -36,8 +37,8 @@ type Trial struct {
 	Oracle *Result
 	Best   int
 	// Laws are in the order of their runs. Dry is a dry run of ours, nil if that is not among them.
-	Laws []*Result `json:"-"`
-	Dry  *Result   `json:"-"`
+	Laws []*Result
+	Dry  *Result
 }
 
 // Compare runs a world under every alternative to a control law.
@@ -80,9 +81,9 @@ func (t *Trial) ask(in Runner, targets []int, trace bool) error {
 // Try also runs the world under these control laws.
 func (t *Trial) Try(in Runner, trace bool, names ...string) error {
 	for _, name := range names {
-		g, err := Named(name)
-		if err != nil {
-			return err
+		g, known := laws[name]
+		if !known {
+			return fmt.Errorf("no law %q", name)
 		}
 		r, err := Run(t.World, in, g, trace)
 		if err != nil {
@@ -167,6 +168,8 @@ type Verdict struct {
 	// Latch: the limit stayed too low without need. Harm: requests failed that an unlimited server would have answered, from the
 	// fifth execution time on; Cold: before it.
 	Latch, Harm, Cold bool
+	// Killed: the process ran out of memory. Tight: memory lowered the limit where there is room for all.
+	Killed, Tight bool
 }
 
 // Judge compares a run with the alternatives.
@@ -174,7 +177,7 @@ func (t *Trial) Judge(r *Result) Verdict {
 	mine, best := t.World.counted(r), t.World.counted(t.Oracle)
 	good := max(float64(best.Good), 1)
 	v := Verdict{Goodput: float64(mine.Good) / good, Critical: best.CriticalShare() - mine.CriticalShare() - max(0.01,
-		2*math.Hypot(best.deviation(), mine.deviation())), Latch: r.Latched()}
+		2*math.Hypot(best.deviation(), mine.deviation())), Latch: r.Latched(), Killed: r.Killed > 0}
 	if t.Open == nil {
 		return v
 	}
@@ -182,6 +185,7 @@ func (t *Trial) Judge(r *Result) Verdict {
 		return open.Offered > 0 && t.Open.Inside <= defaultQueue && open.Share() >= 0.995 && here.Share() < 0.99
 	}
 	v.Behind = float64(t.World.counted(t.Failsafe).Good-mine.Good) / good
+	v.Tight = t.World.Heap != nil && t.roomy() && r.Tightened > 0
 	v.Harm, v.Cold = harmed(&t.Open.Later, &r.Later), harmed(&t.Open.Early, &r.Early)
 	return v
 }

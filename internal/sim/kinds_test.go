@@ -91,6 +91,8 @@ func TestCapacityIsWhatTheModelCanDo(t *testing.T) {
 		"two places a call":                with(func(w *World) { w.Kinds[0].Twice, w.Kinds[1].Twice = true, true }),
 		"two pools":                        with(func(w *World) { w.More, w.Kinds[0].Pool = []int{1}, 1 }),
 		"calls five times slower":          with(func(w *World) { w.Spells = []Spell{{Until: w.Length, Slow: 5}} }),
+		"a fleet":                          like(cpuFleet(2, 3), func(w *World) { w.Retry = once() }),
+		"a fleet and its dependency":       like(ioFleet(2, 3), func(w *World) { w.Retry = once() }),
 		"two of four processors stolen": with(func(w *World) {
 			w.Places, w.Kinds[0].Share, w.Kinds[1].Share, w.Spells = 0, 1, 0.6, []Spell{{Until: w.Length, Stolen: 2}}
 		}),

@@ -5,7 +5,6 @@
 package sim
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -30,68 +29,50 @@ type Maker func(w *World) (Law, limiter.Config, error)
 // laws are the guards that the command line can name.
 var laws = map[string]Guard{}
 
-// Ours is the warden with its defaults.
-var Ours = register("ours", ofWarden(func(l Law) Law { return untold{l} }), known)
-
-// ofWarden makes the warden's controller and limiter with their defaults; hide keeps from the controller what it must not know.
-func ofWarden(hide func(Law) Law) Maker {
-	return func(w *World) (Law, limiter.Config, error) {
-		c, err := control.New(control.Config{Initial: max(16, w.Cores)}) // its default there; samples say the processors
-		return hide(c), limiter.Config{MaxQueue: defaultQueue}, err
-	}
-}
-
-// untold keeps from a law what the pool of the dependency tells.
-type untold struct{ Law }
-
-// Step decides without pools.
-func (l untold) Step(s monitor.Sample) decision.ControlDecision {
-	s.Pools = nil
-	return l.Law.Step(s)
-}
-
-// inUse tells a law how much of the pool is in use, as database/sql and pgxpool do, but not how many wait for it.
-type inUse struct{ Law }
-
-// Step decides without the number of those who wait.
-func (l inUse) Step(s monitor.Sample) decision.ControlDecision {
-	for i := range s.Pools {
-		s.Pools[i].Waiting = monitor.Reading{}
-	}
-	return l.Law.Step(s)
-}
-
-// Told is the warden whose pool says how many wait, InUse the one whose pool does not.
+// The warden with its defaults: Ours is told nothing by the pool of a dependency, Told how many wait for it, InUse, as by
+// database/sql and pgxpool, only how many use it. Forgetful sees no memory, and Dry is a dry run of Ours.
 var (
-	Told  = register("told", ofWarden(func(l Law) Law { return l }), known)
-	InUse = register("inuse", ofWarden(func(l Law) Law { return inUse{l} }), known)
+	Ours  = register("ours", ofWarden(noPools))
+	Told  = register("told", ofWarden(func(*monitor.Sample) {}))
+	InUse = register("inuse", ofWarden(func(s *monitor.Sample) {
+		for i := range s.Pools {
+			s.Pools[i].Waiting = monitor.Reading{}
+		}
+	}))
+	Forgetful = register("forgetful", ofWarden(func(s *monitor.Sample) { s.Pools, s.Memory = nil, monitor.Memory{} }))
+	Dry       = Under("dry run", func(w *World) (Law, limiter.Config, error) {
+		law, cfg, err := ofWarden(noPools)(w)
+		cfg.Mode = decision.DryRun
+		return law, cfg, err
+	})
 )
 
-// Dry is a dry run of ours.
-var Dry = Under("dry run", func(w *World) (Law, limiter.Config, error) {
-	law, cfg, err := ofWarden(func(l Law) Law { return untold{l} })(w)
-	cfg.Mode = decision.DryRun
-	return law, cfg, err
-})
+func noPools(s *monitor.Sample) { s.Pools = nil }
 
-// register adds a control law under a name.
-func register(name string, m Maker, h hears) Guard {
-	laws[name] = guard(name, m, h)
-	return laws[name]
+// ofWarden makes the warden's controller and limiter with their defaults; hide keeps from the controller what it must not know.
+func ofWarden(hide func(*monitor.Sample)) Maker {
+	return func(w *World) (Law, limiter.Config, error) {
+		c, err := control.New(control.Config{Initial: max(16, w.Cores)}) // its default there; samples say the processors
+		return hiding{c, hide}, limiter.Config{MaxQueue: defaultQueue}, err
+	}
 }
 
-// Declared is Ours to which every attempt declares the deadline that its user has in mind.
-var Declared = register("declared", ofWarden(func(l Law) Law { return untold{l} }), deadlines)
+// hiding keeps something of each sample from a law.
+type hiding struct {
+	Law
+	hide func(*monitor.Sample)
+}
 
-// Named finds a control law; a number is a constant concurrency limit.
-func Named(name string) (Guard, error) {
-	if target, err := strconv.Atoi(name); err == nil {
-		return Static(target), nil
-	}
-	if g, ok := laws[name]; ok {
-		return g, nil
-	}
-	return Guard{}, fmt.Errorf("no law %q", name)
+// Step decides on what is left.
+func (l hiding) Step(s monitor.Sample) decision.ControlDecision {
+	l.hide(&s)
+	return l.Law.Step(s)
+}
+
+// register adds a control law under a name.
+func register(name string, m Maker) Guard {
+	laws[name] = Under(name, m)
+	return laws[name]
 }
 
 // Constant is a control law with a constant decision. It needs no samples.
@@ -122,17 +103,6 @@ func Pool(name string, target, queue int) Guard {
 	return Guard{name, func(s *server) (gate, error) {
 		return newLimited(s, func(*World) (Law, limiter.Config, error) {
 			return Constant{Target: target, Burst: time.Hour}, limiter.Config{MaxQueue: queue}, nil
-		}, nothing)
+		}, true)
 	}}
-}
-
-// Forgetful is ours that does not see memory.
-var Forgetful = register("forgetful", ofWarden(func(l Law) Law { return forgetful{untold{l}} }), known)
-
-type forgetful struct{ Law }
-
-// Step decides without memory.
-func (l forgetful) Step(s monitor.Sample) decision.ControlDecision {
-	s.Memory = monitor.Memory{}
-	return l.Law.Step(s)
 }

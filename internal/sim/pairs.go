@@ -29,7 +29,7 @@ func printPairs(out io.Writer, counted []*Trial, names []string) {
 		return
 	}
 	fmt.Fprintf(out, "\nMinus %s, world by world, with the 95 %% confidence interval (* where it excludes 0):\n\n| worlds | law | goodput | ≥ 0.95 | ≥ 0.8 | critical as it should be | latches | harm | left without a word |\n|---|---|---|---|---|---|---|---|---|\n", names[0])
-	for _, s := range splits[:6] {
+	for _, s := range splits {
 		for i, name := range names[1:] {
 			n, differences := 0, make([][]float64, 7)
 			for _, t := range counted {

@@ -62,7 +62,7 @@ type Result struct {
 	All, Warm, Early, Later, Settled Tally
 	Kinds                            []Tally
 	// Noes are what those of Warm, in overload those of Settled, were told who were not served.
-	Noes Noes `json:"-"`
+	Noes Noes
 	// Latch is the longest time in seconds for which the limit was below the offered load while processors were idle and nothing
 	// waited inside; LatchAt is its end.
 	Latch, LatchAt float64

@@ -133,8 +133,6 @@ func Scenarios() []*World {
 		}))
 }
 
-func (w *World) title() string { return fmt.Sprintf("%d cores: %s", w.Cores, w.Name) }
-
 // Goodput is answers in time as a fraction of the possible: the offered requests, at most the capacity.
 func (r *Result) Goodput() float64 {
 	w := r.World
@@ -185,6 +183,20 @@ func (t *Trial) Misses() (misses []string) {
 		misses = append(misses, "critical")
 	}
 	return misses
+}
+
+// ScenarioSummary says how many scenarios there are, and has the rows of those that miss a goal.
+func ScenarioSummary(trials []*Trial) string {
+	least, missed := math.Inf(1), []*Trial(nil)
+	for _, t := range trials {
+		if len(t.Misses()) > 0 {
+			missed = append(missed, t)
+		} else {
+			least = min(least, t.Judge(t.Laws[0]).Goodput)
+		}
+	}
+	return fmt.Sprintf("%d of %d scenarios miss nothing, and have at least %.2f of the oracle's goodput. The others:\n\n%s",
+		len(trials)-len(missed), len(trials), least, ScenarioTable(missed...))
 }
 
 // ScenarioTable is the Markdown table of scenarios.

@@ -5,18 +5,11 @@
 package sim
 
 import (
-	"flag"
 	"fmt"
-	"math"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 )
-
-var only = flag.String("only", "", "print the runs of the scenarios or fleets that this regular expression matches, and their time lines")
 
 func TestSlice(t *testing.T) {
 	for _, sc := range []*World{bound(2, 4*ms, 0.7), bound(2, 4*ms, 4), bound(8, 4*ms, 2), mixed(2, 2), downstream(2, 10, 0.7),
@@ -25,10 +18,10 @@ func TestSlice(t *testing.T) {
 		must(t, err)
 		must(t, tried.Try(inBubble(t), true, "ours"))
 		if misses := tried.Misses(); len(misses) > 0 {
-			t.Errorf("%s misses %v\n%s", sc.title(), misses, ScenarioTable(tried))
+			t.Errorf("misses %v\n%s", misses, ScenarioTable(tried))
 		}
 		if ours := tried.Laws[0].Warm.Share(); sc.Load() < 0.8 && ours < 0.999 {
-			t.Errorf("%s: %.4f of all answers in time", sc.title(), ours)
+			t.Errorf("%.4f of all answers in time\n%s", ours, ScenarioTable(tried))
 		}
 	}
 }
@@ -112,61 +105,19 @@ func TestResized(t *testing.T) {
 	}
 }
 
-func TestSplice(t *testing.T) {
-	page, err := Splice("a\n<!-- table -->\nold\n<!-- end of table -->\nb\n", "new\n")
-	if err != nil || page != "a\n<!-- table -->\nnew\n<!-- end of table -->\nb\n" {
-		t.Fatal(page, err)
-	}
-	if _, err := Splice("a", "b"); err == nil {
-		t.Fatal("no mark, no error")
-	}
-}
-
-// plots are the scenarios that docs/evidence/simulation.md shows.
-var plots = map[string]string{
-	"step 0.6× 5× 0.6×, CPU 4ms":                   "step",
-	"10 servers, 5 times slower 20-40s, 2×, 250ms": "slow",
-	"CPU 4ms / I/O 100ms in turn, 2×":              "turn",
-	"10 servers of 40ms, 4×":                       "downstream",
-}
-
 // TestSim is `make sim`.
 func TestSim(t *testing.T) {
-	if *write == "" && *only == "" {
+	if *write == "" {
 		t.Skip("runs in `make sim`; TestSlice is the slice of it for every day")
 	}
 	var trials []*Trial
 	for _, sc := range Scenarios() {
-		if !regexp.MustCompile(*only).MatchString(sc.title()) {
-			continue
-		}
 		began := time.Now()
 		tried, err := Compare(sc, inBubble(t))
 		must(t, err)
 		must(t, tried.Try(inBubble(t), true, "ours"))
 		trials = append(trials, tried)
 		fmt.Println(strings.Split(ScenarioTable(tried), "\n")[2], time.Since(began).Round(ms))
-		if *only != "" {
-			tried.Laws[0].Timeline(os.Stdout, *lines)
-		}
-		if name, ok := plots[sc.Name]; ok && *write != "" {
-			must(t, os.WriteFile(filepath.Join(*write, "sim-"+name+".svg"), []byte(tried.SVG()), 0o644))
-		}
 	}
-	if *only == "" {
-		rewrite(t, "simulation.md", ScenarioTable(trials...))
-	}
-}
-
-// TestNamesOfLinesDoNotOverlap: the names beside a plot keep their order and their distance, and none is below the axis.
-func TestNamesOfLinesDoNotOverlap(t *testing.T) {
-	heights := []float64{100, 30, 99, 140}
-	apart(heights, 14, 130)
-	for i, a := range heights {
-		for j, b := range heights {
-			if i != j && math.Abs(a-b) < 14 || a > 130 {
-				t.Errorf("%v: %g and %g", heights, a, b)
-			}
-		}
-	}
+	rewrite(t, "simulation", ScenarioSummary(trials), ScenarioTable(trials...))
 }

@@ -34,7 +34,7 @@ type World struct {
 	// answered in the calm after it.
 	Warm, Length float64
 	Spells       []Spell
-	Heap         *Heap `json:",omitempty"` // nil: memory does not matter
+	Heap         *Heap // nil: memory does not matter
 	Retry        Retry
 	Static       []int // the constant concurrency limits among which the oracle is the best; nil: seven around the right one
 
@@ -51,7 +51,7 @@ type World struct {
 }
 
 // Kind is a kind of work.
-type Kind struct { //nolint:recvcheck // it is printed by value
+type Kind struct {
 	Of float64 // share of the users, relative to the other kinds'
 	// Service is the mean execution time, Share the fraction of it that is computing; the rest is a call of the dependency.
 	Service, Share float64

@@ -6,7 +6,7 @@
 //
 //   - imports_test.go: the direction of imports between packages; the three layers need the standard library alone.
 //
-//   - consumer_test.go: each way to use the modules, in a fresh module.
+//   - copied_test.go: a layer that is copied into another tree passes its tests there.
 //
 //   - api_test.go: docs/api lists the exported names of each module.
 //
@@ -14,14 +14,13 @@
 //
 //   - pages_test.go: links, make targets, snippets and first sentences are true, and what a stranger may copy is bounded.
 //
-//   - reference_test.go: docs/reference.md and docs/packages.md are what the comments in the code say.
-//
-//   - words_test.go: the pages stay short.
+//   - size_test.go: nothing grows unseen.
 //
 //   - production_test.go, workspace_command_test.go: the numbers of docs/production.md, and README's command for a workspace.
 //
-// Next to it mutants breaks each invariant on purpose and shows which tests notice, growth checks what is promised about costs,
-// and alertslive records what the storefront exports in each fault and plays it to the alert rules.
+// Next to it mutants breaks packages and shows what their tests miss, growth checks what is promised about costs, alertslive records
+// what the storefront exports in each fault and plays it to the alert rules, and faults plays the blind fault game. deploy runs what
+// they look at; made and page write pages of evidence.
 //
 // The tests read files of other modules, which the go command's test cache does not track. Run them with -count=1, as make does.
 package system

@@ -48,26 +48,28 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// benchmark is a line of a table of docs/evidence/benchmarks.md: the variant, and its nanoseconds.
-var benchmark = regexp.MustCompile(`(?m)^ \| ([^|]+?) +\| ([\d.]+) +\|`)
+// benchmark is a variant in a row of docs/evidence/benchmarks.md, and its time.
+var benchmark = regexp.MustCompile(`([^|;]*?) ([\d.]+) (ns|µs|ms)[,:| ]`)
 
 // lost is the row of all random worlds that says in how many failsafe-go gets more done.
-var lost = regexp.MustCompile(`\| all \((\d+)\) \| failsafe-go gets no more done by over ([\d.]+) \| [\d.]+ \| [\d.]+ \((\d+) miss\)`)
+var lost = regexp.MustCompile(`\| all \((\d+)\) \| failsafe-go gets no more done by over ([\d.]+) \| [\d.]+ \| [\d.]+ \((\d+)\)`)
 
 // TestQuoted: what README and comparison say of the benchmarks and of random worlds is what the pages of those say.
 func TestQuoted(t *testing.T) {
-	// ratios returns, of each table with such a title, how many times as long the one variant takes as the other.
+	const ours = ""
+	// ratios returns, of each row with such a title, how many times as long the one variant takes as the other.
 	page := read(t, "docs/evidence/benchmarks.md")
 	ratios := func(title, one, other string) (all []float64) {
-		for section := range strings.SplitSeq(page, "\n### ") {
-			if !strings.HasPrefix(section, title) {
+		for line := range strings.SplitSeq(page, "\n") {
+			if !strings.HasPrefix(line, "| "+title) {
 				continue
 			}
 			ns := map[string]float64{}
-			for _, m := range benchmark.FindAllStringSubmatch(section, -1) {
+			for _, m := range benchmark.FindAllStringSubmatch(line, -1) {
 				for _, name := range []string{one, other} {
-					if strings.Contains(m[1], name) {
-						ns[name], _ = strconv.ParseFloat(m[2], 64)
+					if name == ours && m[1] == "" && ns[ours] == 0 || name != ours && strings.Contains(m[1], name) {
+						v, _ := strconv.ParseFloat(m[2], 64)
+						ns[name] = v * map[string]float64{"ns": 1, "µs": 1e3, "ms": 1e6}[m[3]]
 					}
 				}
 			}
@@ -77,14 +79,14 @@ func TestQuoted(t *testing.T) {
 			all = append(all, ns[one]/ns[other])
 		}
 		if len(all) == 0 {
-			t.Fatalf("no table %q", title)
+			t.Fatalf("no row %q", title)
 		}
 		return all
 	}
-	const perRecord, perWindow = "ledgers per record", "ledgers per window"
-	rejection := ratios("refusal, explained (one goroutine)", "limiter TryAcquire", "a bare false")
-	pull, river := ratios("JetStream: ", perRecord, "a pull consumer"), ratios("PostgreSQL: ", perRecord, "River")
-	pulled, rivered := ratios("JetStream: ", "a pull consumer", perWindow), ratios("PostgreSQL: ", "River", perWindow)
+	const perRecord, nats, pg = "ledgers per record", "throughput on JetStream: ", "throughput on PostgreSQL: " // ours are per window
+	rejection := ratios("warden: refusal, explained (1)", ours, "a bare false")
+	pull, river := ratios(nats, perRecord, "a pull consumer"), ratios(pg, perRecord, "River")
+	pulled, rivered := ratios(nats, "a pull consumer", ours), ratios(pg, "River", ours)
 	worlds := lost.FindStringSubmatch(read(t, "docs/evidence/worlds.md"))
 	if worlds == nil {
 		t.Fatal("worlds.md does not say where failsafe-go gets more done")

@@ -6,7 +6,6 @@ package system
 // hold is a mistake.
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,9 +24,6 @@ type rule struct {
 // anything is both: whatever is no library may import what it likes.
 var anything = []string{"..."}
 
-// xsync is the one third-party module that code outside tests may use.
-var xsync = []string{"golang.org/x/sync"}
-
 // testOnly are the third-party modules that tests of every layer may use.
 var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak",
 	"github.com/anishathalye/porcupine"}
@@ -41,29 +37,28 @@ var rules = []rule{
 	{layer: "admission"},
 	{layer: "admission/admissionhttp", arrows: []string{"admission"}},
 
-	{layer: "lease", tests: []string{"lease/dispatch"}},
+	{layer: "lease", tests: []string{"lease/dispatch", "lease/leasetest"}},
 	{layer: "lease/durable", arrows: []string{"lease"}, tests: []string{"lease/leasetest"}},
-	{layer: "lease/dispatch", arrows: []string{"lease"}, others: xsync},
+	{layer: "lease/dispatch", arrows: []string{"lease"}},
 	{layer: "lease/deadletter", arrows: []string{"lease", "lease/dispatch"}, tests: []string{"lease/internal/dlq"}},
 	{layer: "lease/internal/group", arrows: []string{"lease", "lease/dispatch"}},
 	{layer: "lease/internal/journal", arrows: []string{"lease", "lease/durable", "lease/dispatch"}, tests: []string{"lease/leasetest"}},
 	{layer: "lease/internal/dlq", arrows: []string{"lease", "lease/deadletter", "lease/dispatch"}},
 	{layer: "lease/leasetest", arrows: []string{"lease", "lease/durable", "lease/internal/testkit/witness"}, others: anything},
 	{layer: "lease/internal/testkit/lettertest", arrows: []string{"lease", "lease/deadletter", "lease/dispatch",
-		"lease/internal/dlq", "lease/internal/testkit/witness"}, others: []string{"pgregory.net/rapid"}},
+		"lease/internal/dlq", "lease/internal/testkit/ownertest", "lease/internal/testkit/witness"}, others: []string{"pgregory.net/rapid"}},
 	{layer: "lease/leasenats", arrows: []string{"lease", "lease/internal/adopt", "lease/internal/group", "lease/internal/journal", "lease/durable", "lease/dispatch",
-		"lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/faults",
-		"lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"}, others: anything},
+		"lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/ownertest",
+		"lease/internal/testkit/lettertest"}, others: anything},
 	{layer: "lease/internal/testkit/ownertest", arrows: []string{"lease", "lease/internal/adopt", "lease/dispatch", "lease/durable",
-		"lease/internal/testkit/faults", "lease/internal/testkit/witness"}},
+		"lease/internal/testkit/witness"}},
 	{layer: "lease/leasekafka", arrows: []string{"lease", "lease/internal/adopt", "lease/durable", "lease/dispatch", "lease/deadletter",
 		"lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/ownertest", "lease/internal/testkit/lettertest"},
 		others: anything},
 	{layer: "lease/internal/adopt", arrows: []string{"lease", "lease/durable"}},
 	{layer: "lease/internal/testkit/witness"},
-	{layer: "lease/internal/testkit/faults", arrows: []string{"lease", "lease/durable"}},
 	{layer: "lease/leasepg", arrows: []string{"lease", "lease/internal/adopt", "lease/internal/group", "lease/internal/journal", "lease/durable",
-		"lease/dispatch", "lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/faults", "lease/internal/testkit/ownertest",
+		"lease/dispatch", "lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/ownertest",
 		"lease/internal/testkit/lettertest", "internal/pgtest"}, others: anything},
 	{layer: "internal/pgtest", others: anything},
 	{layer: "lease/leasectl", arrows: []string{"lease", "lease/internal/adopt", "lease/durable", "lease/deadletter", "lease/internal/dlq", "lease/dispatch",
@@ -114,27 +109,26 @@ type pkg struct {
 
 // checkImports reports every import that the rules do not allow. To look at direct imports is enough: each package
 // of the project is looked at, so what it reaches through another one is allowed to that one.
-func checkImports(packages []pkg) []string {
-	var findings []string
+func checkImports(t *testing.T, packages []pkg) {
+	t.Helper()
 	for _, p := range packages {
 		i := slices.IndexFunc(rules, func(r rule) bool { return r.holds(layerOf(p.ImportPath)) })
 		if i < 0 {
-			findings = append(findings, fmt.Sprintf("%s: add it to rules in internal/system/imports_test.go, with what it may import", p.ImportPath))
+			t.Errorf("%s: add it to rules in internal/system/imports_test.go, with what it may import", p.ImportPath)
 			continue
 		}
 		r := rules[i]
 		for _, path := range p.Imports {
 			if !r.allows(path) {
-				findings = append(findings, fmt.Sprintf("%s imports %s", p.ImportPath, path))
+				t.Errorf("%s imports %s", p.ImportPath, path)
 			}
 		}
 		for _, path := range append(slices.Clone(p.TestImports), p.XTestImports...) {
 			if !r.allows(path) && !of(path, testOnly) && !slices.Contains(r.tests, layerOf(path)) {
-				findings = append(findings, fmt.Sprintf("a test of %s imports %s", p.ImportPath, path))
+				t.Errorf("a test of %s imports %s", p.ImportPath, path)
 			}
 		}
 	}
-	return findings
 }
 
 // layerOf is the layer of a package, and "" for a package of others. An internal package that has no rule is of the layer around
@@ -199,5 +193,5 @@ func TestImportRules(t *testing.T) {
 			t.Errorf("no package of the module %s was looked at", module)
 		}
 	}
-	report(t, checkImports(packages))
+	checkImports(t, packages)
 }

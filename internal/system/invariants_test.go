@@ -9,7 +9,7 @@ package system
 //	- **A1** In-flight never exceeds the limit.
 //
 // A test file carries it in a string that contains "A1: ", or that is "A1" where a machine looks up what it says. Files are read
-// whatever their build tags say. `make mutants` breaks each invariant and wants that text in a failure.
+// whatever their build tags say. `make mutants` lists the numbers that failures say.
 
 import (
 	"path"

@@ -7,7 +7,6 @@ package system
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/version"
 	"io"
 	"os"
@@ -30,7 +29,7 @@ const (
 // outside are the modules that go.work must not use: what linters and peers depend on is no concern of a user of the others, nor
 // is the Go release that a peer needs.
 var outside = []string{
-	"examples/balance", "examples/caddy", "examples/frameworks", "internal/bench", "internal/tools", "warden/wardencaddy",
+	"examples/caddy", "examples/frameworks", "internal/bench", "internal/programs", "internal/tools", "warden/wardencaddy",
 }
 
 // alone are the modules that need the standard library alone, and no sibling. Their go.mod may ask for testOnly.
@@ -59,10 +58,9 @@ func releases(t *testing.T) (versions []string) {
 
 // checkModule reports what is wrong with a go.mod of the repository, of which go.work uses some. A published one requires its
 // siblings at one of these versions.
-func checkModule(m module, used, versions []string) (findings []string) {
-	found := func(format string, args ...any) {
-		findings = append(findings, m.Dir+"/go.mod: "+fmt.Sprintf(format, args...))
-	}
+func checkModule(t *testing.T, m module, used, versions []string) {
+	t.Helper()
+	found := func(format string, args ...any) { t.Errorf("%s/go.mod: "+format, append([]any{m.Dir}, args...)...) }
 	if m.Module.Path != project+"/"+m.Dir {
 		found("is called %s", m.Module.Path)
 	}
@@ -100,7 +98,6 @@ func checkModule(m module, used, versions []string) (findings []string) {
 			found("requires %s, which even its tests may not use", r.Path)
 		}
 	}
-	return findings
 }
 
 func TestModules(t *testing.T) {
@@ -110,14 +107,13 @@ func TestModules(t *testing.T) {
 			seen++
 			m := decode[module](t, mustGo(t, root(t), nil, "mod", "edit", "-json", file))[0]
 			m.Dir = path.Dir(file)
-			report(t, checkModule(m, used, versions))
+			checkModule(t, m, used, versions)
 		}
 	})
 	if seen < len(used) {
 		t.Errorf("%d modules found, of which go.work uses %d", seen, len(used))
 	}
-	if work := decode[struct{ Go string }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit",
-		"-json"))[0]; work.Go != oldest {
+	if work := decode[struct{ Go string }](t, mustGo(t, root(t), []string{inWorkspace(t)}, "work", "edit", "-json"))[0]; work.Go != oldest {
 		t.Errorf("go.work: go %s, want %s", work.Go, oldest)
 	}
 	type dependency struct{ Path, GoVersion string }
@@ -234,13 +230,5 @@ func write(t *testing.T, path, content string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// report fails the test with the findings of a check.
-func report(t *testing.T, findings []string) {
-	t.Helper()
-	for _, finding := range findings {
-		t.Error(finding)
 	}
 }

@@ -21,7 +21,7 @@ import (
 func TestPermanentFailureIsGivenUpAtOnce(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &process{Ledger: memory(t, 5), Source: fill("k", "k")}
+			p := newProcess(memory(t, 5), fill("k", "k"))
 			p.fault = func(call, _ string) (before, after error) {
 				if call == "GiveUp" && lost {
 					lost = false
@@ -29,23 +29,16 @@ func TestPermanentFailureIsGivenUpAtOnce(t *testing.T) {
 				}
 				return nil, nil
 			}
-			c := newCalls()
-			var letters []dispatch.DeadLetter
-			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{Handler: func(_ context.Context,
-				job dispatch.Job) error {
-				defer c.enter(job)()
+			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
 				if job.Record.Offset == 0 {
 					return fmt.Errorf("%w: %w", dispatch.ErrPermanent, errLost)
 				}
 				return nil
-			}, DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-				letters = append(letters, letter)
-				return nil
 			}})
 			time.Sleep(time.Minute)
 			r.mustStop(t)
-			same(t, "k", c.of("k"), 0, 1)
-			if len(letters) != 1 || letters[0].Record.Offset != 0 || !errors.Is(letters[0].Err, errLost) {
+			same(t, "k", r.of("k"), 0, 1)
+			if letters := r.letters(); len(letters) != 1 || letters[0].Record.Offset != 0 || !errors.Is(letters[0].Err, errLost) {
 				t.Errorf("letters: %+v", letters)
 			}
 			equal(t, "gave up", r.Stats().GaveUp, 1)
@@ -57,13 +50,10 @@ func TestPermanentFailureIsGivenUpAtOnce(t *testing.T) {
 // Later is neither a failure nor an attempt, however often it is said; the domain waits, its order stays.
 func TestLaterCountsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, seen := newCalls(), &events{}
 		var counts []int
 		ledger := memory(t, 1)
 		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k", "k")}, dispatch.Config{
-			Observer: seen,
 			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
 				counts = append(counts, job.Lease.RetryCount)
 				switch n := len(counts); {
 				case n < 5:
@@ -83,12 +73,12 @@ func TestLaterCountsNothing(t *testing.T) {
 		}
 		time.Sleep(6 * time.Hour)
 		r.mustStop(t)
-		same(t, "k", c.of("k"), 0, 0, 0, 0, 0, 0, 0, 1)
+		same(t, "k", r.of("k"), 0, 0, 0, 0, 0, 0, 0, 1)
 		same(t, "retry counts", counts, 0, 0, 0, 0, 0, 0, 1, 0)
-		times, _ := c.at("k")
+		times, _ := r.at("k")
 		equal(t, "the fifth", times[4].Sub(began), 4*time.Hour)
 		equal(t, "the sixth", times[5].Sub(times[4]), 100*time.Millisecond)
-		equal(t, "told", len(seen.of(dispatch.Postponed)), 5)
+		equal(t, "told", len(r.seen.of(dispatch.Postponed)), 5)
 		equal(t, "retried", r.Stats().Retried, 1)
 	})
 }
@@ -97,12 +87,10 @@ func TestLaterCountsNothing(t *testing.T) {
 // all the same.
 func TestAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, seen := newCalls(), &events{}
 		letters := 0
 		r := run(t, dispatch.Partition{Ledger: memory(t, 1), Source: fill("listens", "deaf")}, dispatch.Config{
-			Observer: seen, AttemptTimeout: time.Second,
+			AttemptTimeout: time.Second,
 			Handler: func(ctx context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
 				if job.Record.Domain == "deaf" {
 					time.Sleep(time.Minute)
 					return nil
@@ -120,15 +108,15 @@ func TestAttemptTimeout(t *testing.T) {
 		began := time.Now()
 		time.Sleep(time.Hour)
 		r.mustStop(t)
-		times, _ := c.at("listens")
+		times, _ := r.at("listens")
 		equal(t, "attempts", len(times), 2)
 		equal(t, "the second", times[1].Sub(began), 1100*time.Millisecond)
-		for _, e := range seen.of(dispatch.GaveUp) {
+		for _, e := range r.seen.of(dispatch.GaveUp) {
 			if e.Domain != "listens" || !errors.Is(e.Err, context.DeadlineExceeded) {
 				t.Errorf("gave up: %+v", e)
 			}
 		}
-		same(t, "deaf", c.of("deaf"), 1)
+		same(t, "deaf", r.of("deaf"), 1)
 		equal(t, "letters", letters, 2)
 		equal(t, "succeeded", r.Stats().Succeeded, 1)
 		equal(t, "dead lettered", r.Stats().DeadLettered, 1)

@@ -69,11 +69,7 @@ func TestRunRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var invalid *lease.InvalidError
-	err = d.Run(nil) //nolint:staticcheck // refused, not a panic
-	if !errors.As(err, &invalid) || invalid.Field != "dispatch.ctx" {
-		t.Error(err)
-	}
+	refused(t, "ctx", d.Run(nil)) //nolint:staticcheck // refused, not a panic
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := d.Run(ctx); err != nil {

@@ -68,27 +68,40 @@ func (h *hands) give(p dispatch.Partition) (take func(cause error)) {
 	return func(cause error) { end(cause); <-done }
 }
 
-// consuming is a Consumer in its Run.
+// consuming is a Consumer in its Run, and what it has called.
 type consuming struct {
 	*dispatch.Consumer
 	*hands
+	*calls
+	seen   *events
 	cancel context.CancelFunc
 	result chan error
 }
 
 func consume(t testing.TB, cfg dispatch.Config) *consuming {
 	t.Helper()
-	cfg.DeadLetter = dispatch.Discard
-	h := newHands()
-	c, err := dispatch.NewConsumer(h, cfg)
-	if err != nil {
+	r := &consuming{hands: newHands(), calls: newCalls(), seen: &events{}, result: make(chan error, 1)}
+	if cfg.Observer == nil {
+		cfg.Observer = r.seen
+	}
+	r.note(&cfg)
+	var err error
+	if r.Consumer, err = dispatch.NewConsumer(r.hands, cfg); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &consuming{Consumer: c, hands: h, cancel: cancel, result: make(chan error, 1)}
-	go func() { r.result <- c.Run(ctx) }()
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(context.Background())
+	go func() { r.result <- r.Run(ctx) }()
 	synctest.Wait()
 	return r
+}
+
+// mustStop drains, which must leave nothing.
+func (r *consuming) mustStop(t testing.TB) {
+	t.Helper()
+	if err := r.stop(); err != nil {
+		t.Errorf("drain: %v", err)
+	}
 }
 
 func (r *consuming) stop() error {
@@ -116,7 +129,7 @@ func TestPropertySharedFairly(t *testing.T) {
 		apart := rapid.IntRange(0, 5).Draw(rt, "seconds apart")
 		synctest.Test(t, func(*testing.T) {
 			var mu sync.Mutex
-			now, most, began := 0, 0, 0
+			began := 0
 			count := map[string]int{}
 			start := map[string]time.Time{}
 			c := consume(t, dispatch.Config{
@@ -127,17 +140,12 @@ func TestPropertySharedFairly(t *testing.T) {
 					if count[name]++; start[name].IsZero() {
 						start[name] = time.Now()
 					}
-					now++
-					most = max(most, now)
 					began++
 					// Each ends at a nanosecond of its own: a free slot meets all who wait, and nothing depends on the order in
 					// which goroutines run.
 					ends := time.Now().Truncate(time.Second).Add(time.Second + time.Duration(began))
 					mu.Unlock()
 					time.Sleep(time.Until(ends))
-					mu.Lock()
-					defer mu.Unlock()
-					now--
 					return nil
 				},
 			})
@@ -183,8 +191,8 @@ func TestPropertySharedFairly(t *testing.T) {
 			_ = c.stop()
 			mu.Lock()
 			defer mu.Unlock()
-			if most > slots {
-				rt.Errorf("D9: %d in flight, want %d at most", most, slots)
+			if c.most > slots {
+				rt.Errorf("D9: %d in flight, want %d at most", c.most, slots)
 			}
 			for i := range idle {
 				at := start[fmt.Sprint("quiet", i)]
@@ -199,22 +207,10 @@ func TestPropertySharedFairly(t *testing.T) {
 // A partition whose records take ten times as long has as many slots as the other, not ten times as many.
 func TestSlotsAreSharedAndNotTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		held := map[string]int{}
 		c := consume(t, dispatch.Config{
 			MaxInFlight: 10, MaxBuffered: 1000,
 			Handler: func(_ context.Context, job dispatch.Job) error {
-				name, takes := string(job.Record.Payload), time.Second
-				if name == "long" {
-					takes = 10 * time.Second
-				}
-				mu.Lock()
-				held[name]++
-				mu.Unlock()
-				time.Sleep(takes)
-				mu.Lock()
-				held[name]--
-				mu.Unlock()
+				time.Sleep(map[string]time.Duration{"long": 10 * time.Second, "short": time.Second}[job.Partition])
 				return nil
 			},
 		})
@@ -223,69 +219,22 @@ func TestSlotsAreSharedAndNotTurns(t *testing.T) {
 		time.Sleep(100*time.Second + time.Millisecond)
 		for range 50 {
 			time.Sleep(time.Second)
-			mu.Lock()
-			if held["long"] != 5 || held["short"] != 5 {
-				t.Errorf("D9: slots: %v, want five each", held)
+			_, long := c.by("long")
+			if _, short := c.by("short"); long != 5 || short != 5 {
+				t.Errorf("D9: slots: %d and %d, want five each", long, short)
 			}
-			mu.Unlock()
 		}
 		_ = c.stop()
 	})
 }
 
-// One partition that hangs, in its handlers or in its retries, keeps its own records from going on, and nobody else's: also of
-// those that come when it has filled everything.
-func TestStuckPartition(t *testing.T) {
-	for _, how := range []string{"hangs", "fails"} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				release := make(chan struct{})
-				c := consume(t, dispatch.Config{
-					MaxInFlight: 8, MaxBuffered: 32, Backoff: time.Hour, MaxBackoff: time.Hour,
-					Handler: func(_ context.Context, job dispatch.Job) error {
-						if string(job.Record.Payload) == "stuck" {
-							if how == "fails" {
-								return errors.New("later")
-							}
-							<-release
-						}
-						return nil
-					},
-				})
-				first := filled(t, "first", 0)
-				c.give(first)
-				c.give(filled(t, "stuck", map[string]int{"hangs": 7, "fails": 100}[how]))
-				synctest.Wait()
-				late := filled(t, "late", 20)
-				c.give(late)
-				for range 20 {
-					first.Source.(*dispatch.Log).Append("k", nil)
-				}
-				time.Sleep(time.Minute)
-				for _, s := range c.Stats() {
-					want := uint64(20)
-					if s.Name == "stuck" {
-						want = 0
-					}
-					equal(t, s.Name, s.Succeeded, want)
-				}
-				close(release)
-				_ = c.stop()
-			})
-		})
-	}
-}
-
 // A partition that is lost is given up alone; one that goes is drained; one that comes back begins where it was.
 func TestPartitionsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		done := newCalls()
 		hang := make(chan struct{})
-		seen := &events{}
 		c := consume(t, dispatch.Config{
-			Observer: seen, DrainTimeout: time.Second, MaxInFlight: 2, CommitEvery: time.Hour,
+			DrainTimeout: time.Second, MaxInFlight: 2, CommitEvery: time.Hour,
 			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer done.enter(job)()
 				if job.Record.Domain == "hang" {
 					<-hang
 				} else {
@@ -311,12 +260,12 @@ func TestPartitionsComeAndGo(t *testing.T) {
 		a.Source.(*dispatch.Log).Append("hang", nil)
 		time.Sleep(time.Minute)
 		equal(t, "a, again", c.Stats()[0].Succeeded+c.Stats()[0].Skipped, 10)
-		done.check(t)
+		c.check(t)
 		if err := c.stop(); !errors.Is(err, dispatch.ErrDrain) || !strings.Contains(err.Error(), "a drained with 1 abandoned") {
 			t.Errorf("D9: Run: %v", err)
 		}
 		for i := range 10 {
-			same(t, fmt.Sprint("a/", i), done.of(fmt.Sprint("a/", i)), int64(i))
+			same(t, fmt.Sprint("a/", i), c.of(fmt.Sprint("a/", i)), int64(i))
 		}
 		close(hang)
 		time.Sleep(time.Second)
@@ -326,7 +275,7 @@ func TestPartitionsComeAndGo(t *testing.T) {
 // What the Ownership says of the membership is what Run returns, once every partition has been given back.
 func TestConsumerEndsWithItsMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := consume(t, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
+		c := consume(t, dispatch.Config{})
 		c.give(filled(t, "a", 3))
 		synctest.Wait()
 		c.fail <- errDead
@@ -341,47 +290,70 @@ func TestConsumerEndsWithItsMembership(t *testing.T) {
 // A ledger that calls a drain's floor invalid is an error of that drain, and no reason to leave the group.
 func TestConsumerOutlivesAnInvalidFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := consume(t, dispatch.Config{
-			CommitEvery: time.Hour,
-			Handler:     func(context.Context, dispatch.Job) error { return nil },
-		})
-		p := &process{Ledger: memory(t, 0), Source: fill("k")}
-		p.fault = func(call, _ string) (before, after error) {
-			if call == "Compact" {
-				before = &lease.InvalidError{Field: "lease.floor", Value: 1, Allowed: "none"}
-			}
-			return before, nil
-		}
+		c := consume(t, dispatch.Config{CommitEvery: time.Hour})
+		p := newProcess(memory(t, 0), fill("k"))
+		p.fails(&lease.InvalidError{Field: "lease.floor", Value: 1, Allowed: "none"}, "Compact")
 		take := c.give(dispatch.Partition{Name: "a", Ledger: p, Source: p})
 		c.give(filled(t, "b", 1))
 		synctest.Wait()
 		take(nil)
 		synctest.Wait()
 		equal(t, "partitions held", len(c.Stats()), 1)
-		if err := c.stop(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		c.mustStop(t)
 	})
 }
 
-func TestConsumerRefuses(t *testing.T) {
-	handler := func(context.Context, dispatch.Job) error { return nil }
-	for field, cfg := range map[string]dispatch.Config{
-		"Config.DeadLetter":  {Handler: handler},
-		"Config.Handler":     {},
-		"Config.MaxInFlight": {Handler: handler, DeadLetter: dispatch.Discard, MaxInFlight: -1},
-	} {
-		c, err := dispatch.NewConsumer(newHands(), cfg)
-		refused(t, field, err)
-		if c != nil {
-			t.Errorf("%s: a Consumer all the same", field)
-		}
+// One partition that hangs, in its handlers or in its retries, keeps its own records from going on, and nobody else's: also of
+// those that come when it has filled everything.
+func TestStuckPartition(t *testing.T) {
+	for _, how := range []string{"hangs", "fails"} {
+		bubble(t, how, func(t *testing.T) {
+			release := make(chan struct{})
+			c := consume(t, dispatch.Config{
+				MaxInFlight: 8, MaxBuffered: 32, Backoff: time.Hour, MaxBackoff: time.Hour,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					if string(job.Record.Payload) == "stuck" {
+						if how == "fails" {
+							return errors.New("later")
+						}
+						<-release
+					}
+					return nil
+				},
+			})
+			first := filled(t, "first", 0)
+			c.give(first)
+			c.give(filled(t, "stuck", map[string]int{"hangs": 7, "fails": 100}[how]))
+			synctest.Wait()
+			late := filled(t, "late", 20)
+			c.give(late)
+			for range 20 {
+				first.Source.(*dispatch.Log).Append("k", nil)
+			}
+			time.Sleep(time.Minute)
+			for _, s := range c.Stats() {
+				want := uint64(20)
+				if s.Name == "stuck" {
+					want = 0
+				}
+				equal(t, s.Name, s.Succeeded, want)
+			}
+			close(release)
+			_ = c.stop()
+		})
 	}
-	_, err := dispatch.NewConsumer(nil, dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
+}
+
+// A Consumer refuses what New refuses, of which TestNewRefuses has the list, and what only it is given.
+func TestConsumerRefuses(t *testing.T) {
+	cfg := dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard}
+	_, err := dispatch.NewConsumer(newHands(), dispatch.Config{DeadLetter: dispatch.Discard})
+	refused(t, "Config.Handler", err)
+	_, err = dispatch.NewConsumer(nil, cfg)
 	refused(t, "ownership", err)
-	_, err = dispatch.NewConsumer((*hands)(nil), dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
+	_, err = dispatch.NewConsumer((*hands)(nil), cfg)
 	refused(t, "ownership", err)
-	c, err := dispatch.NewConsumer(newHands(), dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
+	c, err := dispatch.NewConsumer(newHands(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +374,7 @@ func TestConsumerRefuses(t *testing.T) {
 		"Partition.Ledger": {Name: "c", Source: new(dispatch.Log)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := consume(t, dispatch.Config{Handler: handler, DeadLetter: dispatch.Discard})
+			c := consume(t, dispatch.Config{})
 			c.give(dispatch.Partition{Name: "a", Source: new(dispatch.Log), Ledger: struct{ lease.Ledger }{memory(t, 0)}})
 			synctest.Wait()
 			c.give(p)

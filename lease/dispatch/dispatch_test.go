@@ -19,13 +19,10 @@ import (
 // A failed record keeps its domain waiting, and comes first when it is its time.
 func TestRetryKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := fill("a", "a", "b", "a")
-		c := newCalls()
 		began := time.Now()
-		r := run(t, dispatch.Partition{Ledger: memory(t, 5), Source: log}, dispatch.Config{
+		r := run(t, dispatch.Partition{Ledger: memory(t, 5), Source: fill("a", "a", "b", "a")}, dispatch.Config{
 			Backoff: time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
 				if job.Record.Offset == 0 && job.Lease.RetryCount < 3 {
 					return errors.New("not yet")
 				}
@@ -34,10 +31,10 @@ func TestRetryKeepsOrder(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
-		same(t, "D1: a", c.of("a"), 0, 0, 0, 0, 1, 3)
-		same(t, "b", c.of("b"), 2)
+		same(t, "D1: a", r.of("a"), 0, 0, 0, 0, 1, 3)
+		same(t, "b", r.of("b"), 2)
 		for i, want := range []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 7 * time.Second, 7 * time.Second} {
-			equal(t, fmt.Sprint("call ", i), c.times["a"][i].Sub(began), want)
+			equal(t, fmt.Sprint("call ", i), r.times["a"][i].Sub(began), want)
 		}
 		equal(t, "retried", r.Stats().Retried, 3)
 	})
@@ -47,21 +44,16 @@ func TestRetryKeepsOrder(t *testing.T) {
 func TestFetchedWorkIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, domains := range []int{1, 3, 1000} {
-			log := new(dispatch.Log)
-			for i := range 2000 {
-				log.Append(fmt.Sprint("k", i%domains), nil)
-			}
 			block := make(chan struct{})
 			ledger := memory(t, 0)
-			seen := &events{}
-			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-				MaxInFlight: 2, MaxBuffered: 50, MaxPerDomain: 10, Observer: seen,
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: spread(2000, domains)}, dispatch.Config{
+				MaxInFlight: 2, MaxBuffered: 50, MaxPerDomain: 10,
 				Handler: func(context.Context, dispatch.Job) error { <-block; return nil },
 			})
 			time.Sleep(time.Minute)
 			s := r.Stats()
-			equal(t, fmt.Sprint(domains, " domains: buffered"), s.Buffered, min(50, 10*domains))
-			equal(t, "working", s.Working, min(2, domains))
+			equal(t, fmt.Sprint("D3: ", domains, " domains: buffered"), s.Buffered, min(50, 10*domains))
+			equal(t, "D3: working", s.Working, min(2, domains))
 			equal(t, "paused", s.Paused, domains > 3)
 			if domains > 3 {
 				equal(t, "next", r.Next(), 50)
@@ -74,13 +66,6 @@ func TestFetchedWorkIsBounded(t *testing.T) {
 				}
 			}
 			equal(t, "in the ledger", live, s.Working) // it hears of a record when it is its turn
-			seen.mu.Lock()
-			seen.also = func(dispatch.Event) {
-				if s := r.Stats(); s.Buffered > 50 || s.Working > 2 {
-					t.Errorf("D3: %d buffered, %d working", s.Buffered, s.Working)
-				}
-			}
-			seen.mu.Unlock()
 			close(block)
 			time.Sleep(time.Minute)
 			r.mustStop(t)
@@ -98,16 +83,8 @@ func TestFullBacklogLosesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := new(dispatch.Log)
-		want := map[string][]int64{}
-		for i := range 200 {
-			name := fmt.Sprint("k", i%3)
-			want[name] = append(want[name], log.Append(name, nil))
-		}
 		ctx := context.Background()
-		c := newCalls()
-		seen := &events{}
-		seen.also = func(e dispatch.Event) {
+		seen := &events{also: func(e dispatch.Event) {
 			// a late owner's, after the partition was taken: a lease, and all that may wait behind it
 			if e.Kind == dispatch.Taken {
 				if a, err := ledger.TryAcquire(ctx, "k1", -5); err != nil || a.Status != lease.Acquired {
@@ -117,20 +94,14 @@ func TestFullBacklogLosesNothing(t *testing.T) {
 					t.Error(err)
 				}
 			}
-		}
-		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+		}}
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: spread(200, 3)}, dispatch.Config{
 			Observer: seen, Grace: time.Second,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				time.Sleep(time.Millisecond)
-				return nil
-			},
+			Handler: func(context.Context, dispatch.Job) error { time.Sleep(time.Millisecond); return nil },
 		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
-		for name, offsets := range want {
-			same(t, name, c.of(name), offsets...)
-		}
+		r.inTurn(t, 200, 3)
 		equal(t, "D3: foreign", len(seen.of(dispatch.Foreign)), 1)
 		equal(t, "given up, for want of their records", r.Stats().GaveUp, 2)
 		equal(t, "floor", r.Stats().Floor, 200)

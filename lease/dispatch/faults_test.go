@@ -11,7 +11,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,65 +23,53 @@ import (
 func TestLostReplies(t *testing.T) {
 	for _, call := range []string{"TryAcquire", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact",
 		"Inspect", "Held", "Ready", "Committed", "Fetch", "Commit"} {
-		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprint(call, " carried out ", after), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ledger, log := memory(t, 2), fill("k", "k", "j")
-					// somebody died with it, and the source has lost the record
-					held, _ := ledger.TryAcquire(context.Background(), "h", -1)
-					if call == "AcquireNext" { // what an earlier program offered
-						_, _ = ledger.Offer(context.Background(), "k", 0)
-						_, _ = ledger.Offer(context.Background(), "k", 1)
+		for _, carried := range []bool{false, true} {
+			bubble(t, fmt.Sprint(call, " carried out ", carried), func(t *testing.T) {
+				ledger, log := memory(t, 2), fill("k", "k", "j")
+				// somebody died with it, and the source has lost the record
+				held, _ := ledger.TryAcquire(context.Background(), "h", -1)
+				if call == "AcquireNext" { // what an earlier program offered
+					_, _ = ledger.Offer(context.Background(), "k", 0)
+					_, _ = ledger.Offer(context.Background(), "k", 1)
+				}
+				times := 0
+				p := newProcess(ledger, log)
+				p.fault = func(c, _ string) (before, after error) {
+					if c == call {
+						times++
 					}
-					times := 0
-					p := &process{Ledger: ledger, Source: log}
-					p.fault = func(c, _ string) (error, error) {
-						if c != call {
-							return nil, nil
+					switch {
+					case c != call || times > 1:
+						return nil, nil
+					case carried:
+						return nil, errLost
+					}
+					return errLost, nil
+				}
+				r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+					Grace: time.Hour,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						if job.Record.Offset == 0 {
+							return errLost
 						}
-						if times++; times > 1 {
-							return nil, nil
-						}
-						if after {
-							return nil, errLost
-						}
-						return errLost, nil
-					}
-					c := newCalls()
-					var mu sync.Mutex
-					var letters []dispatch.DeadLetter
-					r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-						Grace: time.Hour,
-						Handler: func(_ context.Context, job dispatch.Job) error {
-							defer c.enter(job)()
-							if job.Record.Offset == 0 {
-								return errLost
-							}
-							return nil
-						},
-						DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-							mu.Lock()
-							defer mu.Unlock()
-							letters = append(letters, letter)
-							return nil
-						},
-					})
-					time.Sleep(10 * time.Minute)
-					r.mustStop(t)
-					same(t, "k", c.of("k"), 0, 0, 0, 1)
-					same(t, "j", c.of("j"), 2)
-					same(t, "h", c.of("h"))
-					if times == 0 && call != "Inspect" {
-						t.Error("never called")
-					}
-					s := r.Stats()
-					equal(t, "floor", s.Floor, 3)
-					equal(t, "succeeded", s.Succeeded, 2)
-					equal(t, "dead lettered", s.DeadLettered, 2)
-					if n := len(letters); n != 2 || letters[0].Lease.Token == held.Lease.Token {
-						t.Errorf("letters: %+v", letters)
-					}
+						return nil
+					},
 				})
+				time.Sleep(10 * time.Minute)
+				r.mustStop(t)
+				same(t, "k", r.of("k"), 0, 0, 0, 1)
+				same(t, "j", r.of("j"), 2)
+				same(t, "h", r.of("h"))
+				if times == 0 && call != "Inspect" {
+					t.Error("never called")
+				}
+				s := r.Stats()
+				equal(t, "floor", s.Floor, 3)
+				equal(t, "succeeded", s.Succeeded, 2)
+				equal(t, "dead lettered", s.DeadLettered, 2)
+				if letters := r.letters(); len(letters) != 2 || letters[0].Lease.Token == held.Lease.Token {
+					t.Errorf("letters: %+v", letters)
+				}
 			})
 		}
 	}
@@ -91,22 +78,18 @@ func TestLostReplies(t *testing.T) {
 // A Concurrency bounds several dispatchers together; its refusals cost a pause and no work.
 func TestConcurrencyIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCalls()
-		both := make(pool, 3)
-		handler := func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			time.Sleep(3 * time.Millisecond)
-			return nil
+		cfg := dispatch.Config{
+			Concurrency: make(pool, 3).do,
+			Handler:     func(context.Context, dispatch.Job) error { time.Sleep(3 * time.Millisecond); return nil },
 		}
-		seen := &events{}
+		r := noted()
 		var all []*running
 		for i := range 2 {
 			log := new(dispatch.Log)
 			for k := range 100 {
 				log.Append(fmt.Sprint(i, "-", k%10), nil)
 			}
-			all = append(all, run(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, dispatch.Config{Concurrency: both.do,
-				Observer: seen, Handler: handler}))
+			all = append(all, r.again(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, cfg))
 		}
 		time.Sleep(time.Minute)
 		for _, r := range all {
@@ -114,8 +97,8 @@ func TestConcurrencyIsShared(t *testing.T) {
 			equal(t, "succeeded", r.Stats().Succeeded, 100)
 			equal(t, "reclaimed", r.Stats().Reclaimed, 0)
 		}
-		equal(t, "most at once", c.most, 3)
-		if len(seen.of(dispatch.Rejected)) == 0 {
+		equal(t, "most at once", r.most, 3)
+		if len(r.seen.of(dispatch.Rejected)) == 0 {
 			t.Error("nothing was told of refusals")
 		}
 	})
@@ -125,10 +108,7 @@ func TestConcurrencyIsShared(t *testing.T) {
 func TestRefusedHoldsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := memory(t, 0)
-		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k")}, dispatch.Config{
-			Concurrency: make(pool).do,
-			Handler:     func(context.Context, dispatch.Job) error { return nil },
-		})
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k")}, dispatch.Config{Concurrency: make(pool).do})
 		time.Sleep(time.Minute)
 		for l := range ledger.Held(context.Background()) {
 			t.Errorf("held: %+v", l)
@@ -143,28 +123,17 @@ func TestRefusedHoldsNoLease(t *testing.T) {
 // A source that fails is asked again with growing pauses.
 func TestSourceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &process{Ledger: memory(t, 0), Source: fill("k")}
-		p.fault = func(call, _ string) (before, after error) {
-			if call == "Fetch" {
-				return errLost, nil
-			}
-			return nil, nil
-		}
-		seen := &events{}
-		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-			Observer: seen,
-			Handler:  func(context.Context, dispatch.Job) error { return nil },
-		})
+		p := newProcess(memory(t, 0), fill("k"))
+		p.fails(errLost, "Fetch")
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{})
 		time.Sleep(time.Minute)
 		var waits []time.Duration
-		for _, e := range seen.of(dispatch.FetchFailed) {
+		for _, e := range r.seen.of(dispatch.FetchFailed) {
 			waits = append(waits, e.Wait)
 		}
 		same(t, "waits", waits[:8], 100*time.Millisecond, 200*time.Millisecond, 400*time.Millisecond,
 			800*time.Millisecond, 1600*time.Millisecond, 3200*time.Millisecond, 5*time.Second, 5*time.Second)
-		p.mu.Lock()
-		p.fault = nil
-		p.mu.Unlock()
+		p.fails(nil)
 		time.Sleep(6 * time.Second)
 		equal(t, "succeeded", r.Stats().Succeeded, 1)
 		r.mustStop(t)
@@ -224,41 +193,22 @@ func TestSloppySourceIsRefused(t *testing.T) {
 			want: "lease: dispatch.Source.Fetch: an offset from 0 on is 12; allowed: more than 12, the offset before",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				log := new(dispatch.Log)
-				for i := range 50 {
-					log.Append(fmt.Sprint("k", i%3), nil)
-				}
-				c, seen, wrong, want := newCalls(), &events{}, c.wrong, c.want
-				r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: &sloppy{Log: log,
-					wrong: wrong}}, dispatch.Config{
-					Observer: seen, MaxBuffered: 8, MaxPerDomain: 2,
-					Handler: func(_ context.Context, job dispatch.Job) error {
-						defer c.enter(job)()
-						time.Sleep(time.Millisecond)
-						return nil
-					},
-				})
-				time.Sleep(10 * time.Minute)
-				r.mustStop(t)
-				c.check(t)
-				for k := range 3 {
-					var want []int64
-					for offset := int64(k); offset < 50; offset += 3 {
-						want = append(want, offset)
-					}
-					same(t, fmt.Sprint("k", k), c.of(fmt.Sprint("k", k)), want...)
-				}
-				equal(t, "floor", r.Stats().Floor, 50)
-				refused := seen.of(dispatch.FetchFailed)
-				if len(refused) == 0 {
-					t.Fatal("D2: nothing was refused")
-				}
-				if err := refused[0].Err; want != "" && (!is[*lease.InvalidError](err) || err.Error() != want) {
-					t.Errorf("D2: refused: %v", refused[0].Err)
-				}
+		bubble(t, name, func(t *testing.T) {
+			source := &sloppy{Log: spread(50, 3), wrong: c.wrong}
+			r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: source}, dispatch.Config{
+				MaxBuffered: 8, MaxPerDomain: 2, Handler: taking(time.Millisecond),
 			})
+			time.Sleep(10 * time.Minute)
+			r.mustStop(t)
+			r.inTurn(t, 50, 3)
+			equal(t, "floor", r.Stats().Floor, 50)
+			refused := r.seen.of(dispatch.FetchFailed)
+			if len(refused) == 0 {
+				t.Fatal("D2: nothing was refused")
+			}
+			if err := refused[0].Err; c.want != "" && (!is[*lease.InvalidError](err) || err.Error() != c.want) {
+				t.Errorf("D2: refused: %v", err)
+			}
 		})
 	}
 }
@@ -266,26 +216,23 @@ func TestSloppySourceIsRefused(t *testing.T) {
 // Goexit and panics are failures like any other, and their stacks are told.
 func TestHandlerPanicsAndLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen := &events{}
 		r := run(t, dispatch.Partition{Ledger: memory(t, 1), Source: fill("panic", "exit", "error")}, dispatch.Config{
-			Observer: seen,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				switch {
 				case job.Lease.RetryCount > 0:
+					return nil
 				case job.Record.Domain == "panic":
 					panic(errLost)
 				case job.Record.Domain == "exit":
 					runtime.Goexit()
-				default:
-					return errLost
 				}
-				return nil
+				return errLost
 			},
 		})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 3)
-		for _, e := range seen.of(dispatch.Retrying) {
+		for _, e := range r.seen.of(dispatch.Retrying) {
 			switch e.Domain {
 			case "panic":
 				var p *dispatch.PanicError
@@ -306,10 +253,7 @@ func TestHandlerPanicsAndLeaves(t *testing.T) {
 func TestObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{also: func(dispatch.Event) { panic("observer") }}
-		r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: fill("k")}, dispatch.Config{
-			Observer: seen,
-			Handler:  func(context.Context, dispatch.Job) error { return nil },
-		})
+		r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: fill("k")}, dispatch.Config{Observer: seen})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
 		equal(t, "succeeded", r.Stats().Succeeded, 1)

@@ -16,8 +16,7 @@ import (
 
 func TestFloorWaitsForWhatIsPutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := fill("k", "k", "x", "k", "y")
-		p := &process{Ledger: memory(t, 0), Source: log}
+		p := newProcess(memory(t, 0), fill("k", "k", "x", "k", "y"))
 		fetched := 0
 		p.fault = func(call, _ string) (before, after error) {
 			if call == "Fetch" {
@@ -27,27 +26,18 @@ func TestFloorWaitsForWhatIsPutOff(t *testing.T) {
 			}
 			return nil, nil
 		}
-		c := newCalls()
-		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-			MaxPerDomain: 1, CommitEvery: time.Millisecond,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
-		})
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{MaxPerDomain: 1, CommitEvery: time.Millisecond})
 		time.Sleep(time.Second)
-		same(t, "k", c.of("k"), 0)
+		same(t, "k", r.of("k"), 0)
 		s := r.Stats()
 		equal(t, "behind", r.Behind(), 1)
 		equal(t, "next", r.Next(), 5)
 		equal(t, "buffered", s.Buffered, 0)
 		equal(t, "floor", s.Floor, 1)
 		equal(t, "committed", s.Committed, 1)
-		p.mu.Lock()
-		p.fault = nil
-		p.mu.Unlock()
+		p.fails(nil)
 		time.Sleep(time.Minute)
-		same(t, "k", c.of("k"), 0, 1, 3)
+		same(t, "k", r.of("k"), 0, 1, 3)
 		equal(t, "committed", r.Stats().Committed, 5)
 		r.mustStop(t)
 	})
@@ -63,16 +53,10 @@ func TestLedgerHasWorkBelowTheCommitted(t *testing.T) {
 		if err := log.Commit(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
-		c := newCalls()
-		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
-		})
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{})
 		time.Sleep(time.Minute)
 		r.mustStop(t)
-		same(t, "D2: k", c.of("k"), 1)
+		same(t, "D2: k", r.of("k"), 1)
 		equal(t, "floor", r.Stats().Floor, 4)
 	})
 }

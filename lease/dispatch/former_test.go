@@ -46,13 +46,7 @@ func (c *claim) Commit(ctx context.Context, floor int64) error {
 }
 
 // keys is a log of n records of four keys.
-func keys(n int) *claims {
-	log := new(dispatch.Log)
-	for i := range n {
-		log.Append(fmt.Sprint("k", i%4), nil)
-	}
-	return &claims{Log: log}
-}
+func keys(n int) *claims { return &claims{Log: spread(n, 4)} }
 
 // ended is how Run ended by itself, or how it drained if it did not within an hour.
 func (r *running) ended() error {
@@ -70,57 +64,47 @@ func (r *running) ended() error {
 func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 	var stops []string
 	for n := 1; len(stops) == n-1; n++ {
-		t.Run(fmt.Sprint("call ", n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger, log := memory(t, 3), keys(40)
-				for i := range 4 {
-					if a, err := ledger.TryAcquire(t.Context(), fmt.Sprint("k", i), int64(i)); err != nil || i%2 == 0 &&
-						ledger.Release(t.Context(), a.Lease.Domain, a.Lease.Token) != nil {
-						t.Fatal(err)
-					}
+		bubble(t, fmt.Sprint("call ", n), func(t *testing.T) {
+			ledger, log := memory(t, 3), keys(40)
+			died(t, ledger, "k0", "k1", "k2", "k3")
+			for l := range ledger.Held(t.Context()) {
+				if l.Offset%2 == 0 && ledger.Release(t.Context(), l.Domain, l.Token) != nil {
+					t.Fatal(l)
 				}
-				asleep := make(chan struct{})
-				var taken atomic.Bool
-				first := &process{Ledger: ledger, Source: &claim{log}}
-				var calls atomic.Int64
-				first.fault = func(call, _ string) (before, after error) {
-					if calls.Add(1) == int64(n) && !taken.Load() {
-						stops = append(stops, call)
-						<-asleep
-					}
-					return nil, nil
+			}
+			asleep := make(chan struct{})
+			var taken atomic.Bool
+			var calls atomic.Int64
+			first, second := newProcess(ledger, &claim{log}), &claim{log}
+			first.fault = func(call, _ string) (before, after error) {
+				if calls.Add(1) == int64(n) && !taken.Load() {
+					stops = append(stops, call)
+					<-asleep
 				}
-				work := func(context.Context, dispatch.Job) error {
-					time.Sleep(10 * time.Second)
-					return nil
+				return nil, nil
+			}
+			seen := &events{also: func(e dispatch.Event) {
+				if e.Kind == dispatch.Taken {
+					taken.Store(true)
 				}
-				seen := map[string]*events{"first": {also: func(e dispatch.Event) {
-					if e.Kind == dispatch.Taken {
-						taken.Store(true)
-					}
-				}}, "second": {}}
-				a := run(t, dispatch.Partition{Ledger: first, Source: first}, dispatch.Config{Observer: seen["first"],
-					Handler: work})
-				time.Sleep(time.Second)
-				second := &claim{log}
-				b := run(t, dispatch.Partition{Ledger: ledger, Source: second}, dispatch.Config{Observer: seen["second"],
-					Handler: work})
-				time.Sleep(5 * time.Second)
-				close(asleep)
-				time.Sleep(time.Hour)
-				owner, other, fenced := b, a, seen["second"].of(dispatch.Fenced)
-				if log.last != second {
-					owner, other, fenced = a, b, seen["first"].of(dispatch.Fenced)
-				}
-				if len(fenced) > 0 {
-					t.Errorf("D8: stopped before %v: the owner was fenced out %d times", stops, len(fenced))
-				}
-				if err := other.stop(); !errors.Is(err, dispatch.ErrLost) {
-					t.Errorf("D8: stopped before %v: the other one: %v", stops, err)
-				}
-				equal(t, fmt.Sprintf("D8: stopped before %v: floor", stops), owner.Stats().Floor, 40)
-				owner.mustStop(t)
-			})
+			}}
+			other := run(t, dispatch.Partition{Ledger: first, Source: first}, dispatch.Config{Observer: seen,
+				Handler: taking(10 * time.Second)})
+			time.Sleep(time.Second)
+			owner := run(t, dispatch.Partition{Ledger: ledger, Source: second}, dispatch.Config{Handler: taking(10 * time.Second)})
+			time.Sleep(5 * time.Second)
+			close(asleep)
+			time.Sleep(time.Hour)
+			fenced := owner.seen.of(dispatch.Fenced)
+			if log.last != second {
+				owner, other, fenced = other, owner, seen.of(dispatch.Fenced)
+			}
+			equal(t, fmt.Sprintf("D8: stopped before %v: the owner was fenced out", stops), len(fenced), 0)
+			if err := other.stop(); !errors.Is(err, dispatch.ErrLost) {
+				t.Errorf("D8: stopped before %v: the other one: %v", stops, err)
+			}
+			equal(t, fmt.Sprintf("D8: stopped before %v: floor", stops), owner.Stats().Floor, 40)
+			owner.mustStop(t)
 		})
 	}
 	t.Logf("stopped before each of %v", stops)
@@ -133,116 +117,104 @@ func TestFormerOwnerStoppedWhileTaking(t *testing.T) {
 // asks.
 func TestFormerOwnerAfterGrace(t *testing.T) {
 	for _, released := range []bool{false, true} {
-		t.Run(fmt.Sprint("released ", released), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger, log, seen := memory(t, 1000), keys(0), &events{}
-				var reads atomic.Bool
-				p := &process{Ledger: ledger, Source: &claim{log}}
-				p.fault = func(call, _ string) (before, after error) {
-					if call == "Fetch" && !reads.Load() {
-						return errLost, nil
+		bubble(t, fmt.Sprint("released ", released), func(t *testing.T) {
+			ledger, log := memory(t, 1000), keys(0)
+			p := newProcess(ledger, &claim{log})
+			p.fails(errLost, "Fetch")
+			old := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{CommitEvery: time.Hour})
+			synctest.Wait()
+			young := run(t, dispatch.Partition{Ledger: ledger, Source: &claim{log}}, dispatch.Config{
+				Backoff: 20 * time.Minute,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					if released && job.Lease.RetryCount < 1 {
+						return errLost
 					}
-					return nil, nil
-				}
-				old := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-					CommitEvery: time.Hour,
-					Handler:     func(context.Context, dispatch.Job) error { return nil },
-				})
-				synctest.Wait()
-				young := run(t, dispatch.Partition{Ledger: ledger, Source: &claim{log}}, dispatch.Config{
-					Observer: seen, Backoff: 20 * time.Minute,
-					Handler: func(_ context.Context, job dispatch.Job) error {
-						if released && job.Lease.RetryCount < 1 {
-							return errLost
-						}
-						time.Sleep(10 * time.Minute)
-						return nil
-					},
-				})
-				synctest.Wait()
-				for range 2 {
-					log.Append("k", nil)
-				}
-				synctest.Wait()
-				reads.Store(true)
-				if err := old.ended(); !errors.Is(err, dispatch.ErrLost) {
-					t.Errorf("D8: the former owner: %v", err)
-				}
-				if n := len(seen.of(dispatch.Fenced)); n > 0 {
-					t.Errorf("D8: the owner was fenced out %d times", n)
-				}
-				equal(t, "D8: reclaimed by the owner", young.Stats().Reclaimed, 0)
-				time.Sleep(time.Hour)
-				equal(t, "D8: floor", young.Stats().Floor, 2)
-				young.mustStop(t)
-				time.Sleep(time.Hour) // for a handler that the drain did not wait for
+					time.Sleep(10 * time.Minute)
+					return nil
+				},
 			})
+			synctest.Wait()
+			for range 2 {
+				log.Append("k", nil)
+			}
+			synctest.Wait()
+			p.fails(nil)
+			if err := old.ended(); !errors.Is(err, dispatch.ErrLost) {
+				t.Errorf("D8: the former owner: %v", err)
+			}
+			equal(t, "D8: the owner was fenced out", len(young.seen.of(dispatch.Fenced)), 0)
+			equal(t, "D8: reclaimed by the owner", young.Stats().Reclaimed, 0)
+			time.Sleep(time.Hour)
+			equal(t, "D8: floor", young.Stats().Floor, 2)
+			young.mustStop(t)
+			time.Sleep(time.Hour) // for a handler that the drain did not wait for
 		})
+	}
+}
+
+// leaving is what becomes of a lease that another process has taken.
+var leaving = map[string]func(lease.Ledger, lease.Lease) error{
+	"gives it back": func(ledger lease.Ledger, l lease.Lease) error {
+		return ledger.Release(context.Background(), l.Domain, l.Token)
+	},
+	"does its work": func(ledger lease.Ledger, l lease.Lease) error {
+		_, err := ledger.Succeed(context.Background(), l.Domain, l.Token)
+		return err
+	},
+	"dies": func(lease.Ledger, lease.Lease) error { return nil },
+}
+
+// robs takes a lease, and leaves it in that way.
+func robs(t testing.TB, how string, ledger lease.Ledger, l lease.Lease) {
+	t.Helper()
+	taken, err := ledger.Reclaim(context.Background(), l.Domain, l.Token)
+	if err == nil {
+		err = leaving[how](ledger, taken)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 
 // An owner is fenced out of a key, and the partition is its own all the same. It goes on with the key when the lease is free:
 // at once if it was given back or its record is done, after Grace if not, and when the source can be asked again.
 func TestFencedOwnerGoesOn(t *testing.T) {
-	for how, leave := range map[string]func(lease.Ledger, lease.Lease) error{
-		"gives it back": func(ledger lease.Ledger, l lease.Lease) error {
-			return ledger.Release(context.Background(), l.Domain, l.Token)
-		},
-		"does its work": func(ledger lease.Ledger, l lease.Lease) error {
-			_, err := ledger.Succeed(context.Background(), l.Domain, l.Token)
-			return err
-		},
-		"dies": func(lease.Ledger, lease.Lease) error { return nil },
-	} {
+	for how := range leaving {
 		for _, outcome := range []error{nil, errors.New("failed"), dispatch.ErrPermanent} {
 			for _, away := range []time.Duration{0, time.Hour} {
-				t.Run(fmt.Sprint(how, " ", outcome, " ", away), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						ledger, log, c, seen := memory(t, 9), keys(40), newCalls(), &events{}
-						var began, down atomic.Bool
-						p := &process{Ledger: ledger, Source: &claim{log}}
-						p.fault = func(call, _ string) (before, after error) {
-							if call == "Commit" && down.Load() {
-								return errLost, nil
+				bubble(t, fmt.Sprint(how, " ", outcome, " ", away), func(t *testing.T) {
+					ledger, log := memory(t, 9), keys(40)
+					var began atomic.Bool
+					p := newProcess(ledger, &claim{log})
+					r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+						Grace: 10 * time.Second,
+						Handler: func(_ context.Context, job dispatch.Job) error {
+							if job.Record.Offset > 0 || began.Swap(true) {
+								return nil
 							}
-							return nil, nil
-						}
-						r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-							Observer: seen, Grace: 10 * time.Second,
-							Handler: func(ctx context.Context, job dispatch.Job) error {
-								defer c.enter(job)()
-								if job.Record.Offset > 0 || began.Swap(true) {
-									return nil
-								}
-								down.Store(away > 0)
-								taken, err := ledger.Reclaim(ctx, "k0", job.Lease.Token)
-								if err == nil {
-									err = leave(ledger, taken)
-								}
-								if err != nil {
-									t.Error(err)
-								}
-								return outcome
-							},
-						})
-						time.Sleep(5 * time.Second)
-						want := 0
-						if how == "dies" || away > 0 {
-							want = 1
-						}
-						equal(t, "D8: fenced", r.Stats().Fenced, want)
-						equal(t, "D8: of the other keys", r.Stats().Succeeded >= 30, true)
-						time.Sleep(away)
-						down.Store(false)
-						time.Sleep(time.Minute)
-						equal(t, "D8: fenced", r.Stats().Fenced, 0)
-						equal(t, "D8: floor", r.Stats().Floor, 40)
-						r.mustStop(t)
-						c.check(t)
-						if told := seen.of(dispatch.Fenced); len(told) != 1 || told[0].Domain != "k0" || told[0].Err == nil {
-							t.Errorf("D8: told: %+v", told)
-						}
+							if away > 0 {
+								p.fails(errLost, "Commit")
+							}
+							robs(t, how, ledger, job.Lease)
+							return outcome
+						},
 					})
+					time.Sleep(5 * time.Second)
+					want := 0
+					if how == "dies" || away > 0 {
+						want = 1
+					}
+					equal(t, "D8: fenced", r.Stats().Fenced, want)
+					equal(t, "D8: of the other keys", r.Stats().Succeeded >= 30, true)
+					time.Sleep(away)
+					p.fails(nil)
+					time.Sleep(time.Minute)
+					equal(t, "D8: fenced", r.Stats().Fenced, 0)
+					equal(t, "D8: floor", r.Stats().Floor, 40)
+					r.mustStop(t)
+					if told := r.seen.of(dispatch.Fenced); len(told) != 1 || told[0].Domain != "k0" || told[0].Err == nil {
+						t.Errorf("D8: told: %+v", told)
+					}
 				})
 			}
 		}

@@ -8,13 +8,10 @@ package dispatch_test
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
@@ -22,20 +19,14 @@ import (
 // over its time.
 func TestHungHandlerStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		count := map[string]int{}
 		hang := make(chan struct{})
 		c := consume(t, dispatch.Config{
 			MaxInFlight: 4, AttemptTimeout: time.Minute,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				if job.Record.Domain == "hung/0" {
 					<-hang
-					return nil
 				}
 				time.Sleep(time.Second)
-				mu.Lock()
-				defer mu.Unlock()
-				count[string(job.Record.Payload)]++
 				return nil
 			},
 		})
@@ -45,11 +36,9 @@ func TestHungHandlerStarvesNobody(t *testing.T) {
 			c.give(filled(t, fmt.Sprint("busy", i), 2000))
 		}
 		time.Sleep(10 * time.Minute)
-		mu.Lock()
-		if count["hung"] < 19 {
-			t.Errorf("D9: %d of 19 done", count["hung"])
+		if began, running := c.by("hung"); began-running < 19 {
+			t.Errorf("D9: %d of 19 done", began-running)
 		}
-		mu.Unlock()
 		close(hang)
 		_ = c.stop()
 	})
@@ -60,23 +49,18 @@ func TestHungHandlerStarvesNobody(t *testing.T) {
 func TestHungDeadLetterEndsTheTrial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 0), fill("a", "b")
-		for offset, domain := range []string{"a", "b"} {
-			if a, err := ledger.TryAcquire(t.Context(), domain, int64(offset)); err != nil || a.Status != lease.Acquired {
-				t.Fatal(a, err)
-			}
-		}
+		died(t, ledger, "a", "b")
 		hang := make(chan struct{})
 		told := make(chan string, 2)
-		var first atomic.Bool
-		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{AttemptTimeout: time.Minute,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
+		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
+			AttemptTimeout: time.Minute,
 			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-				told <- letter.Record.Domain
-				if first.CompareAndSwap(false, true) {
+				if told <- letter.Record.Domain; len(told) == 1 {
 					<-hang
 				}
 				return nil
-			}})
+			},
+		})
 		time.Sleep(10 * time.Minute)
 		equal(t, "dead letters", len(told), 2)
 		close(hang)

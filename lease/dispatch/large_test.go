@@ -7,9 +7,7 @@ package dispatch_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -33,51 +31,41 @@ func TestLargeRecordsAreBounded(t *testing.T) {
 		{name: "small ones", partitions: 1, keys: 1000, size: 1 << 10, most: 1024},
 		{name: "each above the bound", partitions: 2, keys: 1000, size: 40 * mib, most: 2},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				payload := make([]byte, c.size) // of all records: this test needs no memory
-				blocked := make(chan struct{})
-				var mu sync.Mutex
-				done := 0
-				c.cfg.Handler = func(context.Context, dispatch.Job) error {
-					<-blocked
-					mu.Lock()
-					defer mu.Unlock()
-					done++
-					return nil
-				}
-				r := consume(t, c.cfg)
-				bounded := func() {
-					n := 0
-					for _, s := range r.Stats() {
-						if n += s.Buffered; s.Buffered == 0 && s.Lag != 0 {
-							t.Errorf("D9: %s has none", s.Name)
-						}
-					}
-					if n > c.most {
-						t.Errorf("D3: %d records of %d bytes are buffered, want %d at most", n, c.size, c.most)
+		bubble(t, c.name, func(t *testing.T) {
+			payload := make([]byte, c.size) // of all records: this test needs no memory
+			blocked := make(chan struct{})
+			c.cfg.Handler = func(context.Context, dispatch.Job) error { <-blocked; return nil }
+			r := consume(t, c.cfg)
+			bounded := func() {
+				n := 0
+				for _, s := range r.Stats() {
+					if n += s.Buffered; s.Buffered == 0 && s.Lag != 0 {
+						t.Errorf("D9: %s has none", s.Name)
 					}
 				}
-				const each = 1500
-				for i := range c.partitions {
-					log := new(dispatch.Log)
-					for n := range each {
-						log.Append(fmt.Sprint("k", n%c.keys), payload)
-					}
-					r.give(dispatch.Partition{Name: fmt.Sprint("p", i), Source: log, Ledger: memory(t, 0)})
+				if n > c.most {
+					t.Errorf("D3: %d records of %d bytes are buffered, want %d at most", n, c.size, c.most)
 				}
-				time.Sleep(time.Minute)
-				bounded()
-				close(blocked)
-				time.Sleep(time.Hour)
-				bounded()
-				if err := r.stop(); err != nil {
-					t.Error(err)
+			}
+			const each = 1500
+			for i := range c.partitions {
+				log := new(dispatch.Log)
+				for n := range each {
+					log.Append(fmt.Sprint("k", n%c.keys), payload)
 				}
-				if want := each * c.partitions; done != want {
-					t.Errorf("D3: %d of %d are done", done, want)
-				}
-			})
+				r.give(dispatch.Partition{Name: fmt.Sprint("p", i), Source: log, Ledger: memory(t, 0)})
+			}
+			time.Sleep(time.Minute)
+			bounded()
+			close(blocked)
+			time.Sleep(time.Hour)
+			bounded()
+			r.mustStop(t)
+			done := 0
+			for _, offsets := range r.offsets {
+				done += len(offsets)
+			}
+			equal(t, "D3: done", done, each*c.partitions)
 		})
 	}
 }

@@ -69,77 +69,51 @@ func (d *distant) sentSoFar() int {
 	return d.sent
 }
 
-// drained runs until the commit of floor 1 is on its way and record 1 is done too, drains, and returns how long that took.
-func drained(t *testing.T, source *distant, stop func(*running) error) (took time.Duration, err error) {
-	t.Helper()
-	r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: source}, dispatch.Config{
-		MaxInFlight: 2, CommitEvery: time.Second, DrainTimeout: 10 * time.Second,
-		Handler: func(_ context.Context, job dispatch.Job) error {
-			time.Sleep(time.Duration(job.Record.Offset) * 1500 * time.Millisecond)
-			return nil
-		},
-	})
-	time.Sleep(2 * time.Second)
-	equal(t, "floor", r.Stats().Floor, 2)
-	equal(t, "commits sent", source.sentSoFar(), 1)
-	began := time.Now()
-	err = stop(r)
-	took = time.Since(began)
-	time.Sleep(time.Minute) // for what the server does late
-	source.mu.Lock()
-	defer source.mu.Unlock()
-	if source.together {
-		t.Error("D4: two commits at once")
-	}
-	return took, err
-}
-
-// A commit that has begun ends before the drain sends its own.
+// A commit that has begun ends before the drain sends its own. It has DrainTimeout; then it is cancelled, and the drain sends its
+// own when it has returned. A commit for a partition that is lost is cancelled at once, and none follows.
 func TestDrainOvertakesNoCommit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := &distant{Log: fill("a", "b"), takes: 6 * time.Second}
-		took, err := drained(t, source, (*running).stop)
-		if err != nil {
-			t.Errorf("D4: drain: %v", err)
-		}
-		same(t, "D4: carried out", source.commits, 1, 2)
-		equal(t, "took", took, 6*time.Second) // five until the first one ends, and one for the other
-	})
-}
-
-// It has DrainTimeout. Then it is cancelled, and the drain sends its own when it has returned.
-func TestDrainCancelsACommitThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := &distant{Log: fill("a", "b"), takes: 30 * time.Second, back: 2 * time.Second}
-		took, err := drained(t, source, (*running).stop)
-		if err != nil {
-			t.Errorf("D4: drain: %v", err)
-		}
-		equal(t, "took", took, 13*time.Second)
-		same(t, "carried out", source.commits, 2, 1) // which is the source's to put right
-	})
-}
-
-// A commit for a partition that is lost is cancelled at once, and none follows.
-func TestLossCancelsTheCommit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := &distant{Log: fill("a", "b"), takes: 30 * time.Second}
-		took, err := drained(t, source, func(r *running) error {
-			r.cancel(dispatch.Lost("p", errors.New("somebody else's")))
-			return <-r.result
+	for name, c := range map[string]struct {
+		takes, back time.Duration
+		lost        error
+		took        time.Duration // five seconds until the first one ends, or ten; and one for the other
+		commits     []int64       // out of order: it is the source's to put that right
+	}{
+		"in time":  {takes: 6 * time.Second, took: 6 * time.Second, commits: []int64{1, 2}},
+		"it hangs": {takes: 30 * time.Second, back: 2 * time.Second, took: 13 * time.Second, commits: []int64{2, 1}},
+		"lost":     {takes: 30 * time.Second, lost: dispatch.Lost("p", errDead), commits: []int64{1}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			source := &distant{Log: fill("a", "b"), takes: c.takes, back: c.back}
+			r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: source}, dispatch.Config{
+				MaxInFlight: 2, CommitEvery: time.Second, DrainTimeout: 10 * time.Second,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					time.Sleep(time.Duration(job.Record.Offset) * 1500 * time.Millisecond)
+					return nil
+				},
+			})
+			time.Sleep(2 * time.Second) // the commit of floor 1 is on its way, and record 1 is done too
+			equal(t, "floor", r.Stats().Floor, 2)
+			equal(t, "commits sent", source.sentSoFar(), 1)
+			began := time.Now()
+			r.cancel(c.lost)
+			err := <-r.result
+			equal(t, "D4: took", time.Since(began), c.took)
+			if c.lost == nil && err != nil || c.lost != nil && !errors.Is(err, dispatch.ErrLost) {
+				t.Errorf("D8: Run returned %v", err)
+			}
+			time.Sleep(time.Minute) // for what the server does late
+			source.mu.Lock()
+			defer source.mu.Unlock()
+			equal(t, "D4: two commits at once", source.together, false)
+			same(t, "D4: carried out", source.commits, c.commits...)
 		})
-		if !errors.Is(err, dispatch.ErrLost) {
-			t.Errorf("D8: Run returned %v", err)
-		}
-		equal(t, "took", took, 0)
-		equal(t, "D8: commits sent", source.sentSoFar(), 1)
-	})
+	}
 }
 
 // A domain asks by a commit whether the partition is still its own, and gets no answer. The drain does not wait for it for ever.
 func TestDrainEndsAQuestionThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, lost := &process{Ledger: memory(t, 1)}, false
+		p, lost := newProcess(memory(t, 1), nil), false
 		p.fault = func(call, domain string) (before, after error) {
 			if call == "TryAcquire" && domain == "b" && !lost {
 				lost = true
@@ -149,10 +123,7 @@ func TestDrainEndsAQuestionThatHangs(t *testing.T) {
 		}
 		source := &distant{Log: fill("a", "b"), takes: time.Hour}
 		p.Source = source
-		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-			CommitEvery: 10 * time.Second, DrainTimeout: 10 * time.Second,
-			Handler: func(context.Context, dispatch.Job) error { return nil },
-		})
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{CommitEvery: 10 * time.Second, DrainTimeout: 10 * time.Second})
 		time.Sleep(5 * time.Second)
 		equal(t, "commits sent", source.sentSoFar(), 1)
 		equal(t, "floor", r.Stats().Floor, 1)

@@ -59,8 +59,7 @@ func TestLoggerTellsALife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all lines
 		letters := 0
-		h := newHands()
-		c, err := dispatch.NewConsumer(h, dispatch.Config{
+		c := consume(t, dispatch.Config{
 			Observer: dispatch.NewLogger(all.logger(slog.LevelDebug)),
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				switch {
@@ -81,14 +80,7 @@ func TestLoggerTellsALife(t *testing.T) {
 				return nil
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
-		synctest.Wait()
-		take := h.give(dispatch.Partition{Name: "orders-3", Ledger: memory(t, 5), Source: fill("fine", "panics", "late", "bad")})
+		take := c.give(dispatch.Partition{Name: "orders-3", Ledger: memory(t, 5), Source: fill("fine", "panics", "late", "bad")})
 		time.Sleep(time.Minute)
 		s := c.Stats()[0]
 		equal(t, "held", s.Held, true)
@@ -98,10 +90,7 @@ func TestLoggerTellsALife(t *testing.T) {
 		equal(t, "postponed", s.Postponed, 1)
 		equal(t, "dead letters refused", s.DeadLetterFailed, 1)
 		take(dispatch.Lost("orders-3", errDead))
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		c.mustStop(t)
 		for _, want := range []struct {
 			kind  dispatch.Kind
 			level string
@@ -209,22 +198,14 @@ func TestStatsCountSuspects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for attempts, want := range [][]int{{3, 2, 1, 0}, {0, 0, 0, 0}} { // that they have had before
 			ledger, log, ctx := memory(t, 1), fill("a", "b", "c", "ordinary"), context.Background()
-			for i, domain := range []string{"a", "b", "c"} { // whoever had these is dead
-				a, err := ledger.TryAcquire(ctx, domain, int64(i))
-				if err == nil && attempts > 0 {
-					_, err = ledger.Fail(ctx, domain, a.Lease.Token)
-				}
-				if err != nil {
-					t.Fatal(err)
+			died(t, ledger, "a", "b", "c")
+			for l := range ledger.Held(ctx) {
+				if attempts > 0 {
+					_, _ = ledger.Fail(ctx, l.Domain, l.Token)
 				}
 			}
 			time.Sleep(time.Minute)
-			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-				Handler: func(context.Context, dispatch.Job) error {
-					time.Sleep(time.Second)
-					return nil
-				},
-			})
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{Handler: taking(time.Second)})
 			var counts []int
 			for range want {
 				time.Sleep(500 * time.Millisecond)
@@ -244,28 +225,17 @@ func TestStatsCountSuspects(t *testing.T) {
 // A partition that cannot be taken is not held; one that is lost before it was taken is told of all the same.
 func TestLostBeforeTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &process{Ledger: memory(t, 5), Source: fill("a")}
-		began, seen := time.Now(), &events{}
-		p.fault = func(call, _ string) (before, after error) {
-			switch {
-			case call != "Committed":
-				return nil, nil
-			case time.Since(began) < time.Second:
-				return errLost, nil
-			}
-			return dispatch.Lost("p", errDead), nil
-		}
-		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-			Observer: seen,
-			Handler:  func(context.Context, dispatch.Job) error { return nil },
-		})
+		p := newProcess(memory(t, 5), fill("a"))
+		p.fails(errLost, "Committed")
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{})
 		time.Sleep(500 * time.Millisecond)
 		equal(t, "held", r.Stats().Held, false)
-		if err := <-r.result; !errors.Is(err, dispatch.ErrLost) {
+		p.fails(dispatch.Lost("p", errDead), "Committed")
+		if err := r.ended(); !errors.Is(err, dispatch.ErrLost) {
 			t.Errorf("Run: %v", err)
 		}
 		var kinds []dispatch.Kind
-		for _, e := range seen.all {
+		for _, e := range r.seen.all {
 			kinds = append(kinds, e.Kind)
 		}
 		if kinds = slices.Compact(kinds); !slices.Equal(kinds, []dispatch.Kind{dispatch.TakeFailed, dispatch.Drained}) {

@@ -105,6 +105,8 @@ type world struct {
 	alone    map[int64]bool         // begun as suspects: their attempt is counted
 	counted  map[int64]int          // what the ledger should have counted
 	begun    map[int64]int          // runs since the ledger was lost
+	draining bool                   // nothing may begin
+	floor    int64                  // that the source has accepted
 	ended    int                    // lives
 	tokens   map[string]lease.Token // the last one of each domain
 	leases   map[lease.Token]int64  // the offset of each
@@ -123,6 +125,9 @@ func (w *world) called(job dispatch.Job) {
 	}
 	if other, busy := w.running[r.Domain]; busy {
 		w.found("D1: %s: %d begins while %d runs", r.Domain, r.Offset, other)
+	}
+	if w.draining {
+		w.found("D4: %d begins in the drain", r.Offset)
 	}
 	w.running[r.Domain] = r.Offset
 	for before := range r.Offset {
@@ -174,6 +179,38 @@ func (p pool) do(_ context.Context, run func() error) error {
 	}
 }
 
+// accepting is the log, which compares the floor with what is done, and compacted the ledger, which compares its own with that.
+type accepting struct {
+	*dispatch.Log
+	w *world
+}
+
+func (a *accepting) Commit(ctx context.Context, floor int64) error {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	for offset := range floor {
+		if !a.w.done[offset] {
+			a.w.found("D2: committed %d, but %d is not done", floor, offset)
+		}
+	}
+	a.w.floor = max(a.w.floor, floor)
+	return a.Log.Commit(ctx, floor)
+}
+
+type compacted struct {
+	lease.Ledger
+	w *world
+}
+
+func (c *compacted) Compact(ctx context.Context, floor int64) error {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if floor > c.w.floor {
+		c.w.found("D2: compacted to %d, and %d is committed", floor, c.w.floor)
+	}
+	return c.Ledger.Compact(ctx, floor)
+}
+
 // live runs one process until it ends, and returns how.
 func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatcher, error) {
 	var drawing sync.Mutex
@@ -183,7 +220,7 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		defer drawing.Unlock()
 		return source.IntN(n)
 	}
-	p := &process{Ledger: ledger, Source: w.log}
+	p := newProcess(&compacted{ledger, w}, &accepting{w.log, w})
 	p.fault = func(string, string) (before, after error) {
 		switch n := draw(1000); {
 		case n < l.faults:
@@ -222,12 +259,6 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		case dispatch.Stalled:
 			if e.Reason == "" || e.Reason == "unknown" {
 				w.found("D12: %v", e)
-			}
-		case dispatch.Committed:
-			for offset := range e.Offset {
-				if !w.done[offset] {
-					w.found("D2: committed %d, but %d is not done", e.Offset, offset)
-				}
 			}
 		}
 		if s := d.Stats(); s.Buffered > w.buffered || s.Working > w.inFlight {
@@ -277,8 +308,13 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 			if string(letter.Record.Payload) != fmt.Sprint(letter.Record.Offset) {
 				w.found("D2: dead letter of %d says %q", letter.Record.Offset, letter.Record.Payload)
 			}
-			if draw(10) < w.letterErr {
+			switch n := draw(30); {
+			case n < w.letterErr:
 				return errors.New("no letters today")
+			case n < 2*w.letterErr:
+				panic("no letters today")
+			case n < 3*w.letterErr:
+				runtime.Goexit()
 			}
 			w.letters[letter.Record.Offset]++
 			w.done[letter.Record.Offset] = true
@@ -334,6 +370,9 @@ func (w *world) live(number int, l life, ledger lease.Ledger) (*dispatch.Dispatc
 		clear(w.open)
 		w.mu.Unlock()
 	}
+	w.mu.Lock()
+	w.draining = true
+	w.mu.Unlock()
 	cancel()
 	err = <-ended
 	synctest.Wait()
@@ -354,7 +393,7 @@ func (w *world) tell(t testing.TB) {
 			clear(w.tokens)
 			clear(w.leases)
 		}
-		w.faulty, w.ended = w.faulty || l.faults > 0, i
+		w.faulty, w.ended, w.draining = w.faulty || l.faults > 0, i, false
 		d, err := w.live(i, l, ledger)
 		if l.drain && err != nil {
 			w.found("D4: life %d: drain: %v", i, err)

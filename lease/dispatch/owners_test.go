@@ -17,102 +17,44 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// A record that kills its process every time is given up after MaxRetries+1 lives, and the others of its domain go on.
-func TestKillerReachesGiveUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const retries = 2
-		ledger, log := memory(t, retries), fill("k", "k", "other")
-		var mu sync.Mutex
-		var letters []dispatch.DeadLetter
-		done := map[int64]int{}
-		killed := 0
-		for life := 1; life <= 6; life++ {
-			p := &process{Ledger: ledger, Source: log}
-			dead := false
-			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-				DrainTimeout: time.Millisecond, Backoff: time.Second,
-				Handler: func(_ context.Context, job dispatch.Job) error {
-					if job.Record.Offset == 0 {
-						time.Sleep(time.Millisecond) // the innocent is done by then
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					if dead {
-						return errDead
-					}
-					if job.Record.Offset == 0 {
-						p.kill()
-						dead = true
-						killed++
-						return errDead
-					}
-					done[job.Record.Offset]++
-					return nil
-				},
-				DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-					mu.Lock()
-					defer mu.Unlock()
-					letters = append(letters, letter)
-					return nil
-				},
-			})
-			time.Sleep(time.Minute)
-			_ = r.stop()
-		}
-		equal(t, "lives that it took", killed, retries+1)
-		equal(t, "dead letters", len(letters), 1)
-		equal(t, "its offset", letters[0].Record.Offset, 0)
-		equal(t, "1", done[1], 1)
-		from, _ := log.Committed(context.Background())
-		equal(t, "committed", from, 3)
-	})
-}
-
 // Taking a partition fences the former holder out, counts nothing, and goes on in the schedule of the retries.
 func TestTakingFencesAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger, log := memory(t, 9), fill("k")
-		p := &process{Ledger: ledger, Source: log}
-		c := newCalls()
+		p := newProcess(memory(t, 9), fill("k"))
 		began := time.Now()
 		cfg := dispatch.Config{
 			Backoff: time.Second, MaxBackoff: time.Hour, DrainTimeout: time.Millisecond,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return errors.New("never")
-			},
+			Handler: func(context.Context, dispatch.Job) error { return errors.New("never") },
 		}
 		r := run(t, dispatch.Partition{Ledger: p, Source: p}, cfg) // attempts at 0, 1, 3, 7 s
 		time.Sleep(8 * time.Second)
 		p.kill()
 		_ = r.stop()
 
-		seen := &events{}
-		cfg.Observer = seen
 		// The next is due at 15 s all the same, and the one after 16 s later.
-		r = run(t, dispatch.Partition{Ledger: ledger, Source: log}, cfg)
+		partition := dispatch.Partition{Ledger: p.Ledger, Source: p.Source}
+		r = r.again(t, partition, cfg)
 		synctest.Wait()
-		held := seen.of(dispatch.Reclaimed)
-		if len(held) != 1 || held[0].RetryCount != 4 {
+		if held := r.seen.of(dispatch.Reclaimed); len(held) != 1 || held[0].RetryCount != 4 {
 			t.Fatalf("D6: reclaimed: %+v", held)
 		}
-		_, tokens := c.at("k")
-		if _, err := ledger.Succeed(context.Background(), "k", tokens[0]); !errors.Is(err, lease.ErrTokenMismatch) {
+		_, tokens := r.at("k")
+		if _, err := p.Ledger.Succeed(context.Background(), "k", tokens[0]); !errors.Is(err, lease.ErrTokenMismatch) {
 			t.Errorf("D6: the former holder: %v", err)
 		}
 		time.Sleep(30 * time.Second)
 		r.mustStop(t)
-		same(t, "offsets", c.of("k"), 0, 0, 0, 0, 0, 0)
-		equal(t, "next attempt", c.times["k"][4].Sub(began), 15*time.Second)
-		equal(t, "and the one after", c.times["k"][5].Sub(began), 31*time.Second)
+		same(t, "offsets", r.of("k"), 0, 0, 0, 0, 0, 0)
+		equal(t, "D7: next attempt", r.times["k"][4].Sub(began), 15*time.Second)
+		equal(t, "D7: and the one after", r.times["k"][5].Sub(began), 31*time.Second)
 
 		// A long time later everything is due at once, not in another hour.
 		time.Sleep(time.Hour * 5)
 		before := time.Now()
-		r = run(t, dispatch.Partition{Ledger: ledger, Source: log}, cfg)
+		r = r.again(t, partition, cfg)
 		time.Sleep(2 * time.Second)
 		r.mustStop(t)
-		equal(t, "due at once", c.times["k"][6].Sub(before), 0)
+		equal(t, "D7: due at once", r.times["k"][6].Sub(before), 0)
 	})
 }
 
@@ -120,54 +62,46 @@ func TestTakingFencesAndGoesOn(t *testing.T) {
 // was at work, and commits nothing that is not done. Then both work on it, and each record is done once.
 func TestRebalanceWithLateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger, log := memory(t, 3), new(dispatch.Log)
-		for i := range 40 {
-			log.Append(fmt.Sprint("k", i%4), nil)
-		}
+		ledger, log := memory(t, 3), spread(40, 4)
 		hang := make(chan struct{})
 		var mu sync.Mutex
 		register := map[string]lease.Token{} // a store downstream that compares tokens
 		written := map[int64]int{}
-		write := func(job dispatch.Job) error {
+		refused := 0
+		write := func(_ context.Context, job dispatch.Job) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if job.Lease.Token < register[job.Record.Domain] {
+				refused++
 				return errors.New("refused: a smaller token")
 			}
 			register[job.Record.Domain] = job.Lease.Token
 			written[job.Record.Offset]++
 			return nil
 		}
-		var refused error
-		seen := &events{}
 		old := run(t, dispatch.Partition{Name: "old", Ledger: ledger, Source: log}, dispatch.Config{
-			Observer: seen, MaxBuffered: 16,
-			Handler: func(_ context.Context, job dispatch.Job) error {
+			MaxBuffered: 16,
+			Handler: func(ctx context.Context, job dispatch.Job) error {
 				if job.Record.Offset == 4 {
 					<-hang
-					refused = write(job)
+					_ = write(ctx, job)
 					return nil
 				}
-				return write(job)
+				return write(ctx, job)
 			},
 		})
 		time.Sleep(time.Second)
 		equal(t, "the old one's floor", old.Stats().Floor, 4)
 		hanging, _ := ledger.Inspect(context.Background(), "k0")
 
-		young := run(t, dispatch.Partition{Name: "new", Ledger: ledger, Source: log}, dispatch.Config{
-			Grace:   5 * time.Second,
-			Handler: func(_ context.Context, job dispatch.Job) error { return write(job) },
-		})
+		young := run(t, dispatch.Partition{Name: "new", Ledger: ledger, Source: log}, dispatch.Config{Grace: 5 * time.Second, Handler: write})
 		time.Sleep(time.Minute)
 		equal(t, "reclaimed", young.Stats().Reclaimed, 1)
 		equal(t, "the new one's floor", young.Stats().Committed, 40)
 		close(hang)
 		synctest.Wait()
-		if refused == nil {
-			t.Error("D6: the register took a write with a token that was reclaimed")
-		}
-		told := seen.of(dispatch.Fenced)
+		equal(t, "D6: writes refused, with the token that was reclaimed", refused, 1)
+		told := old.seen.of(dispatch.Fenced)
 		if len(told) != 1 || told[0].Domain != "k0" || told[0].Offset != 4 || told[0].Token != hanging.Lease.Token ||
 			!errors.Is(told[0].Err, lease.ErrLeaseNotFound) {
 			t.Errorf("D6: told: %+v", told)
@@ -191,83 +125,51 @@ func TestRebalanceWithLateOwner(t *testing.T) {
 	})
 }
 
-// A lease that somebody takes after the partition is ours gets Grace; then it is reclaimed, and its record is a suspect.
+// A lease that somebody takes after the partition is ours gets Grace; then it is reclaimed, and its record is a suspect. With no
+// retries left that is a dead letter, with its payload: it has had its attempt.
 func TestForeignLeaseGetsGrace(t *testing.T) {
-	for _, finishes := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			ledger, log := memory(t, 3), fill("x")
-			seen := &events{}
-			c := newCalls()
-			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-				Observer: seen, Grace: 10 * time.Second,
-				Handler: func(_ context.Context, job dispatch.Job) error {
-					defer c.enter(job)()
-					return nil
-				},
-			})
+	for name, c := range map[string]struct {
+		retries  int
+		finishes bool
+		handled  []int64
+		letters  int
+	}{
+		"it finishes":     {retries: 3, finishes: true, handled: []int64{2}},
+		"it does not":     {retries: 3, handled: []int64{1, 2}},
+		"no retries left": {handled: []int64{2}, letters: 1},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			ledger, log, ctx := memory(t, c.retries), fill("x"), context.Background()
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{Grace: 10 * time.Second})
 			synctest.Wait()
-			ctx := context.Background()
 			late, err := ledger.TryAcquire(ctx, "k", 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			log.Append("k", nil)
+			log.Append("k", []byte("it"))
 			log.Append("k", nil)
 			time.Sleep(5 * time.Second)
-			equal(t, "told", len(seen.of(dispatch.Foreign)), 1)
-			same(t, "k", c.of("k"))
-			if finishes {
+			equal(t, "told", len(r.seen.of(dispatch.Foreign)), 1)
+			same(t, "k", r.of("k"))
+			if c.finishes {
 				if _, err := ledger.Succeed(ctx, "k", late.Lease.Token); err != nil {
 					t.Fatal(err)
 				}
 			}
 			time.Sleep(time.Minute)
 			r.mustStop(t)
-			if finishes {
-				same(t, "k", c.of("k"), 2)
-				equal(t, "reclaimed", r.Stats().Reclaimed, 0)
-				equal(t, "skipped", r.Stats().Skipped, 1)
-			} else {
-				same(t, "k", c.of("k"), 1, 2)
-				equal(t, "reclaimed", r.Stats().Reclaimed, 1)
-				equal(t, "after", c.times["k"][0].Sub(began), 10*time.Second)
+			same(t, "k", r.of("k"), c.handled...)
+			equal(t, "D6: reclaimed", r.Stats().Reclaimed == 1, !c.finishes)
+			equal(t, "skipped", r.Stats().Skipped == 1, c.finishes)
+			if !c.finishes {
+				equal(t, "after", r.times["k"][0].Sub(began), 10*time.Second)
+			}
+			if letters := r.letters(); len(letters) != c.letters || c.letters > 0 && (letters[0].Record.Offset != 1 ||
+				string(letters[0].Record.Payload) != "it" || !errors.Is(letters[0].Err, dispatch.ErrDied)) {
+				t.Errorf("D6: letters: %+v", letters)
 			}
 			equal(t, "floor", r.Stats().Floor, 3)
 		})
 	}
-}
-
-// With no retries left the late holder's record is a dead letter, with its payload: it has had its attempt.
-func TestForeignLeaseGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ledger, log := memory(t, 0), fill("x")
-		var letters []dispatch.DeadLetter
-		c := newCalls()
-		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-			Grace: time.Second,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
-			DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-				letters = append(letters, letter)
-				return nil
-			},
-		})
-		synctest.Wait()
-		if _, err := ledger.TryAcquire(context.Background(), "k", 1); err != nil {
-			t.Fatal(err)
-		}
-		log.Append("k", []byte("it"))
-		log.Append("k", nil)
-		time.Sleep(time.Minute)
-		r.mustStop(t)
-		same(t, "k", c.of("k"), 2)
-		if len(letters) != 1 || letters[0].Record.Offset != 1 || string(letters[0].Record.Payload) != "it" ||
-			!errors.Is(letters[0].Err, dispatch.ErrDied) {
-			t.Errorf("letters: %+v", letters)
-		}
-		equal(t, "floor", r.Stats().Floor, 3)
-	})
 }

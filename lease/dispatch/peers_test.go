@@ -8,7 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,9 +44,7 @@ func TestPeer_ParallelConsumerStandsStillAfterARebalance(t *testing.T) {
 		if floor, err := p.Source.Committed(t.Context()); err != nil || floor != records {
 			t.Errorf("the floor stands at %d of %d, %v", floor, records, err)
 		}
-		if err := c.stop(); err != nil {
-			t.Error(err)
-		}
+		c.mustStop(t)
 	})
 }
 
@@ -56,16 +54,11 @@ func TestPeer_ParallelConsumerStaleRecordHidesItsSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records = 20
 		p, hang := filled(t, "p", records), make(chan struct{})
-		var mu sync.Mutex
-		ran, first := map[string]int{}, true
+		var again atomic.Bool
 		c := consume(t, dispatch.Config{
 			MaxInFlight: records, DrainTimeout: time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
-				mu.Lock()
-				ran[job.Record.Domain]++
-				old := first
-				mu.Unlock()
-				if old && job.Record.Offset%2 == 0 {
+				if !again.Load() && job.Record.Offset%2 == 0 {
 					<-hang // it outlives its assignment
 				}
 				return nil
@@ -74,9 +67,7 @@ func TestPeer_ParallelConsumerStaleRecordHidesItsSuccessor(t *testing.T) {
 		take := c.give(p)
 		time.Sleep(100 * time.Millisecond)
 		take(dispatch.Lost("p", nil))
-		mu.Lock()
-		first = false
-		mu.Unlock()
+		again.Store(true)
 		c.give(p)
 		time.Sleep(time.Minute)
 		close(hang)
@@ -85,7 +76,7 @@ func TestPeer_ParallelConsumerStaleRecordHidesItsSuccessor(t *testing.T) {
 			t.Errorf("the floor stands at %d of %d, %v", floor, records, err)
 		}
 		for i := range records {
-			if name := fmt.Sprint("p/", i); ran[name] == 0 {
+			if name := fmt.Sprint("p/", i); len(c.of(name)) == 0 {
 				t.Errorf("%s was not handled", name)
 			}
 		}
@@ -96,11 +87,8 @@ func TestPeer_ParallelConsumerStaleRecordHidesItsSuccessor(t *testing.T) {
 // twmb/franz-go #57: what had been polled was committed by the clock, handled or not, and lost when the process was killed.
 func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, release := new(dispatch.Log), make(chan struct{})
-		for i := range 30 {
-			log.Append(fmt.Sprint("k", i), nil)
-		}
-		p := &process{Ledger: memory(t, 3), Source: log}
+		log, release := spread(30, 30), make(chan struct{})
+		p := newProcess(memory(t, 3), log)
 		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
 			MaxInFlight: 30, CommitEvery: time.Millisecond, DrainTimeout: time.Second,
 			Handler: func(_ context.Context, job dispatch.Job) error {
@@ -117,17 +105,11 @@ func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 			t.Errorf("committed %d, and 10 are done: %v", floor, err)
 		}
 		close(release)
-		c := newCalls()
-		next := run(t, dispatch.Partition{Ledger: memory(t, 3), Source: log}, dispatch.Config{
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
-		})
+		next := run(t, dispatch.Partition{Ledger: memory(t, 3), Source: log}, dispatch.Config{})
 		time.Sleep(time.Minute)
 		next.mustStop(t)
 		for i := 10; i < 30; i++ {
-			same(t, fmt.Sprint("k", i), c.of(fmt.Sprint("k", i)), int64(i))
+			same(t, fmt.Sprint("k", i), next.of(fmt.Sprint("k", i)), int64(i))
 		}
 	})
 }
@@ -136,39 +118,20 @@ func TestPeer_FranzGoCommitsWhatWasOnlyPolled(t *testing.T) {
 // committed all the same, over the new owner's.
 func TestPeer_FranzGoCommitAfterRevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, release := new(dispatch.Log), make(chan struct{})
-		log.Append("a", nil)
-		log.Append("b", nil)
-		p := &process{Ledger: memory(t, 3), Source: log}
-		gone, late := false, 0 // guarded by p.mu
-		p.fault = func(call, _ string) (before, after error) {
-			if call == "Commit" && gone {
-				late++
-			}
-			return nil, nil
-		}
-		d, err := dispatch.New(dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{DeadLetter: dispatch.Discard,
+		log, release := fill("a", "b"), make(chan struct{})
+		p := newProcess(memory(t, 3), log)
+		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
 			CommitEvery: time.Millisecond, DrainTimeout: time.Minute,
-			Handler: func(context.Context, dispatch.Job) error { <-release; return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, end := context.WithCancelCause(context.Background())
-		result := make(chan error, 1)
-		go func() { result <- d.Run(ctx) }()
+			Handler: func(context.Context, dispatch.Job) error { <-release; return nil },
+		})
 		time.Sleep(time.Second)
-		p.mu.Lock()
-		gone = true
-		p.mu.Unlock()
-		end(dispatch.Lost("p", nil))
+		r.cancel(dispatch.Lost("p", nil))
 		time.Sleep(time.Second)
 		close(release)
-		<-result
+		<-r.result
 		time.Sleep(time.Minute)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if floor, err := log.Committed(t.Context()); err != nil || floor != 0 || late != 0 {
-			t.Errorf("%d commits after it was revoked, of %d: %v", late, floor, err)
+		if floor, err := log.Committed(t.Context()); err != nil || floor != 0 || len(r.seen.of(dispatch.Committed)) > 0 {
+			t.Errorf("%d is committed after it was revoked: %v", floor, err)
 		}
 	})
 }

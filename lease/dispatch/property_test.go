@@ -22,9 +22,11 @@ import (
 const (
 	stuck = iota // runs for ever
 	slow
-	broken   // fails each time
-	panicked // panics each time
-	unleased // its ledger fails for it
+	broken    // fails each time
+	panicked  // panics each time
+	unleased  // its ledger fails for it,
+	unended   // or only where it would end a lease,
+	uncounted // or where it would count a failure
 	nuisances
 )
 
@@ -59,9 +61,10 @@ func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 				}
 				return kinds[key]
 			}
-			p := &process{Ledger: memory(t, 1<<20), Source: log}
+			p := newProcess(memory(t, 1<<20), log)
 			p.fault = func(call, domain string) (before, after error) {
-				if domain != "" && of(domain) == unleased && call != "Inspect" {
+				switch kind := of(domain); {
+				case kind == unleased && call != "Inspect", kind == unended && call == "Succeed", kind == uncounted && call == "Fail":
 					before = errLost
 				}
 				return before, nil
@@ -80,8 +83,10 @@ func TestPropertyANuisanceDelaysOnlyItself(t *testing.T) {
 					case slow:
 						time.Sleep(time.Minute)
 						return nil
-					case broken:
+					case broken, uncounted:
 						return errors.New("on purpose")
+					case unended:
+						return nil
 					case panicked:
 						panic("on purpose")
 					}
@@ -116,26 +121,29 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 		keys := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 60).Draw(rt, "keys")
 		takes := rapid.SliceOfN(rapid.IntRange(1, 40), len(keys), len(keys)).Draw(rt, "takes")
 		fails := rapid.IntRange(1, 10).Draw(rt, "fails each")
-		who := rapid.SampledFrom([]string{"Committed", "Fetch", "Commit", "the context"}).Draw(rt, "who says it")
+		who := rapid.SampledFrom([]string{"Committed", "Held", "Fetch", "Commit", "TryAcquire", "the context"}).Draw(rt, "who says it")
 		after := time.Duration(rapid.IntRange(0, 400).Draw(rt, "after"))*time.Millisecond + time.Millisecond/2
+		if who == "Committed" || who == "Held" { // which are asked once
+			after = 0
+		}
 		var wrong string
 		synctest.Test(t, func(t *testing.T) {
 			log := new(dispatch.Log)
 			for _, key := range keys {
 				log.Append(fmt.Sprint("k", key), nil)
 			}
-			loss := dispatch.Lost("p", errLost)
+			loss := fmt.Errorf("it said: %w", dispatch.Lost("p", errLost))
 			began := time.Now()
 			var mu sync.Mutex
 			var said time.Time // zero: not yet
-			late, running := "", 0
+			late := ""
 			note := func(format string, args ...any) {
 				// What begins at the instant of the call that says it may have been on its way; beside the context nothing was.
 				if !said.IsZero() && late == "" && (who == "the context" || time.Since(said) > 0) {
 					late = fmt.Sprintf(format, args...)
 				}
 			}
-			p := &process{Ledger: memory(t, 3), Source: log}
+			p := newProcess(memory(t, 3), log)
 			p.fault = func(call, _ string) (before, after2 error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -150,37 +158,25 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 				}
 				return nil, nil
 			}
-			cfg := dispatch.Config{DeadLetter: dispatch.Discard, MaxInFlight: 4,
-				DrainTimeout: time.Minute, CommitEvery: 10 * time.Millisecond,
+			r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+				MaxInFlight: 4, DrainTimeout: time.Minute, CommitEvery: 10 * time.Millisecond,
 				Handler: func(_ context.Context, job dispatch.Job) error {
 					mu.Lock()
 					note("record %d begins %v after the loss", job.Record.Offset, time.Since(said))
-					running++
 					mu.Unlock()
 					time.Sleep(time.Duration(takes[int(job.Record.Offset)%len(takes)]) * time.Millisecond)
-					mu.Lock()
-					defer mu.Unlock()
-					running--
 					if int(job.Record.Offset)%fails == 0 && job.Lease.RetryCount == 0 {
 						return errors.New("on purpose")
 					}
 					return nil
-				}}
-			d, err := dispatch.New(dispatch.Partition{Ledger: p, Source: p}, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, end := context.WithCancelCause(context.Background())
-			defer end(nil)
-			result := make(chan error, 1)
-			go func() { result <- d.Run(ctx) }()
+				}})
 			time.Sleep(after)
 			synctest.Wait()
 			if who == "the context" {
 				mu.Lock()
 				said = time.Now()
 				mu.Unlock()
-				end(loss)
+				r.cancel(loss)
 			}
 			go func() { // so that there is something to read and to commit
 				for range 50 {
@@ -188,33 +184,20 @@ func TestPropertyNothingAfterTheLoss(t *testing.T) {
 					log.Append("later", nil)
 				}
 			}()
-			if who == "Committed" {
-				mu.Lock()
-				over := said.IsZero()
-				mu.Unlock()
-				if over { // it had been asked before; it says no more
-					end(loss)
-					<-result
-					time.Sleep(2 * time.Second)
-					return
-				}
-			}
-			err = <-result
+			err := r.ended()
 			mu.Lock()
-			defer mu.Unlock()
 			switch {
-			case !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, errLost):
+			case !errors.Is(err, dispatch.ErrLost) || !errors.Is(err, errLost) || errors.Is(err, dispatch.ErrDrain):
 				wrong = fmt.Sprintf("D8: Run of a partition that is lost: %v", err)
 			case late != "":
 				wrong = "D8: " + late
-			case running != 0:
-				wrong = fmt.Sprintf("D8: Run has ended and %d run", running)
+			case r.running() != 0:
+				wrong = fmt.Sprintf("D8: Run has ended and %d run", r.running())
 			case time.Since(said) > 41*time.Millisecond:
 				wrong = fmt.Sprintf("D8: Run has ended %v after the loss", time.Since(said))
 			}
 			mu.Unlock()
 			time.Sleep(2 * time.Second)
-			mu.Lock()
 		})
 		if wrong != "" {
 			rt.Fatal(wrong)

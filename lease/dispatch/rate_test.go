@@ -63,6 +63,16 @@ func (b *bucket) Take(now time.Time) bool {
 	return true
 }
 
+// only is the rate of one domain alone.
+func only(domain string, rate dispatch.Rate) func(string) dispatch.Rate {
+	return func(of string) dispatch.Rate {
+		if of == domain {
+			return rate
+		}
+		return nil
+	}
+}
+
 // attempt is a call of the handler, as the model sees it.
 type attempt struct {
 	domain       string
@@ -180,9 +190,7 @@ func TestPropertyNeverFasterNeverIdle(t *testing.T) {
 				parts[where[i]%partitions].Source.(*dispatch.Log).Append(domain, fmt.Append(nil, i))
 			}
 			time.Sleep(time.Hour)
-			if err := c.stop(); err != nil {
-				rt.Error(err)
-			}
+			c.mustStop(t)
 		})
 
 		want := n
@@ -256,17 +264,10 @@ func TestWaitingHoldsNothing(t *testing.T) {
 		slow := &bucket{period: time.Hour, burst: 1}
 		all := &bucket{period: time.Second, burst: 1}
 		var letters []time.Time
-		c := newCalls()
 		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
 			MaxInFlight: 1, Rate: all,
-			RateOf: func(domain string) dispatch.Rate {
-				if domain == "slow" {
-					return slow
-				}
-				return nil
-			},
+			RateOf: only("slow", slow),
 			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
 				if job.Record.Domain == "bad" {
 					return errors.New("on purpose")
 				}
@@ -282,7 +283,7 @@ func TestWaitingHoldsNothing(t *testing.T) {
 		time.Sleep(10*time.Minute + time.Second/2)
 		synctest.Wait()
 		for domain, want := range map[string]int{"slow": 1, "quick": 2, "bad": 2} {
-			equal(t, domain, len(c.of(domain)), want)
+			equal(t, domain, len(r.of(domain)), want)
 		}
 		equal(t, "letters", len(letters), 3)
 		equal(t, "D10: between a letter and the next try, whatever the rate", letters[1].Sub(letters[0]), 100*time.Millisecond)
@@ -300,8 +301,8 @@ func TestWaitingHoldsNothing(t *testing.T) {
 			t.Errorf("D10: the rate of all was asked %d times", asked)
 		}
 		time.Sleep(time.Hour)
-		equal(t, "slow", len(c.of("slow")), 2)
-		times, _ := c.at("slow")
+		equal(t, "slow", len(r.of("slow")), 2)
+		times, _ := r.at("slow")
 		equal(t, "between its attempts", times[1].Sub(times[0]), time.Hour)
 		r.mustStop(t)
 		equal(t, "committed", r.Stats().Committed, 6)
@@ -311,77 +312,53 @@ func TestWaitingHoldsNothing(t *testing.T) {
 // While the rate of all lets nothing go, who is waiting counts as such; a dead letter goes out; a drain ends at once, and
 // starts nothing.
 func TestDrainEndsTheWait(t *testing.T) {
-	for _, how := range []string{"drained", "lost"} {
+	for _, cause := range []error{nil, dispatch.Lost("a", nil)} {
 		synctest.Test(t, func(t *testing.T) {
-			all := &bucket{period: time.Hour, burst: 2}
-			count := map[string]int{}
-			var mu sync.Mutex
 			c := consume(t, dispatch.Config{
-				Rate: all, DrainTimeout: time.Hour, CommitEvery: time.Second,
-				Handler: func(_ context.Context, job dispatch.Job) error {
-					mu.Lock()
-					defer mu.Unlock()
-					count[string(job.Record.Payload)]++
-					return nil
-				},
+				Rate: &bucket{period: time.Hour, burst: 2}, DrainTimeout: time.Hour, CommitEvery: time.Second,
 			})
+			began := func(what, owner string, want int) {
+				t.Helper()
+				got, _ := c.by(owner)
+				equal(t, "D10: "+what, got, want)
+			}
 			a, b := filled(t, "a", 3), filled(t, "b", 0)
 			takeA := c.give(a)
 			c.give(b)
 			time.Sleep(time.Minute + time.Second) // not when the rate is asked again
-			b.Source.(*dispatch.Log).Append("b", []byte("b"))
+			b.Source.(*dispatch.Log).Append("b", nil)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			equal(t, "a", count["a"], 2)
+			began("a", "a", 2)
 			equal(t, "paced", c.Stats()[0].Paced, 1)
 			equal(t, "ready", c.Stats()[0].Ready, 1)
-			began := time.Now()
-			var cause error
-			if how == "lost" {
-				cause = dispatch.Lost("a", nil)
-			}
+			before := time.Now()
 			takeA(cause)
-			equal(t, "the drain took", time.Since(began), 0)
+			equal(t, "the drain took", time.Since(before), 0)
 			for l := range a.Ledger.Held(t.Context()) {
 				t.Errorf("D10: held: %+v", l)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			equal(t, "a, after it", count["a"], 2)
-			equal(t, "b, whose turn it was then", count["b"], 1)
+			began("a, after it", "a", 2)
+			began("b, whose turn it was then", "b", 1)
 			c.give(a)
 			time.Sleep(time.Hour + time.Second)
 			synctest.Wait()
-			equal(t, "a, taken again", count["a"], 3)
-			if err := c.stop(); err != nil {
-				t.Error(err)
-			}
+			began("a, taken again", "a", 3)
+			c.mustStop(t)
 		})
 	}
 }
 
 // Partitions and owners that wait for the rate of all come to have equally many attempts.
 func TestTheRateIsShared(t *testing.T) {
-	for _, what := range []string{"partitions", "owners"} {
+	for _, owner := range []func(string) string{nil, ownerOf} {
 		synctest.Test(t, func(t *testing.T) {
-			count := map[string]int{}
-			var mu sync.Mutex
-			cfg := dispatch.Config{
-				Rate: &bucket{period: time.Second, burst: 1},
-				Handler: func(_ context.Context, job dispatch.Job) error {
-					mu.Lock()
-					defer mu.Unlock()
-					count[ownerOf(job.Record.Domain)]++
-					return nil
-				},
-			}
-			if what == "owners" {
-				cfg.Owner = ownerOf
-			}
-			c := consume(t, cfg)
+			c := consume(t, dispatch.Config{Rate: &bucket{period: time.Second, burst: 1}, Owner: owner})
 			one := filled(t, "one", 0)
 			for _, name := range []string{"a", "b"} {
-				if what == "partitions" {
+				if owner == nil {
 					c.give(filled(t, name, 200))
 					continue
 				}
@@ -393,13 +370,11 @@ func TestTheRateIsShared(t *testing.T) {
 			time.Sleep(200 * time.Second)
 			synctest.Wait()
 			for _, name := range []string{"a", "b"} {
-				if n := count[name]; n < 95 || n > 105 {
-					t.Errorf("D10: %s: %s has had %d of 200", what, name, n)
+				if n, _ := c.by(name); n < 95 || n > 105 {
+					t.Errorf("D10: of partitions, %t: %s has had %d of 200", owner == nil, name, n)
 				}
 			}
-			if err := c.stop(); err != nil {
-				t.Error(err)
-			}
+			c.mustStop(t)
 		})
 	}
 }
@@ -408,26 +383,16 @@ func TestTheRateIsShared(t *testing.T) {
 // too fast.
 func TestSpentWithoutABeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &process{Ledger: memory(t, 3), Source: fill("k")}
-		refusals := 0
-		p.fault = func(call, _ string) (before, after error) {
-			if call == "TryAcquire" && refusals < 2 {
-				refusals++
-				return errLost, nil
-			}
-			return nil, nil
-		}
+		p := newProcess(memory(t, 3), fill("k"))
+		p.fails(errLost, "TryAcquire")
 		began := time.Now()
-		c := newCalls()
 		r := run(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
 			Backoff: time.Millisecond, Rate: &bucket{period: 10 * time.Second, burst: 1},
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
 		})
+		time.Sleep(15 * time.Second)
+		p.fails(nil)
 		time.Sleep(time.Minute)
-		times, _ := c.at("k")
+		times, _ := r.at("k")
 		equal(t, "attempts", len(times), 1)
 		equal(t, "after", times[0].Sub(began), 20*time.Second)
 		r.mustStop(t)
@@ -438,40 +403,26 @@ func TestSpentWithoutABeginning(t *testing.T) {
 func TestSuspectsPay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger, log := memory(t, 3), fill("a", "b", "c")
-		for offset, domain := range []string{"a", "b", "c"} {
-			if _, err := ledger.TryAcquire(t.Context(), domain, int64(offset)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		died(t, ledger, "a", "b", "c")
 		began := time.Now()
-		c := newCalls()
 		never := &bucket{period: time.Hour, burst: 1}
 		never.Take(began)
 		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
 			Rate: &bucket{period: time.Second, burst: 1}, Backoff: time.Nanosecond,
-			RateOf: func(domain string) dispatch.Rate {
-				if domain == "a" {
-					return never
-				}
-				return nil
-			},
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return nil
-			},
+			RateOf: only("a", never),
 		})
 		time.Sleep(time.Minute)
 		var at []time.Duration
 		for _, domain := range []string{"b", "c"} {
-			times, _ := c.at(domain)
+			times, _ := r.at(domain)
 			at = append(at, times[0].Sub(began))
 		}
 		slices.Sort(at)
 		equal(t, "between the two", at[1]-at[0], time.Second)
-		equal(t, "a", len(c.of("a")), 0)
+		equal(t, "a", len(r.of("a")), 0)
 		equal(t, "suspects", r.Stats().Suspects, 1)
 		time.Sleep(time.Hour)
-		equal(t, "a", len(c.of("a")), 1)
+		equal(t, "a", len(r.of("a")), 1)
 		r.mustStop(t)
 	})
 }
@@ -506,56 +457,41 @@ func TestNonsense(t *testing.T) {
 		}}, 0, true},
 	} {
 		for _, whose := range []string{"own", "all"} {
-			t.Run(name+"/"+whose, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					mended.Store(false)
-					var asked atomic.Int64
-					rate := odd{func() time.Duration {
-						if asked.Add(1); mended.Load() {
-							return 0
-						}
-						return c.rate.delay()
-					}, c.rate.take}
-					seen, calls := &events{}, newCalls()
-					partition := dispatch.Partition{Ledger: memory(t, 3), Source: fill("odd", "fine")}
-					cfg := dispatch.Config{
-						Observer: seen,
-						RateOf: func(domain string) dispatch.Rate {
-							if domain == "odd" {
-								return rate
-							}
-							return nil
-						},
-						Handler: func(_ context.Context, job dispatch.Job) error {
-							defer calls.enter(job)()
-							return nil
-						},
+			bubble(t, name+"/"+whose, func(t *testing.T) {
+				mended.Store(false)
+				var asked atomic.Int64
+				rate := odd{func() time.Duration {
+					if asked.Add(1); mended.Load() {
+						return 0
 					}
-					if whose == "all" {
-						cfg.Rate, cfg.RateOf, partition.Source = rate, nil, fill("odd")
+					return c.rate.delay()
+				}, c.rate.take}
+				partition := dispatch.Partition{Ledger: memory(t, 3), Source: fill("odd", "fine")}
+				cfg := dispatch.Config{RateOf: only("odd", rate)}
+				if whose == "all" {
+					cfg.Rate, cfg.RateOf, partition.Source = rate, nil, fill("odd")
+				}
+				r := run(t, partition, cfg)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				equal(t, "odd", len(r.of("odd")), c.count)
+				if whose == "own" {
+					equal(t, "fine", len(r.of("fine")), 1)
+				}
+				if asked := asked.Load(); asked > 3*10*1000+10 { // one millisecond after the other, at worst
+					t.Errorf("D10: asked %d times", asked)
+				}
+				told := r.seen.of(dispatch.CallbackFailed)
+				equal(t, "told", len(told) > 0, c.told)
+				for _, e := range told {
+					if !is[*dispatch.PanicError](e.Err) || e.Domain != "odd" || e.Wait <= 0 {
+						t.Errorf("D10: told %+v", e)
 					}
-					r := run(t, partition, cfg)
-					time.Sleep(10 * time.Second)
-					synctest.Wait()
-					equal(t, "odd", len(calls.of("odd")), c.count)
-					if whose == "own" {
-						equal(t, "fine", len(calls.of("fine")), 1)
-					}
-					if asked := asked.Load(); asked > 3*10*1000+10 { // one millisecond after the other, at worst
-						t.Errorf("D10: asked %d times", asked)
-					}
-					told := seen.of(dispatch.CallbackFailed)
-					equal(t, "told", len(told) > 0, c.told)
-					for _, e := range told {
-						if !is[*dispatch.PanicError](e.Err) || e.Domain != "odd" || e.Wait <= 0 {
-							t.Errorf("D10: told %+v", e)
-						}
-					}
-					mended.Store(true)
-					time.Sleep(time.Minute + time.Second)
-					equal(t, "odd, mended", len(calls.of("odd")), 1)
-					r.mustStop(t)
-				})
+				}
+				mended.Store(true)
+				time.Sleep(time.Minute + time.Second)
+				equal(t, "odd, mended", len(r.of("odd")), 1)
+				r.mustStop(t)
 			})
 		}
 	}

@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -49,23 +47,15 @@ func readings(t *testing.T, share float64, hot int) (logs float64, fetches int) 
 			log.Append(fmt.Sprint("k", i%1000), nil)
 		}
 	}
-	began, c := time.Now(), newCalls()
-	var last atomic.Int64 // nanoseconds after began; in virtual time all at one instant write the same
-	r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, dispatch.Config{
-		Handler: func(_ context.Context, job dispatch.Job) error {
-			defer c.enter(job)()
-			time.Sleep(time.Millisecond)
-			last.Store(int64(time.Since(began)))
-			return nil
-		},
-	})
+	began := time.Now()
+	r := run(t, dispatch.Partition{Ledger: memory(t, 0), Source: log}, dispatch.Config{Handler: taking(time.Millisecond)})
 	time.Sleep(time.Minute)
 	r.mustStop(t)
-	c.check(t)
 	equal(t, "succeeded", r.Stats().Succeeded, n)
 	// The hot key's chain, or all the work over 16 places: what it takes at least.
-	if took, least := time.Duration(last.Load()), time.Duration(max(longest/hot, n/16))*time.Millisecond; took > least*23/20 {
-		t.Errorf("took %v, at least %v", took, least)
+	took, least := r.last.Sub(began), time.Duration(max(longest/hot, n/16))*time.Millisecond
+	if took > least*23/20 {
+		t.Errorf("D5: took %v, at least %v", took, least)
 	}
 	return float64(log.records) / n, log.fetches
 }
@@ -75,15 +65,13 @@ func readings(t *testing.T, share float64, hot int) (logs float64, fetches int) 
 func TestHotKeysCostOneMoreReading(t *testing.T) {
 	for _, hot := range []int{1, 4} {
 		for _, share := range []float64{1. / 64, 1. / 16, 1. / 4, 1. / 2, 0.9} {
-			t.Run(fmt.Sprintf("%d hot with %.3f of the records", hot, share), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					logs, fetches := readings(t, share, hot)
-					t.Logf("%.2f logs in %d fetches", logs, fetches)
-					// keys that are hot alike drift apart by more than is kept, now and then
-					if most := 2 + 0.1*float64(hot-1)/3; logs > most {
-						t.Errorf("%.2f logs were read", logs)
-					}
-				})
+			bubble(t, fmt.Sprintf("%d hot with %.3f of the records", hot, share), func(t *testing.T) {
+				logs, fetches := readings(t, share, hot)
+				t.Logf("%.2f logs in %d fetches", logs, fetches)
+				// keys that are hot alike drift apart by more than is kept, now and then
+				if most := 2 + 0.1*float64(hot-1)/3; logs > most {
+					t.Errorf("%.2f logs were read", logs)
+				}
 			})
 		}
 	}
@@ -114,48 +102,36 @@ func TestLostRecordIsNotWaitedFor(t *testing.T) {
 		"the next of the backlog":         {before: []int64{0, 3}, next: "b"},
 		"that of another process's lease": {after: []int64{3}, next: "a"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger, log, c := memory(t, 3), &gappy{fill("a"), 3}, newCalls()
-				hold := func(offsets []int64) {
-					for _, offset := range offsets {
-						if _, err := ledger.TryAcquire(t.Context(), "a", offset); err != nil {
-							t.Fatal(err)
-						}
+		bubble(t, name, func(t *testing.T) {
+			ledger, log := memory(t, 3), &gappy{fill("a"), 3}
+			hold := func(offsets []int64) {
+				for _, offset := range offsets {
+					if _, err := ledger.TryAcquire(t.Context(), "a", offset); err != nil {
+						t.Fatal(err)
 					}
 				}
-				var letters []dispatch.DeadLetter
-				hold(x.before)
-				r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-					Handler: func(_ context.Context, job dispatch.Job) error {
-						defer c.enter(job)()
-						return nil
-					},
-					DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-						letters = append(letters, letter)
-						return nil
-					},
-				})
-				time.Sleep(time.Hour)
-				hold(x.after)
-				log.Append(x.next, nil)
-				time.Sleep(time.Hour) // Grace is a minute
-				for _, domain := range []string{"b", "a", "b"} {
-					log.Append(domain, nil)
-				}
-				time.Sleep(time.Hour)
-				r.mustStop(t)
-				c.check(t)
-				if floor, _ := log.Committed(t.Context()); floor != 5 {
-					t.Errorf("D4: after a record that was lost, %d is committed, want 5", floor)
-				}
-				if len(letters) != 1 || letters[0].Record.Offset != 3 || !errors.Is(letters[0].Err, dispatch.ErrRecordGone) {
-					t.Errorf("D4: dead letters %+v, want that of the record that was lost", letters)
-				}
-				if all := len(c.of("a")) + len(c.of("b")); all != 4 {
-					t.Errorf("D4: %d records were handled, want the 4 that were not lost", all)
-				}
-			})
+			}
+			hold(x.before)
+			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{})
+			time.Sleep(time.Hour)
+			hold(x.after)
+			log.Append(x.next, nil)
+			time.Sleep(time.Hour) // Grace is a minute
+			for _, domain := range []string{"b", "a", "b"} {
+				log.Append(domain, nil)
+			}
+			time.Sleep(time.Hour)
+			r.mustStop(t)
+			letters := r.letters()
+			if floor, _ := log.Committed(t.Context()); floor != 5 {
+				t.Errorf("D4: after a record that was lost, %d is committed, want 5", floor)
+			}
+			if len(letters) != 1 || letters[0].Record.Offset != 3 || !errors.Is(letters[0].Err, dispatch.ErrRecordGone) {
+				t.Errorf("D4: dead letters %+v, want that of the record that was lost", letters)
+			}
+			if all := len(r.of("a")) + len(r.of("b")); all != 4 {
+				t.Errorf("D4: %d records were handled, want the 4 that were not lost", all)
+			}
 		})
 	}
 }

@@ -16,53 +16,42 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
+// resting runs over one key whose record fails for a second, and returns the lease that it has given back until the retry.
+func resting(t *testing.T, ledger lease.Ledger) (*running, lease.Lease) {
+	t.Helper()
+	began := time.Now()
+	r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k", "k")}, dispatch.Config{
+		Backoff: 10 * time.Second, Grace: 20 * time.Second,
+		Handler: func(context.Context, dispatch.Job) error {
+			if time.Since(began) < time.Second {
+				return errors.New("later")
+			}
+			return nil
+		},
+	})
+	time.Sleep(time.Second)
+	v, err := ledger.Inspect(t.Context(), "k")
+	if err != nil || v.Lease == nil || !v.Lease.Released {
+		t.Fatalf("D5: resting: %+v, %v", v, err)
+	}
+	return r, *v.Lease
+}
+
 // A member that does not know yet that it has lost the partition takes a lease that its owner had given back until the retry,
 // and leaves. The owner goes on with what it left.
 func TestRestingLeaseTakenByLateOwner(t *testing.T) {
-	for how, leave := range map[string]func(lease.Ledger, lease.Lease) error{
-		"and gives it back": func(ledger lease.Ledger, l lease.Lease) error {
-			return ledger.Release(context.Background(), l.Domain, l.Token)
-		},
-		"and does its work": func(ledger lease.Ledger, l lease.Lease) error {
-			_, err := ledger.Succeed(context.Background(), l.Domain, l.Token)
-			return err
-		},
-		"and dies": func(lease.Ledger, lease.Lease) error { return nil },
-	} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger, log, c := memory(t, 9), fill("k", "k"), newCalls()
-				began := time.Now()
-				r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-					Backoff: 10 * time.Second, Grace: 20 * time.Second,
-					Handler: func(_ context.Context, job dispatch.Job) error {
-						defer c.enter(job)()
-						if time.Since(began) < time.Second {
-							return errors.New("later")
-						}
-						return nil
-					},
-				})
-				time.Sleep(time.Second)
-				v, err := ledger.Inspect(t.Context(), "k")
-				if err != nil || v.Lease == nil || !v.Lease.Released {
-					t.Fatalf("D5: resting: %+v, %v", v, err)
-				}
-				taken, err := ledger.Reclaim(t.Context(), "k", v.Lease.Token)
-				if err == nil {
-					err = leave(ledger, taken)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(2 * time.Minute)
-				equal(t, "fenced", r.Stats().Fenced, 0)
-				equal(t, "floor", r.Stats().Floor, 2)
-				r.mustStop(t)
-				if n := len(c.of("k")); n > 3 {
-					t.Errorf("D5: %d calls", n)
-				}
-			})
+	for how := range leaving {
+		bubble(t, how, func(t *testing.T) {
+			ledger := memory(t, 9)
+			r, held := resting(t, ledger)
+			robs(t, how, ledger, held)
+			time.Sleep(2 * time.Minute)
+			equal(t, "fenced", r.Stats().Fenced, 0)
+			equal(t, "floor", r.Stats().Floor, 2)
+			r.mustStop(t)
+			if n := len(r.of("k")); n > 3 {
+				t.Errorf("D5: %d calls", n)
+			}
 		})
 	}
 }
@@ -71,21 +60,10 @@ func TestRestingLeaseTakenByLateOwner(t *testing.T) {
 // it runs or rests.
 func TestRestingLeaseOfNewOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger, log, c := memory(t, 9), fill("k"), newCalls()
-		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
-			Backoff: 10 * time.Second, Grace: 20 * time.Second,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				return errors.New("later")
-			},
-		})
-		time.Sleep(time.Second)
-		v, err := ledger.Inspect(t.Context(), "k")
-		if err != nil || v.Lease == nil {
-			t.Fatal(v, err)
-		}
-		l := *v.Lease
+		ledger := memory(t, 9)
+		r, l := resting(t, ledger)
 		for range 7 { // the owner tries every 15 s, and gives the lease back in between
+			var err error
 			if l, err = ledger.Reclaim(t.Context(), "k", l.Token); err == nil {
 				_, err = ledger.Fail(t.Context(), "k", l.Token)
 			}
@@ -98,7 +76,7 @@ func TestRestingLeaseOfNewOwner(t *testing.T) {
 			}
 			time.Sleep(15 * time.Second)
 		}
-		equal(t, "calls", len(c.of("k")), 1)
+		equal(t, "calls", len(r.of("k")), 1)
 		r.mustStop(t)
 	})
 }

@@ -7,7 +7,6 @@ package dispatch_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -25,56 +24,14 @@ type skewed struct {
 	by time.Duration
 }
 
-func (s skewed) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
-	a, err := s.Ledger.AcquireNext(ctx, domain)
+func (s skewed) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
+	a, err := s.Ledger.TryAcquire(ctx, domain, offset)
 	a.Lease.AcquiredAt = a.Lease.AcquiredAt.Add(s.by)
 	return a, err
 }
 
-// failing fails each record of k after took, and notes when it began and ended.
-type failing struct{ begins, ends []time.Time }
-
-func (f *failing) handler(took func() time.Duration) dispatch.Handler {
-	return func(context.Context, dispatch.Job) error {
-		f.begins = append(f.begins, time.Now())
-		time.Sleep(took())
-		f.ends = append(f.ends, time.Now())
-		return errors.New("never")
-	}
-}
-
-// pauses are the times between an end and the beginning after it.
-func (f *failing) pauses() (all []time.Duration) {
-	for i, begin := range f.begins[1:] {
-		all = append(all, begin.Sub(f.ends[i]))
-	}
-	return all
-}
-
-// The table of a review: the pauses double, however long the handler takes and wherever the clock is that the lease was granted
-// by.
-func TestPausesDouble(t *testing.T) {
-	for _, took := range []time.Duration{0, 400 * time.Millisecond, time.Second} {
-		for _, by := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
-			t.Run(fmt.Sprint(took, by), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var f failing
-					r := run(t, dispatch.Partition{Ledger: skewed{memory(t, 6), by}, Source: fill("k")}, dispatch.Config{
-						Backoff: 50 * time.Millisecond,
-						Handler: f.handler(func() time.Duration { return took }),
-					})
-					time.Sleep(time.Minute)
-					r.mustStop(t)
-					ms := time.Millisecond
-					same(t, "D7: pauses", f.pauses(), 50*ms, 100*ms, 200*ms, 400*ms, 800*ms, 1600*ms)
-				})
-			})
-		}
-	}
-}
-
 // After the nth failure that was seen a pause is at least half of d(n) and at most d(n), whatever the handlers take, chance draws
-// and clocks say.
+// and the clock says that the lease was granted by.
 func TestPropertyPauseAfterFailure(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		backoff := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(rt, "backoff"))
@@ -82,22 +39,26 @@ func TestPropertyPauseAfterFailure(t *testing.T) {
 		chance := rapid.SliceOfN(rapid.Float64Range(0, 0.999), 8, 8).Draw(rt, "chance")
 		took := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Minute)), 9, 9).Draw(rt, "took")
 		by := time.Duration(rapid.Int64Range(-int64(1000*time.Hour), int64(1000*time.Hour)).Draw(rt, "clock"))
-		var f failing
+		var begins []time.Time
 		synctest.Test(t, func(t *testing.T) {
 			draws := 0
 			defer dispatch.SetRandom(func() float64 { draws++; return chance[draws%len(chance)] })()
 			r := run(t, dispatch.Partition{Ledger: skewed{memory(t, 8), by}, Source: fill("k")}, dispatch.Config{
-				Backoff: backoff, MaxBackoff: most,
-				CommitEvery: 10 * time.Hour,
-				Handler:     f.handler(func() time.Duration { return time.Duration(took[len(f.ends)]) }),
+				Backoff: backoff, MaxBackoff: most, CommitEvery: 10 * time.Hour,
+				Handler: func(_ context.Context, job dispatch.Job) error {
+					time.Sleep(time.Duration(took[job.Lease.RetryCount]))
+					return errors.New("never")
+				},
 			})
 			time.Sleep(9 * (most + time.Minute))
 			r.mustStop(t)
+			begins, _ = r.at("k")
 		})
-		if len(f.begins) != 9 {
-			rt.Fatalf("D7: %d attempts", len(f.begins))
+		if len(begins) != 9 {
+			rt.Fatalf("D7: %d attempts", len(begins))
 		}
-		for i, pause := range f.pauses() {
+		for i, begin := range begins[1:] {
+			pause := begin.Sub(begins[i].Add(time.Duration(took[i])))
 			d := min(float64(most), float64(backoff)*math.Pow(2, float64(i)))
 			if float64(pause) < d/2-1 || float64(pause) > d+1 {
 				rt.Fatalf("D7: pause %d is %v, d is %v", i+1, pause, time.Duration(d))

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,18 +91,19 @@ func (s *telling) End(ctx context.Context) (int64, error) {
 	return s.Log.End(ctx)
 }
 
-// told is a run over a telling log, and how many records it has handled.
-func told(t *testing.T, s *telling, p dispatch.Partition) (*running, *events, *atomic.Int64) {
+// told is a run over a telling log.
+func told(t *testing.T, s dispatch.Source) *running {
 	t.Helper()
-	seen, done := &events{}, &atomic.Int64{}
-	return run(t, p, dispatch.Config{Observer: seen, AttemptTimeout: time.Hour, CommitEvery: time.Second,
-		Handler: func(context.Context, dispatch.Job) error { done.Add(1); return nil }}), seen, done
+	return run(t, dispatch.Partition{Name: "p", Source: s, Ledger: memory(t, 0)}, patient)
 }
 
+// patient is how all of these run: what is stalled says so before AttemptTimeout.
+var patient = dispatch.Config{AttemptTimeout: time.Hour, CommitEvery: time.Second}
+
 // rewound demands that the run says that the log is rewound, and why, and committed no more than floor.
-func rewound(t *testing.T, r *running, seen *events, floor int64) {
+func rewound(t *testing.T, r *running, floor int64) {
 	t.Helper()
-	stalls := seen.of(dispatch.Stalled)
+	stalls := r.seen.of(dispatch.Stalled)
 	if len(stalls) == 0 || stalls[0].Reason != "rewound" || !errors.Is(stalls[0].Err, dispatch.ErrRewound) {
 		t.Errorf("D13: told %+v, want at once that it is rewound", stalls)
 	}
@@ -115,46 +115,44 @@ func rewound(t *testing.T, r *running, seen *events, floor int64) {
 func TestRewound(t *testing.T) {
 	for call, c := range map[string]struct {
 		taking  bool // it is told when the partition is taken
-		handled int64
+		handled int
 	}{
 		"Open": {taking: true}, "Identity": {handled: 3}, "Committed": {taking: true}, "Fetch": {handled: 3},
 		"Commit": {handled: 5}, // that were read before
 		"End":    {handled: 3},
 	} {
-		t.Run(call, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &telling{Log: fill("a", "b", "c")}
-				if c.taking {
-					s.call = call
-				}
-				ledger := memory(t, 0)
-				r, seen, done := told(t, s, dispatch.Partition{Name: "p", Open: func(context.Context) (dispatch.Source, lease.Ledger, error) {
-					err := s.says("Open")
-					return s, ledger, err
-				}})
-				time.Sleep(10*time.Second + time.Second/2) // between two commits
-				s.set(func() { s.call = call })
-				if call != "Commit" {
-					time.Sleep(2 * time.Second)
-				}
-				s.Append("a", nil)
-				s.Append("b", nil)
-				time.Sleep(10 * time.Second)
-				floor := int64(3)
-				if c.taking {
-					floor = 0
-				}
-				rewound(t, r, seen, floor)
-				if n := done.Load(); n != c.handled {
-					t.Errorf("D13: %d records are handled, want %d", n, c.handled)
-				}
-				s.set(func() { s.call = "" })
-				time.Sleep(10 * time.Second)
-				if stats := r.Stats(); done.Load() != 5 || stats.Stalled != "" || stats.Committed != 5 || stats.Lag != 0 {
-					t.Errorf("D13: after it was repaired %d are handled; %+v", done.Load(), stats)
-				}
-				r.mustStop(t)
-			})
+		bubble(t, call, func(t *testing.T) {
+			s := &telling{Log: fill("a", "b", "c")}
+			if c.taking {
+				s.call = call
+			}
+			ledger := memory(t, 0)
+			r := run(t, dispatch.Partition{Name: "p", Open: func(context.Context) (dispatch.Source, lease.Ledger, error) {
+				err := s.says("Open")
+				return s, ledger, err
+			}}, patient)
+			time.Sleep(10*time.Second + time.Second/2) // between two commits
+			s.set(func() { s.call = call })
+			if call != "Commit" {
+				time.Sleep(2 * time.Second)
+			}
+			s.Append("a", nil)
+			s.Append("b", nil)
+			time.Sleep(10 * time.Second)
+			floor := int64(3)
+			if c.taking {
+				floor = 0
+			}
+			rewound(t, r, floor)
+			if n := r.total(); n != c.handled {
+				t.Errorf("D13: %d records are handled, want %d", n, c.handled)
+			}
+			s.set(func() { s.call = "" })
+			time.Sleep(10 * time.Second)
+			if stats := r.Stats(); r.total() != 5 || stats.Stalled != "" || stats.Committed != 5 || stats.Lag != 0 {
+				t.Errorf("D13: after it was repaired %d are handled; %+v", r.total(), stats)
+			}
+			r.mustStop(t)
 		})
 	}
 }
@@ -163,13 +161,12 @@ func TestRewound(t *testing.T) {
 func TestRewoundByFetchAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &telling{Log: fill("a", "b", "c"), call: "Fetch"}
-		plain := struct{ dispatch.Source }{s}
-		r, seen, done := told(t, s, dispatch.Partition{Name: "p", Source: plain, Ledger: memory(t, 0)})
+		r := told(t, struct{ dispatch.Source }{s})
 		time.Sleep(10 * time.Second)
-		rewound(t, r, seen, 0)
+		rewound(t, r, 0)
 		s.set(func() { s.call = "" })
 		time.Sleep(10 * time.Second)
-		equal(t, "D13: handled after it was repaired", done.Load(), 3)
+		equal(t, "D13: handled after it was repaired", r.total(), 3)
 		s.set(func() { s.call = "Commit" })
 		s.Append("a", nil)
 		time.Sleep(10 * time.Second)
@@ -183,18 +180,18 @@ func TestRewoundByFetchAlone(t *testing.T) {
 func TestEndBelowThePosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &telling{Log: fill("a", "b", "c")}
-		r, seen, _ := told(t, s, dispatch.Partition{Name: "p", Source: s, Ledger: memory(t, 0)})
+		r := told(t, s)
 		time.Sleep(10*time.Second + time.Second/2) // between two looks
 		for range 3 {
 			s.set(func() { s.end, s.ends = 2, 1 })
 			time.Sleep(2 * time.Second)
 		}
-		if n := len(seen.of(dispatch.Stalled)); n > 0 {
+		if n := len(r.seen.of(dispatch.Stalled)); n > 0 {
 			t.Errorf("D13: told %d times of an old end", n)
 		}
 		s.set(func() { s.end, s.ends = 2, 2 })
 		time.Sleep(2 * time.Second)
-		rewound(t, r, seen, 3)
+		rewound(t, r, 3)
 		time.Sleep(time.Second)
 		equal(t, "D13: stalled where the end is right again", r.Stats().Stalled, "")
 		r.mustStop(t)
@@ -205,14 +202,14 @@ func TestEndBelowThePosition(t *testing.T) {
 func TestAnotherLogInARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &telling{Log: fill("a"), identity: "one"}
-		r, seen, done := told(t, s, dispatch.Partition{Name: "p", Source: s, Ledger: memory(t, 0)})
+		r := told(t, s)
 		time.Sleep(10 * time.Second)
 		s.set(func() { s.identity = "another" })
 		time.Sleep(2 * time.Second)
 		s.Append("b", nil)
 		time.Sleep(10 * time.Second)
-		rewound(t, r, seen, 1)
-		equal(t, "D13: handled of both logs", done.Load(), 1)
+		rewound(t, r, 1)
+		equal(t, "D13: handled of both logs", r.total(), 1)
 		r.mustStop(t)
 	})
 }
@@ -221,17 +218,17 @@ func TestAnotherLogInARun(t *testing.T) {
 func TestNothingIsCommittedToAnotherLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, finish := &telling{Log: fill("a")}, make(chan struct{})
-		seen := &events{}
-		r := run(t, dispatch.Partition{Name: "p", Source: s, Ledger: memory(t, 0)}, dispatch.Config{Observer: seen,
-			AttemptTimeout: time.Hour, Handler: func(context.Context, dispatch.Job) error { <-finish; return nil }})
+		r := run(t, dispatch.Partition{Name: "p", Source: s, Ledger: memory(t, 0)}, dispatch.Config{
+			AttemptTimeout: time.Hour, Handler: func(context.Context, dispatch.Job) error { <-finish; return nil },
+		})
 		time.Sleep(10 * time.Second)
 		s.set(func() { s.call = "End" })
 		time.Sleep(10 * time.Second)
 		close(finish)
 		time.Sleep(10 * time.Second)
-		rewound(t, r, seen, 0)
-		if floor, _ := s.Log.Committed(t.Context()); floor != 0 || len(seen.of(dispatch.Succeeded)) != 1 {
-			t.Errorf("D13: %d is committed to the other log; %d succeeded", floor, len(seen.of(dispatch.Succeeded)))
+		rewound(t, r, 0)
+		if floor, _ := s.Log.Committed(t.Context()); floor != 0 || len(r.seen.of(dispatch.Succeeded)) != 1 {
+			t.Errorf("D13: %d is committed to the other log; %d succeeded", floor, len(r.seen.of(dispatch.Succeeded)))
 		}
 		s.set(func() { s.call = "" })
 		time.Sleep(10 * time.Second)
@@ -244,13 +241,13 @@ func TestNothingIsCommittedToAnotherLog(t *testing.T) {
 func TestFetchUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &telling{Log: fill("a"), slow: 10 * time.Second, call: "End"}
-		r, seen, done := told(t, s, dispatch.Partition{Name: "p", Source: s, Ledger: memory(t, 0)})
+		r := told(t, s)
 		time.Sleep(30 * time.Second)
-		rewound(t, r, seen, 0)
-		equal(t, "D13: handled of another log", done.Load(), 0)
+		rewound(t, r, 0)
+		equal(t, "D13: handled of another log", r.total(), 0)
 		s.set(func() { s.call = "" })
 		time.Sleep(30 * time.Second)
-		equal(t, "D13: handled after it was repaired", done.Load(), 1)
+		equal(t, "D13: handled after it was repaired", r.total(), 1)
 		r.mustStop(t)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,41 +41,22 @@ func TestStalledSaysWhy(t *testing.T) {
 				log.Append("k", nil)
 			}
 			on.Source = log
-			cfg.Handler = func(context.Context, dispatch.Job) error {
-				time.Sleep(period - time.Millisecond)
-				return nil
-			}
+			cfg.Handler = taking(period - time.Millisecond)
 		},
 		"taking": func(_ *testing.T, on *dispatch.Partition, _ *dispatch.Config, release <-chan struct{}) {
-			p := &process{Ledger: on.Ledger, Source: on.Source}
-			p.fault = func(call, _ string) (before, after error) {
-				select {
-				case <-release:
-				default:
-					if call == "Held" {
-						return errLost, nil
-					}
-				}
-				return nil, nil
-			}
+			p := newProcess(on.Ledger, on.Source)
+			p.fails(errLost, "Held")
+			go func() { <-release; p.fails(nil) }()
 			on.Ledger, on.Source = p, p
 		},
 		"working": func(_ *testing.T, _ *dispatch.Partition, cfg *dispatch.Config, release <-chan struct{}) {
-			cfg.Handler = func(context.Context, dispatch.Job) error {
-				<-release
-				return nil
-			}
+			cfg.Handler = func(context.Context, dispatch.Job) error { <-release; return nil }
 		},
 		"fenced": func(t *testing.T, on *dispatch.Partition, cfg *dispatch.Config, _ <-chan struct{}) {
 			cfg.Grace = 2*time.Minute + time.Second
-			done := false
-			cfg.Handler = func(ctx context.Context, job dispatch.Job) error {
-				if !done {
-					done = true
-					if _, err := on.Ledger.Reclaim(ctx, job.Lease.Domain, job.Lease.Token); err != nil {
-						t.Error(err)
-					}
-				}
+			var once sync.Once
+			cfg.Handler = func(_ context.Context, job dispatch.Job) error {
+				once.Do(func() { robs(t, "dies", on.Ledger, job.Lease) })
 				return nil
 			}
 		},
@@ -90,48 +72,40 @@ func TestStalledSaysWhy(t *testing.T) {
 		"reading": func(_ *testing.T, on *dispatch.Partition, _ *dispatch.Config, release <-chan struct{}) {
 			h := &heldBack{on.Source.(*dispatch.Log), 0}
 			on.Source = h
-			go func() {
-				<-release
-				h.Append("k", nil)
-			}()
+			go func() { <-release; h.Append("k", nil) }()
 		},
 	} {
-		t.Run(why, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				seen, release := &events{}, make(chan struct{})
-				partition := dispatch.Partition{Ledger: memory(t, 3), Source: fill("k")}
-				cfg := dispatch.Config{
-					Observer: seen, AttemptTimeout: period,
-					Handler: func(context.Context, dispatch.Job) error { return nil },
-				}
-				set(t, &partition, &cfg, release)
-				r := run(t, partition, cfg)
-				time.Sleep(2 * time.Minute)
-				told := seen.of(dispatch.Stalled)
-				if why == "" {
-					equal(t, "D12: stalls told of a partition that goes on", len(told), 0)
-					time.Sleep(10 * time.Minute)
-					equal(t, "D12: stalls told of one without work", len(seen.of(dispatch.Stalled)), 0)
-					r.mustStop(t)
-					return
-				}
-				if len(told) < 10 || len(told) > 11 {
-					t.Errorf("D12: told %d times in two minutes", len(told))
-				}
-				for _, e := range told {
-					if e.Reason != why {
-						t.Errorf("D12: told %q, want the reason %s", e.Reason, why)
-					}
-				}
-				equal(t, "D12: Stats", r.Stats().Stalled, why)
-				close(release)
-				time.Sleep(time.Minute)
-				if why != "reading" {
-					equal(t, "D12: floor", r.Stats().Floor, 1)
-					equal(t, "D12: Stats, when it goes on", r.Stats().Stalled, "")
-				}
+		bubble(t, why, func(t *testing.T) {
+			release := make(chan struct{})
+			partition := dispatch.Partition{Ledger: memory(t, 3), Source: fill("k")}
+			cfg := dispatch.Config{AttemptTimeout: period}
+			set(t, &partition, &cfg, release)
+			r := run(t, partition, cfg)
+			time.Sleep(2 * time.Minute)
+			told := r.seen.of(dispatch.Stalled)
+			if why == "" {
+				equal(t, "D12: stalls told of a partition that goes on", len(told), 0)
+				time.Sleep(10 * time.Minute)
+				equal(t, "D12: stalls told of one without work", len(r.seen.of(dispatch.Stalled)), 0)
 				r.mustStop(t)
-			})
+				return
+			}
+			if len(told) < 10 || len(told) > 11 {
+				t.Errorf("D12: told %d times in two minutes", len(told))
+			}
+			for _, e := range told {
+				if e.Reason != why {
+					t.Errorf("D12: told %q, want the reason %s", e.Reason, why)
+				}
+			}
+			equal(t, "D12: Stats", r.Stats().Stalled, why)
+			close(release)
+			time.Sleep(time.Minute)
+			if why != "reading" {
+				equal(t, "D12: floor", r.Stats().Floor, 1)
+				equal(t, "D12: Stats, when it goes on", r.Stats().Stalled, "")
+			}
+			r.mustStop(t)
 		})
 	}
 }
@@ -139,19 +113,16 @@ func TestStalledSaysWhy(t *testing.T) {
 // Records that come do not hide that none ends.
 func TestStalledWhileRecordsCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen, release, log := &events{}, make(chan struct{}), fill("0")
+		release, log := make(chan struct{}), fill("0")
 		r := run(t, dispatch.Partition{Ledger: memory(t, 3), Source: log}, dispatch.Config{
-			Observer: seen, AttemptTimeout: 10 * time.Second,
-			Handler: func(context.Context, dispatch.Job) error {
-				<-release
-				return nil
-			},
+			AttemptTimeout: 10 * time.Second,
+			Handler:        func(context.Context, dispatch.Job) error { <-release; return nil },
 		})
 		for i := range 121 {
 			time.Sleep(time.Second)
 			log.Append(fmt.Sprint(i%3), nil)
 		}
-		if told := seen.of(dispatch.Stalled); len(told) < 10 || r.Stats().Stalled != "working" {
+		if told := r.seen.of(dispatch.Stalled); len(told) < 10 || r.Stats().Stalled != "working" {
 			t.Errorf("D12: told %d times in two minutes, %+v", len(told), r.Stats())
 		}
 		close(release)
@@ -164,9 +135,9 @@ func TestStalledWhileRecordsCome(t *testing.T) {
 // One partition of a Consumer has all the slots, with handlers that do not return in time: the other one says so.
 func TestStalledForSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen, release := &events{}, make(chan struct{})
+		release := make(chan struct{})
 		c := consume(t, dispatch.Config{
-			MaxInFlight: 2, AttemptTimeout: time.Minute, Observer: seen,
+			MaxInFlight: 2, AttemptTimeout: time.Minute,
 			Handler: func(_ context.Context, job dispatch.Job) error {
 				if string(job.Record.Payload) == "hung" {
 					<-release
@@ -192,8 +163,6 @@ func TestStalledForSlots(t *testing.T) {
 				t.Errorf("D12: %+v", s)
 			}
 		}
-		if err := c.stop(); err != nil {
-			t.Error(err)
-		}
+		c.mustStop(t)
 	})
 }

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/model"
 )
 
 // TestMain takes the jitter off: a test that is about it sets the random numbers itself.
@@ -56,25 +58,39 @@ func (e *events) of(kind dispatch.Kind) []dispatch.Event {
 	return found
 }
 
-// running is a dispatcher in its Run.
+// running is a dispatcher in its Run, and what it has called.
 type running struct {
 	*dispatch.Dispatcher
+	*calls
+	seen   *events
 	cancel context.CancelCauseFunc // with the reason why the partition is lost, or nil
 	result chan error
 }
 
-// run starts a dispatcher, dropping dead letters unless cfg says where they go.
+// run starts a dispatcher whose calls and events are remembered. Where cfg does not say otherwise its handler succeeds, and its dead
+// letters are kept.
 func run(t testing.TB, p dispatch.Partition, cfg dispatch.Config) *running {
 	t.Helper()
-	if cfg.DeadLetter == nil {
-		cfg.DeadLetter = dispatch.Discard
+	return noted().again(t, p, cfg)
+}
+
+// noted is no run yet: those that again starts are remembered together.
+func noted() *running { return &running{calls: newCalls(), seen: &events{}} }
+
+// again is another run that is remembered with r.
+func (r *running) again(t testing.TB, p dispatch.Partition, cfg dispatch.Config) *running {
+	t.Helper()
+	r = &running{calls: r.calls, seen: r.seen, result: make(chan error, 1)}
+	if cfg.Observer == nil {
+		cfg.Observer = r.seen
 	}
+	r.note(&cfg)
 	d, err := dispatch.New(p, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	r := &running{Dispatcher: d, cancel: cancel, result: make(chan error, 1)}
+	r.Dispatcher, r.cancel = d, cancel
 	go func() { r.result <- d.Run(ctx) }()
 	return r
 }
@@ -91,6 +107,18 @@ func (r *running) mustStop(t testing.TB) {
 	if err := r.stop(); err != nil {
 		t.Errorf("drain: %v", err)
 	}
+	r.check(t)
+}
+
+// taking is a handler that takes so long, and succeeds.
+func taking(d time.Duration) dispatch.Handler {
+	return func(context.Context, dispatch.Job) error { time.Sleep(d); return nil }
+}
+
+// bubble is a subtest in virtual time.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // memory is a ledger with so many retries.
@@ -112,15 +140,37 @@ func fill(domains ...string) *dispatch.Log {
 	return log
 }
 
-// calls remembers which offsets a handler was called with, and checks that a domain has one call at a time.
+// spread has n records of k0, k1 and so on in turn.
+func spread(n, keys int) *dispatch.Log {
+	log := new(dispatch.Log)
+	for i := range n {
+		log.Append(fmt.Sprint("k", i%keys), nil)
+	}
+	return log
+}
+
+// died leaves the ledger as one does who died at work on the first records, which are of these domains.
+func died(t testing.TB, ledger lease.Ledger, domains ...string) {
+	t.Helper()
+	for offset, domain := range domains {
+		if a, err := ledger.TryAcquire(context.Background(), domain, int64(offset)); err != nil || a.Status != lease.Acquired {
+			t.Fatal(a, err)
+		}
+	}
+}
+
+// calls remembers what a handler was called with, and checks that a domain has one call at a time; and the dead letters.
 type calls struct {
 	mu      sync.Mutex
+	gone    []dispatch.DeadLetter
+	order   []string // the domains of all calls
 	offsets map[string][]int64
 	times   map[string][]time.Time
 	tokens  map[string][]lease.Token
 	inside  map[string]int
 	now     int
 	most    int
+	last    time.Time // when one ended
 	wrong   []string
 }
 
@@ -129,11 +179,40 @@ func newCalls() *calls {
 		inside: map[string]int{}}
 }
 
+// note has the calls of cfg's handler remembered, and its dead letters if nobody else takes them.
+func (c *calls) note(cfg *dispatch.Config) {
+	handler := cfg.Handler
+	cfg.Handler = func(ctx context.Context, job dispatch.Job) error {
+		leave := c.enter(job)
+		defer leave()
+		if handler == nil {
+			return nil
+		}
+		return handler(ctx, job)
+	}
+	if cfg.DeadLetter == nil {
+		cfg.DeadLetter = func(_ context.Context, letter dispatch.DeadLetter) error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.gone = append(c.gone, letter)
+			return nil
+		}
+	}
+}
+
+// letters are the dead letters so far.
+func (c *calls) letters() []dispatch.DeadLetter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.gone)
+}
+
 // enter notes a call; what it returns ends it.
 func (c *calls) enter(job dispatch.Job) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	domain := job.Record.Domain
+	c.order = append(c.order, domain)
 	c.offsets[domain] = append(c.offsets[domain], job.Record.Offset)
 	c.times[domain] = append(c.times[domain], time.Now())
 	c.tokens[domain] = append(c.tokens[domain], job.Lease.Token)
@@ -150,7 +229,28 @@ func (c *calls) enter(job dispatch.Job) (leave func()) {
 		defer c.mu.Unlock()
 		c.inside[domain]--
 		c.now--
+		c.last = time.Now()
 	}
+}
+
+// by is how many calls there were for domains of that owner, and how many of them go on.
+func (c *calls) by(owner string) (began, running int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for domain, offsets := range c.offsets {
+		if ownerOf(domain) == owner {
+			began += len(offsets)
+			running += c.inside[domain]
+		}
+	}
+	return began, running
+}
+
+// total is how many calls there were.
+func (c *calls) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.order)
 }
 
 // running is how many calls there are now.
@@ -182,6 +282,19 @@ func (c *calls) check(t testing.TB) {
 	}
 }
 
+// inTurn demands that all records of spread(n, keys) were handled once, in their order.
+func (c *calls) inTurn(t testing.TB, n, keys int) {
+	t.Helper()
+	for k := range keys {
+		var want []int64
+		for offset := k; offset < n; offset += keys {
+			want = append(want, int64(offset))
+		}
+		domain := fmt.Sprint("k", k)
+		same(t, "D1: "+domain, c.of(domain), want...)
+	}
+}
+
 func same[T comparable](t testing.TB, what string, got []T, want ...T) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -203,12 +316,27 @@ var (
 
 // process is the ledger and the source as one process sees them: calls fail when it is dead, or when fault says so.
 type process struct {
-	lease.Ledger
+	model.Through
 	dispatch.Source
-	mu   sync.Mutex
-	dead bool
+	mu    sync.Mutex
+	dead  bool
+	down  error    // of the calls in downs
+	downs []string // their names
 	// fault, when not nil, rules every call by its name: fail before it, or after it was carried out.
 	fault func(call, domain string) (before, after error)
+}
+
+func newProcess(ledger lease.Ledger, source dispatch.Source) *process {
+	p := &process{Source: source}
+	p.Through = model.Through{Ledger: ledger, Make: func(ctx context.Context, c model.Call) model.Reply {
+		r, err := called(p, c.Name(), c.Domain, func() (model.Reply, error) {
+			r := c.Do(ctx, p.Ledger)
+			return r, r.Err
+		})
+		r.Err = err
+		return r
+	}}
+	return p
 }
 
 func (p *process) kill() {
@@ -217,13 +345,22 @@ func (p *process) kill() {
 	p.dead = true
 }
 
+// fails makes these calls fail from now on, before they are carried out, and all others succeed.
+func (p *process) fails(err error, calls ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down, p.downs, p.fault = err, calls, nil
+}
+
 func (p *process) rule(call, domain string) (before, after error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.dead {
+	switch {
+	case p.dead:
 		return errDead, nil
-	}
-	if p.fault == nil {
+	case slices.Contains(p.downs, call):
+		return p.down, nil
+	case p.fault == nil:
 		return nil, nil
 	}
 	return p.fault(call, domain)
@@ -240,48 +377,6 @@ func called[T any](p *process, call, domain string, f func() (T, error)) (T, err
 		return none, after
 	}
 	return got, err
-}
-
-func (p *process) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
-	return called(p, "TryAcquire", domain, func() (lease.Acquisition, error) { return p.Ledger.TryAcquire(ctx, domain, offset) })
-}
-
-func (p *process) Offer(ctx context.Context, domain string, offset int64) (lease.Status, error) {
-	return called(p, "Offer", domain, func() (lease.Status, error) { return p.Ledger.Offer(ctx, domain, offset) })
-}
-
-func (p *process) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
-	return called(p, "AcquireNext", domain, func() (lease.Acquisition, error) { return p.Ledger.AcquireNext(ctx, domain) })
-}
-
-func (p *process) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
-	return called(p, "Succeed", domain, func() (lease.Completion, error) { return p.Ledger.Succeed(ctx, domain, token) })
-}
-
-func (p *process) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	return called(p, "Fail", domain, func() (lease.Failure, error) { return p.Ledger.Fail(ctx, domain, token) })
-}
-
-func (p *process) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	return called(p, "GiveUp", domain, func() (lease.Failure, error) { return p.Ledger.GiveUp(ctx, domain, token) })
-}
-
-func (p *process) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
-	return called(p, "Reclaim", domain, func() (lease.Lease, error) { return p.Ledger.Reclaim(ctx, domain, held) })
-}
-
-func (p *process) Release(ctx context.Context, domain string, token lease.Token) error {
-	_, err := called(p, "Release", domain, func() (struct{}, error) { return struct{}{}, p.Ledger.Release(ctx, domain, token) })
-	return err
-}
-
-func (p *process) Inspect(ctx context.Context, domain string) (lease.View, error) {
-	return called(p, "Inspect", domain, func() (lease.View, error) { return p.Ledger.Inspect(ctx, domain) })
-}
-
-func (p *process) Compact(ctx context.Context, floor int64) error {
-	_, err := called(p, "Compact", "", func() (struct{}, error) { return struct{}{}, p.Ledger.Compact(ctx, floor) })
-	return err
 }
 
 func (p *process) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {

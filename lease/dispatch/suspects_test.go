@@ -9,221 +9,82 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// lives runs one process after the other over a ledger and a log that outlast them, until one is left alone for a minute.
-type lives struct {
-	ledger lease.Ledger
-	log    *dispatch.Log
-	cfg    dispatch.Config
-
-	mu      sync.Mutex
-	runs    map[int64][]int // the retry counts that handlers were called with
-	failed  map[int64]int   // failures of handlers whose process lived to see them
-	letters map[int64]error
-	deaths  int
-}
-
-// live runs processes; work is the handler, which is told how to die.
-func (l *lives) live(t *testing.T, most int, work func(ctx context.Context, job dispatch.Job, die func()) error) {
-	t.Helper()
-	l.runs, l.failed, l.letters = map[int64][]int{}, map[int64]int{}, map[int64]error{}
-	defer time.Sleep(time.Minute) // until the handlers of the dead have ended
-	for range most {
-		p := &process{Ledger: l.ledger, Source: l.log}
-		died := make(chan struct{})
-		die := sync.OnceFunc(func() {
-			p.kill()
-			close(died)
-		})
-		cfg := l.cfg
-		cfg.DrainTimeout = time.Millisecond
-		cfg.Handler = func(ctx context.Context, job dispatch.Job) error {
-			l.mu.Lock()
-			l.runs[job.Record.Offset] = append(l.runs[job.Record.Offset], job.Lease.RetryCount)
-			l.mu.Unlock()
-			err := work(ctx, job, die)
-			if before, _ := p.rule("Handler", ""); before == nil && err != nil {
-				l.mu.Lock()
-				l.failed[job.Record.Offset]++
-				l.mu.Unlock()
-			}
-			return err
-		}
-		cfg.DeadLetter = func(_ context.Context, letter dispatch.DeadLetter) error {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.letters[letter.Record.Offset] = letter.Err
-			return nil
-		}
-		r := run(t, dispatch.Partition{Ledger: p, Source: p}, cfg)
-		select {
-		case <-died:
-			l.deaths++
-			_ = r.stop()
-		case <-time.After(time.Minute):
-			r.mustStop(t)
-			equal(t, "committed", r.Stats().Committed, r.Next())
-			return
-		}
-	}
-	t.Fatalf("%d deaths", l.deaths)
-}
-
 // The table of a review: 200 records, each of a key of its own, take 100 ms; one kills its process after 50. It is given up after
-// MaxRetries+1 runs, and nothing else is.
+// MaxRetries+1 runs, and nothing else is; what is behind it goes on.
 func TestKillerDiesAlone(t *testing.T) {
 	for _, c := range []struct{ inFlight, retries int }{{16, 3}, {16, 6}, {64, 3}, {64, 6}} {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const killer = 70
-				l := lives{ledger: memory(t, c.retries), log: new(dispatch.Log), cfg: dispatch.Config{MaxInFlight: c.inFlight}}
-				for i := range 200 {
-					l.log.Append(fmt.Sprint("k", i), nil)
-				}
-				l.live(t, 20, func(_ context.Context, job dispatch.Job, die func()) error {
-					time.Sleep(50 * time.Millisecond)
-					if job.Record.Offset == killer {
-						die()
-					}
-					time.Sleep(50 * time.Millisecond)
-					return nil
-				})
-				equal(t, "deaths", l.deaths, c.retries+1)
-				if len(l.letters) != 1 || !errors.Is(l.letters[killer], dispatch.ErrDied) {
-					t.Errorf("D6: letters: %v", l.letters)
-				}
-				for offset, runs := range l.runs {
-					want := make([]int, 0, c.retries+1)
-					if offset == killer { // each run but the first has been paid for
-						for n := range c.retries + 1 {
-							want = append(want, n)
+		bubble(t, fmt.Sprint(c), func(t *testing.T) {
+			const killer, behind = 70, 200
+			ledger, log := memory(t, c.retries), spread(behind, behind)
+			log.Append(fmt.Sprint("k", killer), nil)
+			var mu sync.Mutex
+			runs := map[int64][]int{} // the retry counts that handlers were called with
+			r, deaths := noted(), -1
+			for alive := false; !alive && deaths < 20; deaths++ {
+				p, died := newProcess(ledger, log), make(chan struct{})
+				die := sync.OnceFunc(func() { p.kill(); close(died) })
+				r = r.again(t, dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
+					MaxInFlight: c.inFlight, DrainTimeout: time.Millisecond,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						mu.Lock()
+						runs[job.Record.Offset] = append(runs[job.Record.Offset], job.Lease.RetryCount)
+						mu.Unlock()
+						time.Sleep(50 * time.Millisecond)
+						if job.Record.Offset == killer {
+							die()
 						}
-						same(t, "the killer", runs, want...)
-					} else if last := runs[len(runs)-1]; last > 1 {
-						t.Errorf("D6: %d paid for %d of its %d runs", offset, last, len(runs))
-					}
+						time.Sleep(50 * time.Millisecond)
+						return nil
+					},
+				})
+				select {
+				case <-died:
+					_ = r.stop()
+					time.Sleep(time.Second) // until the handlers of the dead have ended
+				case <-time.After(time.Minute):
+					alive = true
+					r.mustStop(t)
 				}
-			})
+			}
+			equal(t, "D6: deaths", deaths, c.retries+1)
+			equal(t, "committed", r.Stats().Committed, behind+1)
+			if letters := r.letters(); len(letters) != 1 || letters[0].Record.Offset != killer || !errors.Is(letters[0].Err, dispatch.ErrDied) {
+				t.Errorf("D6: letters: %v", letters)
+			}
+			var paid []int // by each run but the first
+			for n := range c.retries + 1 {
+				paid = append(paid, n)
+			}
+			same(t, "D6: the killer", runs[killer], paid...)
+			same(t, "D6: behind it", runs[behind], 0)
+			for offset, runs := range runs {
+				if last := runs[len(runs)-1]; offset != killer && last > 1 {
+					t.Errorf("D6: %d paid for %d of its %d runs", offset, last, len(runs))
+				}
+			}
 		})
 	}
-}
-
-// A death costs nobody an attempt: a record that runs when its process dies fails MaxRetries+1 times all the same before it is
-// given up; one that waits for its last retry has it, when it is due.
-func TestDeathCostsNoAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const retries = 2
-		l := lives{ledger: memory(t, retries), log: fill("waits", "beside", "killer"),
-			cfg: dispatch.Config{Backoff: 4 * time.Second}}
-		l.live(t, 20, func(_ context.Context, job dispatch.Job, die func()) error {
-			switch job.Record.Domain {
-			case "killer":
-				time.Sleep(10 * time.Second) // "waits" has failed at 0 and 4 s, and is due at 12 s
-				die()
-				return nil
-			case "beside":
-				if job.Lease.RetryCount == 0 {
-					time.Sleep(20 * time.Second)
-				}
-			}
-			return errLost
-		})
-		equal(t, "deaths", l.deaths, retries+1)
-		equal(t, "waits: failed", l.failed[0], retries+1)
-		same(t, "waits", l.runs[0], 0, 1, 2)
-		equal(t, "beside: failed", l.failed[1], retries+1)
-		for offset, want := range map[int64]error{0: errLost, 1: errLost, 2: dispatch.ErrDied} {
-			if !errors.Is(l.letters[offset], want) {
-				t.Errorf("D6: letter of %d: %v", offset, l.letters[offset])
-			}
-		}
-	})
-}
-
-// Whoever had the lease is fenced out before its record runs again: he may be late, not dead.
-func TestLateOwnerIsFencedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ledger := memory(t, 5)
-		late, err := ledger.TryAcquire(t.Context(), "k", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var refused error
-		r := run(t, dispatch.Partition{Ledger: ledger, Source: fill("k")}, dispatch.Config{
-			Handler: func(ctx context.Context, job dispatch.Job) error {
-				_, refused = ledger.Succeed(ctx, "k", late.Lease.Token)
-				return nil
-			},
-		})
-		time.Sleep(time.Minute)
-		r.mustStop(t)
-		if !errors.Is(refused, lease.ErrTokenMismatch) {
-			t.Errorf("D6: the late owner's Succeed: %v", refused)
-		}
-		equal(t, "succeeded", r.Stats().Succeeded, 1)
-	})
-}
-
-// Suspects stay suspects through a drain that comes before their trial, and pay nothing for it.
-func TestDrainAcquitsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ledger, log, ctx := memory(t, 5), fill("a", "b", "c"), context.Background()
-		for i, domain := range []string{"a", "b", "c"} {
-			if _, err := ledger.TryAcquire(ctx, domain, int64(i)); err != nil { // whoever had these is dead
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(time.Second)
-		c := newCalls()
-		cfg := dispatch.Config{
-			DrainTimeout: time.Second,
-			Handler: func(ctx context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
-				<-ctx.Done()
-				return ctx.Err()
-			},
-		}
-		for life := 1; life <= 3; life++ {
-			r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, cfg)
-			time.Sleep(time.Second)
-			synctest.Wait()
-			equal(t, "running", c.running(), life) // one suspect, and those that have had their run and are ordinary again
-			r.mustStop(t)
-			back := 0
-			for l := range ledger.Held(ctx) {
-				if l.Released {
-					back++
-				}
-				equal(t, "paid by who was given back", l.RetryCount == 1, l.Released)
-			}
-			equal(t, "given back", back, life)
-		}
-	})
 }
 
 // A suspect that hangs has the stand for AttemptTimeout, whether it listens or not, and stops nobody else.
 func TestSuspectThatHangsStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ledger, log, ctx := memory(t, 5), fill("deaf", "hangs", "fine", "ordinary"), context.Background()
-		for i, domain := range []string{"deaf", "hangs", "fine"} {
-			if _, err := ledger.TryAcquire(ctx, domain, int64(i)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		ledger, log := memory(t, 5), fill("deaf", "hangs", "fine", "ordinary")
+		died(t, ledger, "deaf", "hangs", "fine")
 		time.Sleep(time.Hour)
-		began, c := time.Now(), newCalls()
+		began := time.Now()
 		wake := make(chan struct{})
 		r := run(t, dispatch.Partition{Ledger: ledger, Source: log}, dispatch.Config{
 			AttemptTimeout: 10 * time.Second, MaxInFlight: 3,
 			Handler: func(ctx context.Context, job dispatch.Job) error {
-				defer c.enter(job)()
 				switch job.Record.Domain {
 				case "deaf":
 					<-wake
@@ -237,7 +98,7 @@ func TestSuspectThatHangsStopsNobody(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		for domain, most := range map[string]time.Duration{"ordinary": 0, "deaf": 20 * time.Second,
 			"hangs": 20 * time.Second, "fine": 20 * time.Second} {
-			if times, _ := c.at(domain); len(times) == 0 || times[0].Sub(began) > most {
+			if times, _ := r.at(domain); len(times) == 0 || times[0].Sub(began) > most {
 				t.Errorf("D5: %s: at %v, want within %v of %v", domain, times, most, began)
 			}
 		}
@@ -248,39 +109,36 @@ func TestSuspectThatHangsStopsNobody(t *testing.T) {
 	})
 }
 
+// suspected is so many partitions of records, of each of which the first ones ran when their process died.
+func suspected(t testing.TB, partitions, records, suspects int) (parts []dispatch.Partition) {
+	t.Helper()
+	for i := range partitions {
+		p := filled(t, fmt.Sprint("p", i), records)
+		var domains []string
+		for offset := range suspects {
+			domains = append(domains, fmt.Sprint(p.Name, "/", offset))
+		}
+		died(t, p.Ledger, domains...)
+		parts = append(parts, p)
+	}
+	return parts
+}
+
 // The process is what dies, so of the suspects of all its partitions one runs at a time, beside as much ordinary work as there
 // are places.
 func TestOneSuspectOfAllPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		var parts []dispatch.Partition
-		for i := range 3 {
-			p := filled(t, fmt.Sprint("p", i), 10)
-			for offset := range int64(5) { // whoever had these is dead
-				if _, err := p.Ledger.TryAcquire(ctx, fmt.Sprint(p.Name, "/", offset), offset); err != nil {
-					t.Fatal(err)
-				}
-			}
-			parts = append(parts, p)
-		}
+		parts := suspected(t, 3, 10, 5)
 		time.Sleep(time.Minute)
-		var mu sync.Mutex
-		suspects, ordinary, most := 0, 0, 0
+		var suspects atomic.Int64
 		c := consume(t, dispatch.Config{MaxInFlight: 6, Handler: func(_ context.Context, job dispatch.Job) error {
-			mu.Lock()
-			n := &ordinary
 			if job.Lease.RetryCount > 0 {
-				n = &suspects
+				if n := suspects.Add(1); n > 1 {
+					t.Errorf("D6: %d suspects at once", n)
+				}
+				defer suspects.Add(-1)
 			}
-			if *n++; suspects > 1 {
-				t.Errorf("D6: %d suspects at once", suspects)
-			}
-			most = max(most, suspects+ordinary)
-			mu.Unlock()
 			time.Sleep(time.Second)
-			mu.Lock()
-			*n--
-			mu.Unlock()
 			return nil
 		}})
 		for _, p := range parts {
@@ -293,10 +151,8 @@ func TestOneSuspectOfAllPartitions(t *testing.T) {
 			done += s.Succeeded
 		}
 		equal(t, "succeeded", done, 30)
-		equal(t, "most at once", most, 6)
-		if err := c.stop(); err != nil {
-			t.Error(err)
-		}
+		equal(t, "most at once", c.most, 6)
+		c.mustStop(t)
 	})
 }
 
@@ -305,40 +161,21 @@ func TestOneSuspectOfAllPartitions(t *testing.T) {
 func TestTrialsByLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions, suspects = 4, 6
-		var parts []dispatch.Partition
-		for i := range partitions {
-			p := filled(t, fmt.Sprint("p", i), suspects)
-			for offset := range int64(suspects) { // whoever had these is dead
-				if _, err := p.Ledger.TryAcquire(context.Background(), fmt.Sprint(p.Name, "/", offset), offset); err != nil {
-					t.Fatal(err)
-				}
-			}
-			parts = append(parts, p)
-		}
-		var mu sync.Mutex
-		var order []string
-		c := consume(t, dispatch.Config{MaxInFlight: 8, Handler: func(_ context.Context, job dispatch.Job) error {
-			mu.Lock()
-			order = append(order, job.Record.Domain[:2])
-			mu.Unlock()
-			time.Sleep(time.Second)
-			return nil
-		}})
+		c := consume(t, dispatch.Config{MaxInFlight: 8, Handler: taking(time.Second)})
 		var take func(error)
-		for _, p := range parts {
+		for _, p := range suspected(t, partitions, suspects, suspects) {
 			take = c.give(p)
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
 		take(nil)
 		time.Sleep(time.Minute)
-		if err := c.stop(); err != nil {
-			t.Error(err)
-		}
+		c.mustStop(t)
 		last, turns := map[string]int{}, map[string]int{}
-		for i, p := range order {
+		for i, domain := range c.order {
+			p := ownerOf(domain)
 			before, had := last[p]
 			if waited := i - before; had && i < 9 && waited < partitions || had && i < 16 && waited < partitions-1 {
-				t.Errorf("D9: trial %d goes to %s again after %d: %v", i, p, waited, order)
+				t.Errorf("D9: trial %d goes to %s again after %d: %v", i, p, waited, c.order)
 			}
 			last[p] = i
 			turns[p]++

@@ -60,11 +60,8 @@ func TestPropertyUnopened(t *testing.T) {
 		after := rapid.SliceOfN(rapid.IntRange(0, 60), n, n).Draw(rt, "seconds")
 		leave := rapid.IntRange(20, 80).Draw(rt, "leaves")
 		synctest.Test(t, func(*testing.T) {
-			began, seen := time.Now(), &events{}
-			c := consume(t, dispatch.Config{
-				AttemptTimeout: period, Observer: seen,
-				Handler: func(context.Context, dispatch.Job) error { return nil },
-			})
+			began := time.Now()
+			c := consume(t, dispatch.Config{AttemptTimeout: period})
 			for i, o := range all {
 				o.from = began.Add(time.Duration(after[i])*time.Second + time.Millisecond)
 				c.give(dispatch.Partition{Name: o.Name, Open: o.open})
@@ -87,7 +84,7 @@ func TestPropertyUnopened(t *testing.T) {
 					until, done = o.was, 3
 				}
 				told, failed := 0, 0
-				for _, e := range seen.all {
+				for _, e := range c.seen.all {
 					switch {
 					case e.Name != o.Name:
 					case e.Kind == dispatch.TakeFailed && errors.Is(e.Err, errDead):
@@ -116,8 +113,7 @@ func TestPropertyUnopened(t *testing.T) {
 // What Open returns is checked like what a Partition has, and a partition that has both is rejected.
 func TestOpenReturnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen := &events{}
-		c := consume(t, dispatch.Config{Observer: seen, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		c := consume(t, dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }})
 		var once sync.Once
 		whole := filled(t, "a", 1)
 		c.give(dispatch.Partition{Name: "a", Open: func(context.Context) (source dispatch.Source, ledger lease.Ledger,
@@ -127,7 +123,7 @@ func TestOpenReturnsNothing(t *testing.T) {
 			return source, ledger, nil
 		}})
 		time.Sleep(time.Minute)
-		failed := seen.of(dispatch.TakeFailed)
+		failed := c.seen.of(dispatch.TakeFailed)
 		if len(failed) != 1 || !errors.Is(failed[0].Err, lease.ErrInvalid) {
 			t.Errorf("told of nothing: %v", failed)
 		}

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/step"
@@ -65,89 +63,6 @@ func TestCost(t *testing.T) {
 	l = open(t, durable.Config{Store: store})
 	costs("the first call of another", 3, 2, func() error { _, err := l.Offer(ctx, "A", 9); return err })
 	costs("its second", 0, 1, func() error { _, err := l.Offer(ctx, "A", 10); return err })
-}
-
-// What changes nothing by the state in memory may be long out of date.
-func TestAnswersThatChangeNothingAreConfirmed(t *testing.T) {
-	store := &durable.MemStore{}
-	mine, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
-	held := acquire(t, mine, "A", 1)
-	succeed(t, other, held)
-	if a, err := mine.TryAcquire(ctx, "A", 1); err != nil || a.Status != lease.AlreadyProcessed {
-		t.Errorf("TryAcquire = %+v, %v", a, err)
-	}
-	acquire(t, other, "A", 2)
-	if a, err := mine.AcquireNext(ctx, "A"); err != nil || a.Status != lease.Busy {
-		t.Errorf("AcquireNext = %+v, %v", a, err)
-	}
-	var mismatch *lease.TokenMismatchError
-	if _, err := mine.Succeed(ctx, "A", held.Token); !errors.As(err, &mismatch) || mismatch.Offset != 2 {
-		t.Errorf("Succeed = %v", err)
-	}
-	// By memory: no lease. By the store: leased.
-	if v := inspect(t, other, "A"); v.Lease == nil {
-		t.Fatal(v)
-	}
-	succeed(t, other, *inspect(t, other, "A").Lease)
-	inspect(t, mine, "A")
-	heir := acquire(t, other, "A", 3)
-	if _, err := mine.Succeed(ctx, "A", heir.Token); err != nil {
-		t.Errorf("Succeed of a lease that is new to this Ledger: %v", err)
-	}
-}
-
-// A conflict is replayed on what the other writer left.
-func TestConflictReplays(t *testing.T) {
-	store := &durable.MemStore{}
-	mine, other := open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store})
-	held := acquire(t, mine, "A", 1)
-	for offset := int64(2); offset < 40; offset += 2 {
-		for i, l := range []*durable.Ledger{mine, other} {
-			if s, err := l.Offer(ctx, "A", offset+int64(i)); err != nil || s != lease.Enqueued {
-				t.Fatal(s, err)
-			}
-		}
-	}
-	v := inspect(t, mine, "A")
-	if len(v.Backlog) != 38 || v.Lease == nil || *v.Lease != held {
-		t.Fatalf("%+v", v)
-	}
-	for i, offset := range v.Backlog {
-		if offset != int64(i)+2 {
-			t.Fatalf("%v", v.Backlog)
-		}
-	}
-}
-
-// Tokens rise in a domain and are unique in the ledger, whoever makes them and however often everybody is restarted; and they
-// fit a signed column.
-func TestTokensOverRestartsAndWriters(t *testing.T) {
-	store := &durable.MemStore{}
-	seen, last := map[lease.Token]bool{}, map[string]lease.Token{}
-	note := func(l lease.Lease) {
-		t.Helper()
-		if l.Token == 0 || seen[l.Token] || l.Token <= last[l.Domain] || int64(l.Token) < 0 {
-			t.Fatalf("L9: %+v after %d", l, last[l.Domain])
-		}
-		seen[l.Token], last[l.Domain] = true, l.Token
-	}
-	offset := int64(0)
-	for round := range 20 {
-		ledgers := []*durable.Ledger{open(t, durable.Config{Store: store}), open(t, durable.Config{Store: store}),
-			open(t, durable.Config{Store: store})}
-		for i := range 60 {
-			l, domain := ledgers[i*i%3], string(rune('A'+i%4))
-			offset++
-			held := acquire(t, l, domain, offset)
-			note(held)
-			heir := must(ledgers[(i+1)%3].Reclaim(ctx, domain, held.Token))(t)
-			note(heir)
-			succeed(t, ledgers[(i+2)%3], heir)
-		}
-		if round%5 == 4 { // a domain forgotten but for its greatest token
-			noError(t, ledgers[0].Compact(ctx, offset+1))
-		}
-	}
 }
 
 // What is done stays done when another Ledger raises the floor and trims: whoever reads what was trimmed knows the floor.
@@ -220,50 +135,6 @@ func TestFloorIsWrittenFirst(t *testing.T) {
 			hits == lostAfter && err != nil {
 			t.Errorf("L4: %d: Compact = %v", hits, err)
 		}
-	}
-}
-
-func TestRestart(t *testing.T) {
-	store := &durable.MemStore{}
-	before := open(t, durable.Config{Store: store, MaxRetries: 3})
-	held := acquire(t, before, "held", 1)
-	must(before.Fail(ctx, "held", held.Token))(t)
-	held.RetryCount = 1
-	for _, offset := range []int64{7, 5} {
-		must(before.Offer(ctx, "ready", offset))(t)
-	}
-	succeed(t, before, acquire(t, before, "done", 4))
-	l := open(t, durable.Config{Store: store, MaxRetries: 3})
-	var heads []lease.Head
-	for h, err := range l.Ready(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		heads = append(heads, h)
-		if a, err := l.AcquireNext(ctx, h.Domain); err != nil || a.Status != lease.Acquired || a.Lease.Offset != 7 {
-			t.Errorf("%+v, %v", a, err)
-		}
-	}
-	if diff := cmp.Diff([]lease.Head{{Domain: "ready", Offset: 7}}, heads); diff != "" {
-		t.Errorf("ready (-want +got):\n%s", diff)
-	}
-	found := map[string]lease.Lease{}
-	for h, err := range l.Held(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[h.Domain] = h
-	}
-	if len(found) != 2 || found["held"] != held {
-		t.Errorf("held: %+v, want %+v", found, held)
-	}
-	if a, err := l.TryAcquire(ctx, "done", 4); err != nil || a.Status != lease.AlreadyProcessed {
-		t.Errorf("%+v, %v", a, err)
-	}
-	var none *lease.LeaseNotFoundError
-	succeed(t, l, held)
-	if _, err := before.Succeed(ctx, "held", held.Token); !errors.As(err, &none) || none.Status != lease.AlreadyProcessed {
-		t.Errorf("the old process: %v", err)
 	}
 }
 

@@ -165,13 +165,7 @@ func succeed(t testing.TB, l lease.Ledger, held lease.Lease) {
 	must(l.Succeed(ctx, held.Domain, held.Token))(t)
 }
 
-// failer is what a *rapid.T has of a testing.TB.
-type failer interface {
-	Helper()
-	Fatal(...any)
-}
-
-func inspect(t failer, l lease.Ledger, domain string) lease.View {
+func inspect(t fataler, l lease.Ledger, domain string) lease.View {
 	t.Helper()
 	return must(l.Inspect(ctx, domain))(t)
 }

@@ -42,8 +42,7 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 		store := &small{limit: rapid.IntRange(1200, 2500).Draw(t, "limit")}
 		ledgers := make([]*durable.Ledger, rapid.SampledFrom([]int{1, 2, 20}).Draw(t, "ledgers"))
 		for i := range ledgers {
-			l := must(durable.Open(durable.Config{Store: store}))(t)
-			ledgers[i] = l
+			ledgers[i] = must(durable.Open(durable.Config{Store: store}))(t)
 		}
 		calls := 0
 		next := func() *durable.Ledger { calls++; return ledgers[calls%len(ledgers)] }
@@ -57,8 +56,7 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 		}
 		held := lease.Lease{}
 		if rapid.Bool().Draw(t, "busy") {
-			a := must(next().TryAcquire(ctx, "A", -1))(t)
-			held = a.Lease
+			held = must(next().TryAcquire(ctx, "A", -1))(t).Lease
 		}
 		shift := rapid.SampledFrom([]int{0, 6, 13, 40, 55}).Draw(t, "stride")
 		pairs := rapid.Bool().Draw(t, "pairs")
@@ -98,8 +96,7 @@ func TestPropertyWhatWaitsCanBeWorkedOff(t *testing.T) {
 			}
 			for range reclaims {
 				noError(t, next().Release(ctx, "A", held.Token))
-				heir := must(next().Reclaim(ctx, "A", held.Token))(t)
-				held = heir
+				held = must(next().Reclaim(ctx, "A", held.Token))(t)
 			}
 			var err error
 			if mode == 0 || mode == 1 && n%2 == 0 {

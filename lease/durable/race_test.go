@@ -7,12 +7,9 @@ package durable_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
@@ -174,88 +171,4 @@ func TestContention(t *testing.T) {
 	if v := inspect(t, l, "A"); slices.Contains(v.Backlog, -1) || int64(len(v.Backlog)) != meddled+1 {
 		t.Errorf("%d wait", len(v.Backlog))
 	}
-}
-
-// Processes that race for a few domains, come and go, and lose their replies: every offset is carried out once, one at a time
-// and in order of arrival, and tokens rise.
-func TestPropertyRacingProcesses(t *testing.T) {
-	const writers, offsets = 6, 60
-	domains := []string{"A", "B"}
-	store := &faulty{}
-	rnd := rand.New(rand.NewPCG(1, 2))
-	store.swap = often(rnd, 0.2, refused, lostBefore, lostAfter, lostAfter, delayed)
-	store.load = often(rnd, 0.02, lostBefore)
-	feeder := open(t, durable.Config{Store: store})
-	for _, domain := range domains {
-		for offset := range int64(offsets) {
-			again(t, func() error { _, err := feeder.Offer(ctx, domain, offset); return err })
-		}
-	}
-	var (
-		mu     sync.Mutex
-		done   = map[string][]int64{}
-		tokens = map[lease.Token]bool{}
-		last   = map[string]lease.Token{}
-		inside [2]atomic.Int32
-		group  sync.WaitGroup
-	)
-	for range writers {
-		group.Go(func() {
-			l := open(t, durable.Config{Store: store})
-			for n := 0; ; n++ {
-				if n%20 == 19 {
-					l = open(t, durable.Config{Store: store}) // a restart
-					store.arrive()
-				}
-				i := n % 2
-				var a lease.Acquisition
-				again(t, func() (err error) { a, err = l.AcquireNext(ctx, domains[i]); return err })
-				mu.Lock()
-				finished := len(done["A"]) == offsets && len(done["B"]) == offsets
-				mu.Unlock()
-				if finished {
-					return
-				}
-				if a.Status != lease.Acquired {
-					continue
-				}
-				if inside[i].Add(1) != 1 {
-					t.Error("two owners")
-				}
-				mu.Lock()
-				if tokens[a.Lease.Token] || a.Lease.Token <= last[domains[i]] {
-					t.Errorf("token %d after %d", a.Lease.Token, last[domains[i]])
-				}
-				tokens[a.Lease.Token], last[domains[i]] = true, a.Lease.Token
-				done[domains[i]] = append(done[domains[i]], a.Lease.Offset)
-				mu.Unlock()
-				inside[i].Add(-1)
-				again(t, func() error { _, err := l.Succeed(ctx, domains[i], a.Lease.Token); return err })
-			}
-		})
-	}
-	group.Wait()
-	for _, domain := range domains {
-		for i, offset := range done[domain] {
-			if offset != int64(i) {
-				t.Fatalf("%s: %v", domain, done[domain])
-			}
-		}
-	}
-	t.Logf("faults: %v", store.hits)
-}
-
-// again repeats a call that was certainly not carried out.
-func again(t *testing.T, call func() error) {
-	for range 1000 {
-		err := call()
-		switch {
-		case err == nil:
-			return
-		case !errors.Is(err, durable.ErrStore):
-			t.Error(fmt.Errorf("not to be repeated: %w", err))
-			return
-		}
-	}
-	t.Error("no end of errors")
 }

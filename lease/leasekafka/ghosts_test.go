@@ -171,7 +171,7 @@ func (k *kafka) diesWhileJoining(t *testing.T) int {
 // When this fails, kfake has been fixed in that: a timer of its group.updateHeartbeat that has fired removes a member again.
 func TestKfakeSubtractsWhoLeavesTooLate(t *testing.T) {
 	rejects := false
-	for n := 0; n < 200 && !rejects; n++ {
+	for n := 0; n < 5000 && !rejects; n++ {
 		synctest.Test(t, func(t *testing.T) {
 			const session = 500 * time.Millisecond
 			k := fake(t, 1)

@@ -49,7 +49,8 @@ func (p *partition) commitChanges() (end func()) {
 	if p.m.cfg.OpenLedger != nil {
 		return func() {}
 	}
-	over, ended := make(chan struct{}), make(chan struct{})
+	ctx, over := context.WithCancel(p.m.alive)
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(p.m.cfg.CommitEvery)
@@ -57,7 +58,7 @@ func (p *partition) commitChanges() (end func()) {
 		var saved uint64
 		for {
 			select {
-			case <-over:
+			case <-ctx.Done():
 				return
 			case <-tick.C:
 				if l := p.memory.Load(); l == nil || !l.overdue(&saved) {
@@ -65,17 +66,17 @@ func (p *partition) commitChanges() (end func()) {
 				}
 			case <-p.commitNow:
 			}
-			if p.commitState(p.m.alive) != nil {
+			if p.commitState(ctx) != nil {
 				p.memory.Load().markSaved(0) // the waiting call asks again
 				select {
-				case <-over:
+				case <-ctx.Done():
 				case <-p.m.after(retryPause):
 				}
 			}
 		}
 	}()
 	return func() {
-		close(over)
+		over()
 		<-ended
 		if l := p.memory.Load(); l != nil {
 			ctx, cancel := context.WithTimeout(p.m.alive, p.m.cfg.DrainTimeout/2)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -463,4 +464,32 @@ func (k *kafka) commit(t *testing.T, offset int64, metadata string) {
 	if floor, got := k.committedMetadata(t); floor != offset || got != metadata {
 		t.Fatalf("committed: %d, %q", floor, got)
 	}
+}
+
+// A group may stay in a rebalance, or a broker that lost its way may say so. A member leaves all the same, as fast as it drains.
+func TestALeavingMemberWaitsForNoRebalance(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		k := fake(t, 1)
+		k.produce(t, of(10, 2, 1)...)
+		refused := make(chan struct{})
+		refuse := sync.OnceFunc(func() { close(refused) })
+		var commits atomic.Int64
+		k.ControlKey(offsetCommit, func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.KeepControl()
+			if commits.Add(1) == 1 {
+				return nil, nil, false // it says who works here now
+			}
+			refuse()
+			return answer(req.(*kmsg.OffsetCommitRequest), kerr.RebalanceInProgress), nil, true
+		})
+		cfg := k.inMemory(1)
+		m := run(t, cfg, dispatch.Config{CommitEvery: time.Hour, Handler: func(context.Context, dispatch.Job) error { return nil }})
+		<-refused
+		began := time.Now()
+		m.cancel()
+		err := <-m.result
+		if took := time.Since(began); took > 2*cfg.DrainTimeout || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it left after %v, with %v to drain: %v", took, cfg.DrainTimeout, err)
+		}
+	})
 }

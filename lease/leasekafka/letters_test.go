@@ -58,7 +58,7 @@ func (k *kafka) records(t testing.TB, partition int32) (all []*kgo.Record) {
 func letterDesk(t testing.TB) lettertest.Desk {
 	k := onLoopback(t, 4)
 	return lettertest.Desk{
-		Partition: k.topic + "/3", Network: true,
+		Partition: k.topic + "/3",
 		Source: func(t testing.TB) (records []dispatch.Record) {
 			for _, r := range k.records(t, 3) {
 				record := dispatch.Record{Domain: string(r.Key), Payload: r.Value}

@@ -30,7 +30,7 @@ func TestTortureOwners(t *testing.T) {
 
 // Outside of virtual time the network can be late, and large records slow (L20).
 func TestTortureOwnersOnLoopback(t *testing.T) {
-	if !ownertest.Long() || configured() != nil {
+	if long, _ := ownertest.Budget(); long == 0 || configured() != nil {
 		t.Skip("needs a minute and -torture.time; with KAFKA_BROKERS it is TestTortureOwners")
 	}
 	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
@@ -129,7 +129,7 @@ func (k *kafka) group(t testing.TB, session time.Duration, inMemory bool) ownert
 		m := ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend, Close: func() { ended(client) }}
 		// the client holds a mutex while it waits for an answer to a commit, and virtual time stands while another waits for that
 		if !k.virtual {
-			m.Late, m.Slow = line.Late, line.Slow
+			m.Line = line
 		}
 		return m
 	}

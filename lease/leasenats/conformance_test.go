@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/model"
 	"github.com/stopbank/stopbank/lease/leasenats"
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
-// Many ledgers share one bucket, each under a name of its own. The random runs are fewer than the suite's hundred unless
+// Many ledgers share one bucket, each under a name of its own and with several processes. The random runs are fewer than the suite's hundred unless
 // STOPBANK_THOROUGH is set.
 func TestConformance(t *testing.T) {
 	if !thorough() {
@@ -28,7 +29,7 @@ func TestConformance(t *testing.T) {
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
 		store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "suite",
 			Name: fmt.Sprintf("n%d", ledgers.Add(1))}, time.Minute))
-		return open(t, leasenats.ListAgain(store, 2), cfg)
+		return model.Several(func() lease.Ledger { return open(t, leasenats.ListAgain(store, 2), cfg) })
 	})
 }
 

@@ -16,11 +16,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
-	"github.com/stopbank/stopbank/lease/internal/proxy"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
@@ -213,75 +214,11 @@ func TestLeaderLoss(t *testing.T) {
 	})
 }
 
-// The reply to each kind of call is lost after the server has applied it: the repeated call notices, and is applied once.
 func TestLostReply(t *testing.T) {
-	s := single(t, t.TempDir(), 0)
-	p := must(proxy.New(s.Addr().String()))(t)
-	t.Cleanup(p.Close)
-	direct := openStore(t, leasenats.StoreConfig{Conn: connect(t, s.ClientURL()), Bucket: "b"})
-	store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: connect(t, "nats://"+p.Addr()), Bucket: "b"},
-		time.Second))
-	l := open(t, store, lease.Config{MaxRetries: 1})
-	a := must(l.TryAcquire(ctx, "A", 1))(t)
-	token := a.Lease.Token
-	for i, call := range []struct {
-		name string
-		do   func() error
-	}{
-		{"Offer", func() error {
-			status, err := l.Offer(ctx, "A", 2)
-			if status != lease.Enqueued && err == nil {
-				err = fmt.Errorf("%v", status)
-			}
-			return err
-		}},
-		{"Fail", func() error {
-			f, err := l.Fail(ctx, "A", token)
-			if f != (lease.Failure{Status: lease.RetryScheduled, RetryCount: 1}) && err == nil {
-				err = fmt.Errorf("%+v", f)
-			}
-			return err
-		}},
-		{"Reclaim", func() error {
-			heir, err := l.Reclaim(ctx, "A", token)
-			if heir.Token <= token && err == nil {
-				err = fmt.Errorf("%+v", heir)
-			}
-			token = heir.Token
-			return err
-		}},
-		{"Succeed", func() error {
-			c, err := l.Succeed(ctx, "A", token)
-			if c != (lease.Completion{Status: lease.NextHint, Next: 2}) && err == nil {
-				err = fmt.Errorf("%+v", c)
-			}
-			return err
-		}},
-		{"AcquireNext", func() error {
-			a, err := l.AcquireNext(ctx, "A")
-			if (a.Status != lease.Acquired || a.Lease.Offset != 2 || a.Lease.Token <= token) && err == nil {
-				err = fmt.Errorf("%+v", a)
-			}
-			return err
-		}},
-	} {
-		_, before, err := direct.Load(ctx, "A")
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Mute()
-		done := make(chan error, 1)
-		go func() { done <- call.do() }()
-		eventually(t, call.name+" reaches the server", func() bool {
-			_, version, err := direct.Load(ctx, "A")
-			return err == nil && version > before
-		})
-		p.Resume()
-		if err := <-done; err != nil {
-			t.Errorf("%s: %v", call.name, err)
-		}
-		if _, version, err := direct.Load(ctx, "A"); err != nil || version != before+1 {
-			t.Errorf("%d %s: version %d after %d: carried out more than once? %v", i, call.name, version, before, err)
-		}
+	s, line := single(t, t.TempDir(), 0), ownertest.NewLine(t)
+	opens := func(nc *nats.Conn) durable.Store {
+		return openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "b"}, time.Second))
 	}
+	far := connect(t, s.ClientURL(), nats.SetCustomDialer(joining{line: line}))
+	ownertest.LostReply(t, opens(connect(t, s.ClientURL())), opens(far), line)
 }

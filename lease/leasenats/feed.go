@@ -31,13 +31,17 @@ const (
 	expiry = 5 * time.Second
 	// patience bounds a wait for an answer while a slow connection brings others.
 	patience = time.Minute
+	// glance is how often a wait looks whether its connection was made anew.
+	glance = 250 * time.Millisecond
 )
 
 var (
-	// errNothing: the server had no message for a whole expiry.
+	// errNothing: the server had no message for a whole expiry, or of a feed that ends has none now.
 	errNothing = errors.New("the server has no message")
 	// errSilent: the server has not answered. The connection may be dead.
 	errSilent = errors.New("the server does not answer")
+	// errAnew: what the server has sent over the connection before is lost, and it may keep no request of it.
+	errAnew = errors.New("the connection was made anew")
 )
 
 // feed is used by one goroutine.
@@ -49,6 +53,7 @@ type feed struct {
 	bytes            int
 	timeout          time.Duration
 	pending          uint64 // messages for it when it began
+	ends             bool   // it is to read what is there: the server says at once that it has no more
 
 	inbox    string // replies to the request under way go to inbox.requests
 	requests int
@@ -56,6 +61,7 @@ type feed struct {
 	brought  bool      // it has brought one
 	alone    bool      // the next message is larger than bytes
 	asked    time.Time // when it was sent
+	anew     uint64    // how often the connection had been made anew by then
 	sequence uint64    // of the last message, counted by the consumer
 }
 
@@ -124,8 +130,12 @@ func (f *feed) ask() error {
 	request := struct {
 		Batch   int           `json:"batch"`
 		Bytes   int           `json:"max_bytes,omitempty"`
-		Expires time.Duration `json:"expires"`
-	}{mostMessages, f.bytes, expiry}
+		Expires time.Duration `json:"expires,omitempty"`
+		NoWait  bool          `json:"no_wait,omitempty"`
+	}{mostMessages, f.bytes, expiry, f.ends}
+	if f.ends {
+		request.Expires = 0
+	}
 	if f.alone {
 		request.Batch, request.Bytes = 1, 0
 	}
@@ -134,7 +144,7 @@ func (f *feed) ask() error {
 		return err
 	}
 	f.requests++
-	f.left, f.brought, f.asked = request.Batch, false, time.Now()
+	f.left, f.brought, f.asked, f.anew = request.Batch, false, time.Now(), f.conn.Stats().Reconnects
 	return f.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+f.stream+"."+f.consumer, f.reply(), data)
 }
 
@@ -145,16 +155,21 @@ func (f *feed) receive(ctx context.Context, wait time.Duration) (*nats.Msg, erro
 	if wait > 0 {
 		return f.sub.NextMsg(wait)
 	}
-	for {
-		before := f.conn.Stats().InBytes
-		within, cancel := context.WithTimeout(ctx, expiry+f.timeout)
+	for began, before := time.Now(), f.conn.Stats().InBytes; ; {
+		within, cancel := context.WithTimeout(ctx, glance)
 		m, err := f.sub.NextMsgWithContext(within)
 		cancel()
+		now := f.conn.Stats()
 		switch {
 		case !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 			return m, err
-		case f.conn.Stats().InBytes == before, time.Since(f.asked) > patience:
+		case now.Reconnects != f.anew:
+			return nil, errAnew
+		case time.Since(began) < expiry+f.timeout:
+		case now.InBytes == before, time.Since(f.asked) > patience:
 			return nil, errSilent
+		default:
+			began, before = time.Now(), now.InBytes
 		}
 	}
 }
@@ -167,9 +182,9 @@ func (f *feed) status(m *nats.Msg) error {
 	status, why := m.Header.Get("Status"), m.Header.Get("Description")
 	f.left = 0
 	switch {
-	case status == "408" && !f.brought:
+	case (status == "408" || status == "404") && !f.brought:
 		return errNothing
-	case status == "408", strings.Contains(why, "Batch Completed"):
+	case status == "408", status == "404", strings.Contains(why, "Batch Completed"):
 	case strings.Contains(why, "MaxBytes"):
 		f.alone = !f.brought
 	default:

@@ -185,16 +185,18 @@ func (s *letters) collect(ctx context.Context, filter deadletter.Filter) ([]*dea
 		return nil, s.failed(err)
 	}
 	defer f.close()
+	f.ends = true
 	found := map[string]*deadletter.Letter{} // by subject: one that is changed meanwhile comes again
-	for pending := f.pending; pending > 0; {
-		m, meta, err := f.next(ctx, 0)
+	for {
+		m, _, err := f.next(ctx, 0)
 		switch {
+		case errors.Is(err, errNothing):
+			return slices.Collect(maps.Values(found)), nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil:
 			return nil, s.failed(err)
 		}
-		pending = meta.NumPending
 		l, err := s.read(strings.TrimPrefix(m.Subject, prefix), m.Header.Get("KV-Operation") == "", m.Data)
 		if err != nil {
 			return nil, err
@@ -204,7 +206,6 @@ func (s *letters) collect(ctx context.Context, filter deadletter.Filter) ([]*dea
 			found[m.Subject] = &l.Letter
 		}
 	}
-	return slices.Collect(maps.Values(found)), ctx.Err()
 }
 
 // Get implements deadletter.Store.

@@ -37,7 +37,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 	nc := connect(t, url)
 	js := orders(t, nc, 0, 1)
 	desk := lettertest.Desk{
-		Partition: "orders-3", Once: true, Network: true,
+		Partition: "orders-3", Once: true,
 		Source: func(t testing.TB) (records []dispatch.Record) {
 			s := must(js.Stream(ctx, "ORDERS"))(t)
 			for seq := range s.CachedInfo().State.LastSeq {

@@ -147,30 +147,32 @@ func (s *store) catchUp(ctx context.Context, l *listing, newest uint64) (changes
 		return 0, s.unreachable(err)
 	}
 	defer f.close()
-	for pending := uint64(1); pending > 0 || l.sequence < newest; {
+	f.ends = true // how many are pending, the server knows only roughly while keys are written again
+	for late := time.Now().Add(s.timeout); ; {
 		m, meta, err := f.next(ctx, 0)
 		switch {
 		case errors.Is(err, errNothing) && l.sequence >= newest:
 			return changes, nil
+		case errors.Is(err, errNothing) && time.Now().Before(late) && pause(ctx): // the server of the consumer is behind the leader
+			continue
 		case ctx.Err() != nil:
 			return 0, ctx.Err()
 		case err != nil:
 			return 0, s.unreachable(fmt.Errorf("the list ends at %d, the bucket at %d: %w", l.sequence, newest, err))
 		}
+		late = time.Now().Add(s.timeout)
 		key := strings.TrimPrefix(m.Subject, s.prefix)
 		at, err := s.keyIndex(key, m.Header)
 		if err != nil {
 			return 0, err
 		}
 		changes++
-		pending = meta.NumPending
 		if l.sequence = meta.Sequence.Stream; at == durable.Neither {
 			delete(l.live, key)
 		} else {
 			l.live[key] = at
 		}
 	}
-	return changes, nil
 }
 
 // keyIndex returns the index of a key, and an error if the key is not a ledger's.

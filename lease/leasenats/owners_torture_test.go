@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,11 @@ import (
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
+
+func TestMain(m *testing.M) {
+	ownertest.Child(ownerChild)
+	os.Exit(m.Run())
+}
 
 // joining is the configuration of a member, which a child process gets as JSON.
 type joining struct {
@@ -72,12 +78,15 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 	return g, err
 }
 
-func TestTortureOwners(t *testing.T) { tortureOwners(t, false) }
+func TestOwnership(t *testing.T) { ownertest.Run(t, owners(t, false)) }
+
+func TestTortureOwners(t *testing.T) { ownertest.Torture(t, owners(t, false)) }
 
 // The ledgers are written per window.
-func TestTortureOwnersOfJournals(t *testing.T) { tortureOwners(t, true) }
+func TestTortureOwnersOfJournals(t *testing.T) { ownertest.Torture(t, owners(t, true)) }
 
-func tortureOwners(t *testing.T, inJournals bool) {
+// owners opens groups, each on a stream of its own.
+func owners(t *testing.T, inJournals bool) ownertest.Open {
 	dir := t.TempDir()
 	server := single(t, dir, 0)
 	at := port(t, server)
@@ -88,7 +97,7 @@ func tortureOwners(t *testing.T, inJournals bool) {
 	}
 	groups := make(chan int, 1)
 	groups <- 0
-	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
+	return func(t testing.TB, partitions int) ownertest.Group {
 		number := <-groups
 		groups <- number + 1
 		j := joining{URL: fmt.Sprintf("nats://127.0.0.1:%d", at), Stream: fmt.Sprint("owners", number), Partitions: partitions, Journal: inJournals}
@@ -171,8 +180,8 @@ func tortureOwners(t *testing.T, inJournals bool) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return ownertest.Member{Ownership: group, Cut: member.line.Cut, Mend: member.line.Mend, Late: member.line.Late,
-					Slow: member.line.Slow, Close: nc.Close}
+				return ownertest.Member{Ownership: group, Cut: member.line.Cut, Mend: member.line.Mend, Line: member.line,
+					Close: nc.Close}
 			},
 			Restart: restart,
 		}
@@ -180,5 +189,5 @@ func tortureOwners(t *testing.T, inJournals bool) {
 			g.Partitions = append(g.Partitions, fmt.Sprint("g-", i))
 		}
 		return g
-	})
+	}
 }

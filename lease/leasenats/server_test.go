@@ -104,10 +104,10 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func connect(t testing.TB, urls string) *nats.Conn {
+func connect(t testing.TB, urls string, more ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(urls, append(more, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 	if err != nil {
 		t.Fatal(err)
 	}

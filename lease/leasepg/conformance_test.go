@@ -12,15 +12,19 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/model"
 	"github.com/stopbank/stopbank/lease/leasepg"
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
+// Ledgers of several processes, on one store each.
 func TestConformance(t *testing.T) {
 	pool := migrated(t, 8)
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
-		return must(durable.New(durable.Config{Store: open(t, pool), MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog,
-			Observer: cfg.Observer}))(t)
+		store := open(t, pool)
+		return model.Several(func() lease.Ledger {
+			return must(durable.New(durable.Config{Store: store, MaxRetries: cfg.MaxRetries, MaxBacklog: cfg.MaxBacklog, Observer: cfg.Observer}))(t)
+		})
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/durable"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
@@ -267,4 +268,13 @@ func TestForeignRow(t *testing.T) {
 func is[E error](err error) bool {
 	var e E
 	return errors.As(err, &e)
+}
+
+func TestLostReply(t *testing.T) {
+	line, cfg := ownertest.NewLine(t), must(pgxpool.ParseConfig(need(t).URL()))(t)
+	cfg.MaxConns, cfg.ConnConfig.DialFunc = 1, line.DialContext
+	far := must(pgxpool.NewWithConfig(t.Context(), cfg))(t)
+	t.Cleanup(far.Close)
+	ledger := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
+	ownertest.LostReply(t, named(t, migrated(t, 2), ledger), named(t, far, ledger), line)
 }

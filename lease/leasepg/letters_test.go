@@ -59,7 +59,7 @@ func letterDesk(t testing.TB) lettertest.Desk {
 	noError(t, leasepg.Migrate(t.Context(), pool))
 	letterOutbox(t, pool)
 	return lettertest.Desk{
-		Partition: "orders/3", Once: true, Network: true,
+		Partition: "orders/3", Once: true,
 		Source: func(t testing.TB) []dispatch.Record { return letterEnqueued(t, pool) },
 		Open: func(t testing.TB, dial lettertest.Dial) deadletter.Store {
 			cfg := must(pgxpool.ParseConfig(at))(t)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease/durable"
-	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
@@ -27,7 +26,6 @@ import (
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
-	faults.Child(openSide)
 	bankChild()
 	ownertest.Child(ownerChild)
 	os.Exit(run(m))

@@ -22,7 +22,7 @@ import (
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
-	"github.com/stopbank/stopbank/lease/internal/testkit/faults"
+	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
 
@@ -243,7 +243,7 @@ func (p *producer) transaction(ctx context.Context) error {
 // key.
 func TestPropertyOutbox(t *testing.T) {
 	const writers, partitions, keys = 6, 3, 12
-	_, seed := faults.Budget()
+	_, seed := ownertest.Budget()
 	for seed == 0 {
 		seed = rand.Uint64()
 	}

@@ -90,12 +90,15 @@ func (p placed) key(partition, domain string, partitions int) string {
 	return p[partition+domain]
 }
 
-func TestTortureOwners(t *testing.T) { tortureOwners(t, false) }
+func TestOwnership(t *testing.T) { ownertest.Run(t, owners(t, false)) }
+
+func TestTortureOwners(t *testing.T) { ownertest.Torture(t, owners(t, false)) }
 
 // The ledgers are written per window.
-func TestTortureOwnersOfJournals(t *testing.T) { tortureOwners(t, true) }
+func TestTortureOwnersOfJournals(t *testing.T) { ownertest.Torture(t, owners(t, true)) }
 
-func tortureOwners(t *testing.T, inJournals bool) {
+// owners opens groups, each on an outbox of its own.
+func owners(t *testing.T, inJournals bool) ownertest.Open {
 	admin := migrated(t, 4)
 	// insist repeats what fails: all connections may be those to the server before a restart.
 	insist := func(t testing.TB, do func(ctx context.Context) error) {
@@ -107,7 +110,7 @@ func tortureOwners(t *testing.T, inJournals bool) {
 		}
 		t.Fatal(err)
 	}
-	ownertest.Torture(t, func(t testing.TB, partitions int) ownertest.Group {
+	return func(t testing.TB, partitions int) ownertest.Group {
 		var outbox *leasepg.Outbox
 		name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
 		insist(t, func(ctx context.Context) (err error) {
@@ -160,13 +163,12 @@ func tortureOwners(t *testing.T, inJournals bool) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend, Late: line.Late, Slow: line.Slow,
-					Close: pool.Close}
+				return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend, Line: line, Close: pool.Close}
 			},
 		}
 		if server.Private() {
 			g.Restart = func() error { return server.Restart(context.Background()) }
 		}
 		return g
-	})
+	}
 }

@@ -2,13 +2,12 @@
 
 package leasepg_test
 
-// This file is about sharing partitions out: the contract's own suite, and what only PostgreSQL can do to a member.
+// This file is about sharing partitions out: what only PostgreSQL can do to a member.
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -20,35 +19,8 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
-	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasepg"
 )
-
-func TestOwnership(t *testing.T) {
-	need(t)
-	ownertest.Run(t, func(t testing.TB, partitions int) ownertest.Group {
-		logs := map[string]*ownertest.Log{}
-		g := ownertest.Group{Append: func(partition, domain string, payload []byte) { logs[partition].Append(domain, payload) }}
-		for i := range partitions {
-			l := ownertest.NewLog(fmt.Sprint("p", i))
-			logs[l.Name], g.Partitions = l, append(g.Partitions, l.Name)
-		}
-		name := fmt.Sprintf("%s/%d", t.Name(), ledgers.Add(1))
-		g.Join = func() ownertest.Member {
-			line := ownertest.NewLine(t)
-			conn := dedicated(t)
-			conn.DialFunc = line.DialContext
-			o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
-				Conn: conn, Group: name, Names: g.Partitions, Session: 500 * time.Millisecond,
-				Open: func(_ context.Context, partition string) (dispatch.Partition, error) {
-					return logs[partition].Open(), nil
-				},
-			}))(t)
-			return ownertest.Member{Ownership: o, Cut: line.Cut, Mend: line.Mend}
-		}
-		return g
-	})
-}
 
 // dedicated is how a member connects.
 func dedicated(t testing.TB) *pgx.ConnConfig {

@@ -7,11 +7,11 @@ package leasetest
 import (
 	"context"
 	"errors"
-	"reflect"
-	"slices"
 	"testing"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 func scenarios() []check {
@@ -43,106 +43,120 @@ func scenarios() []check {
 
 var ctx = context.Background()
 
-// session is a ledger under test. Its methods end the test when an answer is not the wanted one.
+// session is a ledger under test, whose every answer the model has to accept. Its methods end the test otherwise, and when an answer is
+// not the one that the scenario names.
 type session struct {
 	testing.TB
 	lease.Ledger
+	model *model.Ledger
 }
 
-func start(t testing.TB, open Open, cfg lease.Config) session { return session{t, open(t, cfg)} }
+func start(t testing.TB, open Open, cfg lease.Config) session {
+	return session{t, open(t, cfg), model.NewLedger(cfg)}
+}
+
+// make makes a call.
+func (s session) make(c model.Call) (model.Reply, error) {
+	r := c.Do(ctx, s.Ledger)
+	return r, s.model.Accept(c, r)
+}
+
+// do makes a call whose error has to be of that family; nil: there has to be none.
+func (s session) do(c model.Call, family error) model.Reply {
+	s.Helper()
+	r, err := s.make(c)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if !errors.Is(r.Err, family) {
+		s.Fatalf("%v: %v, want %v", c, r, family)
+	}
+	return r
+}
 
 func (s session) try(domain string, offset int64, want lease.Status) lease.Lease {
 	s.Helper()
-	a, err := s.TryAcquire(ctx, domain, offset)
-	if err != nil || a.Status != want {
-		s.Fatalf("TryAcquire(%q, %d) = %v, %v, want %v", domain, offset, a.Status, err, want)
+	a := s.do(model.Call{Op: step.TryAcquire, Domain: domain, Offset: offset}, nil).Acquisition
+	if a.Status != want {
+		s.Fatalf("TryAcquire(%q, %d) = %v, want %v", domain, offset, a.Status, want)
 	}
 	return a.Lease
 }
 
-func (s session) succeed(held lease.Lease, want lease.Completion) {
+func (s session) next(domain string, want lease.Status) lease.Lease {
 	s.Helper()
-	if c, err := s.Succeed(ctx, held.Domain, held.Token); err != nil || c != want {
-		s.Fatalf("Succeed(%q, %d) = %+v, %v, want %+v", held.Domain, held.Token, c, err, want)
+	a := s.do(model.Call{Op: step.AcquireNext, Domain: domain}, nil).Acquisition
+	if a.Status != want {
+		s.Fatalf("AcquireNext(%q) = %v, want %v", domain, a.Status, want)
 	}
+	return a.Lease
 }
 
-func (s session) fails(held lease.Lease, want lease.Failure) {
+func (s session) succeed(held lease.Lease) lease.Completion {
 	s.Helper()
-	if f, err := s.Ledger.Fail(ctx, held.Domain, held.Token); err != nil || f != want {
-		s.Fatalf("Fail(%q, %d) = %+v, %v, want %+v", held.Domain, held.Token, f, err, want)
+	return s.do(model.Call{Op: step.Succeed, Domain: held.Domain, Token: held.Token}, nil).Completion
+}
+
+func (s session) fails(held lease.Lease, want lease.Status) {
+	s.Helper()
+	f := s.do(model.Call{Op: step.Fail, Domain: held.Domain, Token: held.Token}, nil).Failure
+	if f.Status != want {
+		s.Fatalf("Fail(%q, %d) = %+v, want %v", held.Domain, held.Token, f, want)
 	}
 }
 
 func (s session) offers(domain string, offset int64, want lease.Status) {
 	s.Helper()
-	if status, err := s.Offer(ctx, domain, offset); err != nil || status != want {
-		s.Fatalf("Offer(%q, %d) = %v, %v, want %v", domain, offset, status, err, want)
+	if status := s.do(model.Call{Op: step.Offer, Domain: domain, Offset: offset}, nil).Status; status != want {
+		s.Fatalf("Offer(%q, %d) = %v, want %v", domain, offset, status, want)
 	}
 }
 
-func (s session) look(domain string) lease.View {
+func (s session) reclaims(held lease.Lease) lease.Lease {
 	s.Helper()
-	v, err := s.Inspect(ctx, domain)
-	if err != nil {
-		s.Fatalf("Inspect(%q): %v", domain, err)
-	}
-	return v
+	return s.do(model.Call{Op: step.Reclaim, Domain: held.Domain, Token: held.Token}, nil).Lease
+}
+
+func (s session) releases(held lease.Lease) {
+	s.Helper()
+	s.do(model.Call{Op: step.Release, Domain: held.Domain, Token: held.Token}, nil)
 }
 
 func (s session) compacts(floor int64) {
 	s.Helper()
-	if err := s.Compact(ctx, floor); err != nil {
-		s.Fatalf("Compact(%d): %v", floor, err)
-	}
+	s.do(model.Call{Op: step.Compact, Offset: floor}, nil)
 }
 
-// refused checks that got is want, wrapped or not, under its sentinel.
-func (s session) refused(what string, got, sentinel, want error) {
+// look has the ledger tell of all domains.
+func (s session) look() {
 	s.Helper()
-	if !errors.Is(got, sentinel) {
-		s.Fatalf("%s: %v, want %v", what, got, sentinel)
-	}
-	for e := got; e != nil; e = errors.Unwrap(e) {
-		if reflect.DeepEqual(e, want) {
-			return
-		}
-	}
-	s.Fatalf("%s: %#v, want %#v", what, got, want)
+	s.within("a look at everything", func() error { return s.model.Look(ctx, s.Ledger) })
 }
-
-var noBacklog = lease.Completion{Status: lease.NoBacklog}
 
 func happyPath(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	held := s.try("A", 1, lease.Acquired)
-	if held.Domain != "A" || held.Offset != 1 || held.Token == 0 || held.AcquiredAt.IsZero() || held.RetryCount != 0 {
-		s.Fatalf("lease %+v", held)
-	}
-	s.succeed(held, noBacklog)
+	s.succeed(s.try("A", 1, lease.Acquired))
+	s.look()
 }
 
 func handOff(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	held := s.try("A", 1, lease.Acquired)
 	s.try("A", 2, lease.Enqueued)
-	s.succeed(held, lease.Completion{Status: lease.NextHint, Next: 2})
-	if v := s.look("A"); v.Lease != nil || !slices.Equal(v.Backlog, []int64{2}) {
-		s.Fatalf("after the hint: %+v", v)
+	if c := s.succeed(held); c != (lease.Completion{Status: lease.NextHint, Next: 2}) {
+		s.Fatalf("Succeed = %+v", c)
 	}
+	s.look() // 2 waits
 	s.try("A", 2, lease.Acquired)
-	if v := s.look("A"); len(v.Backlog) != 0 {
-		s.Fatalf("after the acquire: %+v", v)
-	}
+	s.look()
 }
 
 func outOfOrder(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	held := s.try("A", 1, lease.Acquired)
 	s.try("A", 2, lease.Enqueued)
-	s.succeed(held, lease.Completion{Status: lease.NextHint, Next: 2})
-	_, err := s.TryAcquire(ctx, "A", 3)
-	s.refused("TryAcquire", err, lease.ErrBacklogOrdering, &lease.BacklogOrderingError{Domain: "A", Expected: 2, Got: 3})
+	s.succeed(held)
+	s.do(model.Call{Op: step.TryAcquire, Domain: "A", Offset: 3}, lease.ErrBacklogOrdering)
 	s.try("A", 1, lease.AlreadyProcessed) // processed has precedence over out of order
 	s.try("A", 2, lease.Acquired)
 }
@@ -150,33 +164,26 @@ func outOfOrder(t testing.TB, open Open) {
 func retry(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{MaxRetries: 2})
 	held := s.try("A", 1, lease.Acquired)
-	for n := 1; n <= 2; n++ {
-		s.fails(held, lease.Failure{Status: lease.RetryScheduled, RetryCount: n})
-		held.RetryCount = n
-		if again := s.try("A", 1, lease.AlreadyAcquired); again != held {
-			s.Fatalf("lease %+v, want %+v", again, held)
-		}
+	for range 2 {
+		s.fails(held, lease.RetryScheduled)
+		s.try("A", 1, lease.AlreadyAcquired)
 	}
-	s.succeed(held, noBacklog)
+	s.succeed(held)
 }
 
 func giveUp(t testing.TB, open Open) {
 	for maxRetries := range 3 {
-		for _, waits := range []bool{false, true} {
+		for _, want := range []lease.Status{lease.GiveUpNoBacklog, lease.GiveUpNextHint} {
 			s := start(t, open, lease.Config{MaxRetries: maxRetries})
 			held := s.try("A", 1, lease.Acquired)
-			want := lease.Failure{Status: lease.GiveUpNoBacklog, RetryCount: maxRetries}
-			if waits {
+			if want == lease.GiveUpNextHint {
 				s.try("A", 2, lease.Enqueued)
-				want.Status, want.Next = lease.GiveUpNextHint, 2
 			}
-			for n := range maxRetries {
-				s.fails(held, lease.Failure{Status: lease.RetryScheduled, RetryCount: n + 1})
+			for range maxRetries {
+				s.fails(held, lease.RetryScheduled)
 			}
 			s.fails(held, want)
-			if v := s.look("A"); v.Lease != nil || v.Failed != 1 || v.Processed != 0 {
-				s.Fatalf("after giving up: %+v", v)
-			}
+			s.look()
 			s.try("A", 1, lease.AlreadyFailed)
 		}
 	}
@@ -187,18 +194,14 @@ func giveUpAtOnce(t testing.TB, open Open) {
 		s := start(t, open, lease.Config{MaxRetries: 5})
 		held := s.try("A", 1, lease.Acquired)
 		s.try("A", 2, lease.Enqueued)
-		for n := range retries {
-			s.fails(held, lease.Failure{Status: lease.RetryScheduled, RetryCount: n + 1})
+		for range retries {
+			s.fails(held, lease.RetryScheduled)
 		}
-		_, err := s.GiveUp(ctx, "A", held.Token+1)
-		s.refused("GiveUp", err, lease.ErrTokenMismatch, &lease.TokenMismatchError{Domain: "A", Offset: 1, Got: held.Token + 1})
-		f, err := s.GiveUp(ctx, "A", held.Token)
-		if want := (lease.Failure{Status: lease.GiveUpNextHint, RetryCount: retries, Next: 2}); err != nil || f != want {
-			s.Fatalf("GiveUp = %+v, %v, want %+v", f, err, want)
+		s.do(model.Call{Op: model.GiveUp, Domain: "A", Token: held.Token + 1}, lease.ErrTokenMismatch)
+		if f := s.do(model.Call{Op: model.GiveUp, Domain: "A", Token: held.Token}, nil).Failure; f.Status != lease.GiveUpNextHint {
+			s.Fatalf("GiveUp = %+v", f)
 		}
-		_, err = s.GiveUp(ctx, "A", held.Token)
-		s.refused("GiveUp again", err, lease.ErrLeaseNotFound,
-			&lease.LeaseNotFoundError{Domain: "A", Got: held.Token, Status: lease.AlreadyFailed, Offset: 1})
+		s.do(model.Call{Op: model.GiveUp, Domain: "A", Token: held.Token}, lease.ErrLeaseNotFound)
 		s.try("A", 1, lease.AlreadyFailed)
 		s.try("A", 2, lease.Acquired)
 	}
@@ -206,60 +209,47 @@ func giveUpAtOnce(t testing.TB, open Open) {
 
 func idempotence(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	s.succeed(s.try("A", 1, lease.Acquired), noBacklog)
-	s.fails(s.try("A", 2, lease.Acquired), lease.Failure{Status: lease.GiveUpNoBacklog})
-	for _, state := range []string{"idle", "busy", "idle with a backlog"} {
-		switch state {
-		case "busy":
-			s.try("A", 3, lease.Acquired)
-		case "idle with a backlog":
-			s.try("A", 4, lease.Enqueued)
-			s.succeed(s.try("A", 3, lease.AlreadyAcquired), lease.Completion{Status: lease.NextHint, Next: 4})
-		}
-		before := s.look("A")
+	s.succeed(s.try("A", 1, lease.Acquired))
+	s.fails(s.try("A", 2, lease.Acquired), lease.GiveUpNoBacklog)
+	again := func() {
 		s.try("A", 1, lease.AlreadyProcessed)
 		s.try("A", 2, lease.AlreadyFailed)
 		s.offers("A", 1, lease.AlreadyProcessed)
 		s.offers("A", 2, lease.AlreadyFailed)
-		if after := s.look("A"); !reflect.DeepEqual(before, after) {
-			s.Fatalf("%s: %+v became %+v", state, before, after)
-		}
+		s.look()
 	}
+	again() // idle
+	held := s.try("A", 3, lease.Acquired)
+	again() // busy
+	s.try("A", 4, lease.Enqueued)
+	s.succeed(held)
+	again()                       // idle with a backlog
 	s.try("B", 1, lease.Acquired) // offsets of different domains are independent
 }
 
 func alreadyAcquired(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	held := s.try("A", 1, lease.Acquired)
-	if again := s.try("A", 1, lease.AlreadyAcquired); again != held {
-		s.Fatalf("lease %+v, want %+v", again, held)
-	}
-	if v := s.look("A"); v.Lease == nil || *v.Lease != held || len(v.Backlog) != 0 {
-		s.Fatalf("view %+v", v)
-	}
+	s.try("A", 1, lease.Acquired)
+	s.try("A", 1, lease.AlreadyAcquired)
+	s.look()
 }
 
 func arrivalOrder(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	arrived := []int64{1, 9, 4, 7, -2, 30, 5, 0, 8, 6, 3, 2, 11, 10, 40, 39, 38, 37, 36, 35}
-	s.try("A", arrived[0], lease.Acquired)
+	held := s.try("A", arrived[0], lease.Acquired)
 	for range 2 {
 		for _, offset := range arrived[1:] {
 			s.try("A", offset, lease.Enqueued)
 		}
 	}
-	for i, offset := range arrived {
-		v := s.look("A")
-		if v.Lease == nil || v.Lease.Offset != offset || !slices.Equal(v.Backlog, arrived[i+1:]) {
-			s.Fatalf("at %d: %+v, want the lease on %d and %v waiting", i, v, offset, arrived[i+1:])
-		}
-		if i+1 == len(arrived) {
-			s.succeed(*v.Lease, noBacklog)
-			break
-		}
-		s.succeed(*v.Lease, lease.Completion{Status: lease.NextHint, Next: arrived[i+1]})
-		s.try("A", arrived[i+1], lease.Acquired)
+	for _, offset := range arrived[1:] {
+		s.look()
+		s.succeed(held)
+		held = s.try("A", offset, lease.Acquired)
 	}
+	s.succeed(held)
+	s.look()
 }
 
 func offer(t testing.TB, open Open) {
@@ -267,38 +257,25 @@ func offer(t testing.TB, open Open) {
 	s.offers("A", 5, lease.Enqueued) // idle
 	s.offers("A", 5, lease.Enqueued)
 	s.offers("A", 3, lease.Enqueued) // below it, where TryAcquire would be out of order
-	if v := s.look("A"); v.Lease != nil || !slices.Equal(v.Backlog, []int64{5, 3}) {
-		s.Fatalf("view %+v", v)
-	}
+	s.look()
 	held := s.try("A", 5, lease.Acquired)
 	s.offers("A", 5, lease.AlreadyAcquired)
 	s.offers("A", 4, lease.Enqueued) // busy
-	s.succeed(held, lease.Completion{Status: lease.NextHint, Next: 3})
+	s.succeed(held)
 	s.offers("A", 5, lease.AlreadyProcessed)
 }
 
 func acquireNext(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	next := func(want lease.Status) lease.Lease {
-		t.Helper()
-		a, err := s.AcquireNext(ctx, "A")
-		if err != nil || a.Status != want {
-			s.Fatalf("AcquireNext = %+v, %v, want %v", a, err, want)
-		}
-		if want != lease.Acquired && a.Lease != (lease.Lease{}) {
-			s.Fatalf("%v hands out %+v", want, a.Lease)
-		}
-		return a.Lease
-	}
-	next(lease.NothingToDo)
+	s.next("A", lease.NothingToDo)
 	s.offers("A", 2, lease.Enqueued)
 	s.offers("A", 1, lease.Enqueued)
-	two := next(lease.Acquired)
-	if two.Domain != "A" || two.Offset != 2 || two.Token == 0 {
+	two := s.next("A", lease.Acquired)
+	if two.Offset != 2 {
 		s.Fatalf("lease %+v", two)
 	}
-	next(lease.Busy)
-	s.succeed(two, lease.Completion{Status: lease.NextHint, Next: 1})
-	s.succeed(next(lease.Acquired), noBacklog)
-	next(lease.NothingToDo)
+	s.next("A", lease.Busy)
+	s.succeed(two)
+	s.succeed(s.next("A", lease.Acquired))
+	s.next("A", lease.NothingToDo)
 }

@@ -200,8 +200,9 @@ func faults() map[string]broken {
 			cfg: func(cfg *lease.Config) { cfg.MaxRetries++ }},
 		"no more than five retries": {by: "TenRetries",
 			cfg: func(cfg *lease.Config) { cfg.MaxRetries = min(cfg.MaxRetries, 5) }},
-		"GiveUp gives one more chance": {by: "GiveUpAtOnce", walk: "GiveUp gives one more chance"},
-		"a full backlog takes more":    {by: random + "FullBacklog", cfg: func(cfg *lease.Config) { cfg.MaxBacklog = 0 }},
+		"GiveUp gives one more chance": {by: "Machine GiveUpAtOnce",
+			call: before(model.GiveUp, func(_ *inner, c *model.Call) { c.Op = step.Fail })},
+		"a full backlog takes more": {by: random + "FullBacklog", cfg: func(cfg *lease.Config) { cfg.MaxBacklog = 0 }},
 		"Succeed hands off": {by: random + "Scenario2_QueueThenOrchestratedHandOff",
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Completion.Status == lease.NextHint {
@@ -320,13 +321,6 @@ func faults() map[string]broken {
 		}
 	}
 	return all
-}
-
-func (in *inner) GiveUp(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	if in.walk == "GiveUp gives one more chance" {
-		return in.Fail(ctx, domain, token)
-	}
-	return in.Ledger.GiveUp(ctx, domain, token)
 }
 
 func (in *inner) Held(ctx context.Context) iter.Seq2[lease.Lease, error] {

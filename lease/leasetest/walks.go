@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/internal/model"
+	"github.com/stopbank/stopbank/lease/internal/step"
 )
 
 func walkScenarios() []check {
@@ -56,119 +58,86 @@ func (s session) within(what string, do func() error) {
 }
 
 // crowd fills a ledger with many leases and as many heads, each in its own domain and at its own offset.
-func (s session) crowd() (held map[string]lease.Lease, ready map[string]lease.Head) {
-	held, ready = map[string]lease.Lease{}, map[string]lease.Head{}
+func (s session) crowd() (held []lease.Lease) {
 	for i := range int64(many) {
-		h := lease.Head{Domain: fmt.Sprintf("ready %d", i), Offset: 1000 + i}
-		s.offers(h.Domain, h.Offset, lease.Enqueued)
-		ready[h.Domain] = h
-		busy := fmt.Sprintf("held %d", i)
-		held[busy] = s.try(busy, i, lease.Acquired)
+		s.offers(fmt.Sprintf("ready %d", i), 1000+i, lease.Enqueued)
+		held = append(held, s.try(fmt.Sprintf("held %d", i), i, lease.Acquired))
 	}
-	return held, ready
+	return held
 }
-
-// sameWalk walks to the end and requires exactly the wanted items, once each.
-func sameWalk[T comparable](walk iter.Seq2[T, error], want map[string]T, domain func(T) string) error {
-	seen := map[string]bool{}
-	for item, err := range walk {
-		name := domain(item)
-		switch wanted, ok := want[name]; {
-		case err != nil:
-			return err
-		case seen[name]:
-			return fmt.Errorf("%q twice", name)
-		case !ok || item != wanted:
-			return fmt.Errorf("%+v, want %+v", item, wanted)
-		}
-		seen[name] = true
-	}
-	if len(seen) != len(want) {
-		return fmt.Errorf("%d domains, want %d", len(seen), len(want))
-	}
-	return nil
-}
-
-func holder(l lease.Lease) string { return l.Domain }
-func waiter(h lease.Head) string  { return h.Domain }
 
 func walks(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	s.succeed(s.try("done", 1, lease.Acquired), noBacklog)
-	held := map[string]lease.Lease{"busy": s.try("busy", 1, lease.Acquired), "held": s.try("held", 2, lease.Acquired)}
+	s.succeed(s.try("done", 1, lease.Acquired))
+	s.try("busy", 1, lease.Acquired)
+	s.try("held", 2, lease.Acquired)
 	s.try("held", 3, lease.Enqueued)
 	s.offers("ready", 7, lease.Enqueued)
 	s.offers("ready", 5, lease.Enqueued)
 	s.offers("also ready", 1, lease.Enqueued)
-	ready := map[string]lease.Head{"ready": {Domain: "ready", Offset: 7}, "also ready": {Domain: "also ready", Offset: 1}}
-	s.within("Held", func() error { return sameWalk(s.Held(ctx), held, holder) })
-	s.within("Ready", func() error { return sameWalk(s.Ready(ctx), ready, waiter) })
+	s.look()
 	s.within("a Ready body that calls AcquireNext", func() error {
 		for head := range s.Ready(ctx) {
-			if a, err := s.AcquireNext(ctx, head.Domain); err != nil || a.Status != lease.Acquired ||
-				a.Lease.Offset != head.Offset {
-				return fmt.Errorf("AcquireNext(%s) = %+v, %v", head.Domain, a, err)
+			if _, err := s.make(model.Call{Op: step.AcquireNext, Domain: head.Domain}); err != nil {
+				return err
 			}
 		}
-		return sameWalk(s.Ready(ctx), nil, waiter)
+		return nil
 	})
+	s.look()
 }
 
 func heldBody(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{MaxRetries: 1})
-	held, _ := s.crowd()
-	seen := map[string]bool{}
+	s.crowd()
+	n := 0
 	s.within("a Held body that calls Reclaim and Fail", func() error {
 		for l, err := range s.Held(ctx) {
-			if err != nil || seen[l.Domain] || l != held[l.Domain] {
-				return fmt.Errorf("yields %+v, %v", l, err)
+			if err != nil {
+				return err
 			}
-			seen[l.Domain] = true
-			heir, err := s.Reclaim(ctx, l.Domain, l.Token)
-			if err != nil || heir.Token <= l.Token {
-				return fmt.Errorf("Reclaim(%s) = %+v, %v", l.Domain, heir, err)
-			}
-			for _, want := range []lease.Failure{{Status: lease.RetryScheduled, RetryCount: 1},
-				{Status: lease.GiveUpNoBacklog, RetryCount: 1}} {
-				if f, err := s.Ledger.Fail(ctx, l.Domain, heir.Token); err != nil || f != want {
-					return fmt.Errorf("Fail(%s) = %+v, %v, want %+v", l.Domain, f, err, want)
+			n++
+			heir, err := s.make(model.Call{Op: step.Reclaim, Domain: l.Domain, Token: l.Token})
+			for range 2 {
+				if err == nil {
+					_, err = s.make(model.Call{Op: step.Fail, Domain: l.Domain, Token: heir.Lease.Token})
 				}
 			}
+			if err != nil {
+				return err
+			}
 		}
-		return sameWalk(s.Held(ctx), nil, holder)
+		return nil
 	})
-	if len(seen) != many {
-		s.Fatalf("Held yields %d leases, want %d", len(seen), many)
+	if n != many {
+		s.Fatalf("Held yields %d leases, want %d", n, many)
 	}
+	for l := range s.Held(ctx) {
+		s.Fatalf("%+v is held after its body has given it up", l)
+	}
+	s.look()
 }
 
 func wholeWalks(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	held, ready := s.crowd()
-	s.within("Held", func() error { return sameWalk(s.Held(ctx), held, holder) })
-	s.within("Ready", func() error { return sameWalk(s.Ready(ctx), ready, waiter) })
+	s.crowd()
+	s.look()
 }
 
 func wideCompact(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
 	for i := range many {
 		domain := fmt.Sprintf("done %d", i)
-		s.succeed(s.try(domain, 3, lease.Acquired), noBacklog)
-		s.fails(s.try(domain, 4, lease.Acquired), lease.Failure{Status: lease.GiveUpNoBacklog})
-		s.succeed(s.try(domain, 9, lease.Acquired), noBacklog)
+		s.succeed(s.try(domain, 3, lease.Acquired))
+		s.fails(s.try(domain, 4, lease.Acquired), lease.GiveUpNoBacklog)
+		s.succeed(s.try(domain, 9, lease.Acquired))
 	}
 	s.compacts(5)
+	s.look()
 	for i := range many {
-		domain := fmt.Sprintf("done %d", i)
-		if v := s.look(domain); v.Processed != 1 || v.Failed != 0 || v.Floor != 5 {
-			s.Fatalf("view %+v", v)
+		for _, offset := range []int64{2, 4, 9} {
+			s.try(fmt.Sprintf("done %d", i), offset, lease.AlreadyProcessed)
 		}
-		for _, offset := range []int64{2, 4} {
-			if a, err := s.TryAcquire(ctx, domain, offset); err != nil || a.Status != lease.AlreadyProcessed || !a.BelowFloor {
-				s.Fatalf("TryAcquire(%s, %d) = %+v, %v, want ALREADY_PROCESSED below the floor", domain, offset, a, err)
-			}
-		}
-		s.try(domain, 9, lease.AlreadyProcessed)
 	}
 }
 
@@ -189,21 +158,20 @@ func leaves[T any](walk iter.Seq2[T, error]) error {
 
 func brokenOff(t testing.TB, open Open) {
 	s := start(t, open, lease.Config{})
-	held, ready := s.crowd()
+	held := s.crowd()
 	s.within("a break in Held", func() error { return leaves(s.Held(ctx)) })
 	s.within("a break in Ready", func() error { return leaves(s.Ready(ctx)) })
 	s.within("calls after a break", func() error {
-		for domain, l := range held {
-			if _, err := s.Succeed(ctx, domain, l.Token); err != nil {
-				return err
+		for i, l := range held {
+			for _, c := range []model.Call{{Op: step.Succeed, Domain: l.Domain, Token: l.Token},
+				{Op: step.AcquireNext, Domain: fmt.Sprintf("ready %d", i)}} {
+				if _, err := s.make(c); err != nil {
+					return err
+				}
 			}
 		}
-		for domain := range ready {
-			if a, err := s.AcquireNext(ctx, domain); err != nil || a.Status != lease.Acquired {
-				return fmt.Errorf("AcquireNext(%s) = %+v, %v", domain, a, err)
-			}
-		}
-		return s.Compact(ctx, 0)
+		_, err := s.make(model.Call{Op: step.Compact})
+		return err
 	})
 }
 

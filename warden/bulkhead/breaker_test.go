@@ -93,6 +93,29 @@ func TestNobodyWaitsForAnOpenBreaker(t *testing.T) {
 	}
 }
 
+// rejecting is a breaker that is open while it has an error.
+type rejecting struct{ open error }
+
+func (b *rejecting) IsOpen() bool                { return b.open != nil }
+func (b *rejecting) Allow() (func(error), error) { return func(error) {}, b.open }
+
+// A call that finds no slot is told the open breaker's own error too, once the breaker has rejected one with it.
+func TestTheBreakersOwnError(t *testing.T) {
+	b, own := &rejecting{}, errors.New("open since noon")
+	inBubble(t, func(t *testing.T, w *crew) {
+		_, a := single(t, CompartmentConfig{Guaranteed: 2, MaxQueue: 1, MaxWait: time.Second, Breaker: b})
+		for _, slots := range []string{"a free slot", "no slot"} {
+			w.send(a, "stuck")
+			synctest.Wait()
+			b.open = own
+			if _, err := Do(t.Context(), a, nothing); reasonOf(err) != BreakerOpen || !errors.Is(err, own) {
+				t.Errorf("B6: with %s: %v", slots, err)
+			}
+			b.open = nil
+		}
+	})
+}
+
 // A breaker that cannot say that it is open is refused where calls could queue behind it, and only there.
 func TestABreakerThatCannotSayIsRefused(t *testing.T) {
 	cfg := CompartmentConfig{Name: "a", Guaranteed: 1, MaxQueue: 1, Breaker: &breaker{}}

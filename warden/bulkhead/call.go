@@ -228,7 +228,7 @@ func (c *Compartment) wait(ctx context.Context, k *call) (deadline, outcome, err
 		}
 	case open:
 		c.describeLocked(&w.Outcome)
-		w.Outcome.reason, w.Outcome.cause = BreakerOpen, errOpen
+		w.Outcome.reason, w.Outcome.cause = BreakerOpen, p.refused
 		p.countRejectionLocked(BreakerOpen)
 	case c.queue.Limit == 0:
 		c.rejectLocked(&w.Outcome, queue.Full, 0)
@@ -338,6 +338,9 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 		r.Cause = &TimeoutError{p.config.Name, d.most, r.Task.ID}
 	case decision.DeadlineExceeded:
 		r.Cause = context.DeadlineExceeded
+		if _, strangers, _ := timelimit.Due(ctx); strangers && d.from == "context" {
+			timelimit.Blameless(ctx, r)
+		}
 	}
 	p.rejections.Add(r.Explanation)
 	return r
@@ -412,6 +415,9 @@ func (k *call) ask() (err error) {
 		}
 		s.mu.Lock()
 		k.state = ended
+		if o.cause != errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
+			p.refused = o.cause
+		}
 		k.c.describeLocked(&o)
 		p.countRejectionLocked(BreakerOpen)
 		k.giveBackLocked()
@@ -476,7 +482,8 @@ func (k *call) reportToBreaker(out decision.Outcome, result error) {
 	if k.done == nil {
 		return
 	}
-	if out == decision.OutcomeCanceled && errors.Is(k.Err(), context.Canceled) && !IsExcluded(result) {
+	if out == decision.OutcomeCanceled && errors.Is(k.Err(), context.Canceled) && !IsExcluded(result) &&
+		!errors.Is(context.Cause(k.Context), context.DeadlineExceeded) {
 		result = fmt.Errorf("%w: %w", context.Canceled, result)
 	}
 	k.done(result)

@@ -32,7 +32,8 @@
 // not called, the error is
 //
 //   - a *decision.Rejection for want of a slot, with the limiter's reason; with a [*TimeoutError] as its cause after MaxWait or
-//     Timeout (timeout_queued); with the breaker's error as its cause if the breaker is open (breaker_open);
+//     Timeout (timeout_queued); with the breaker's own error as its cause if the breaker is open (breaker_open), for a call
+//     without a slot the last such error, if there was one;
 //   - a *decision.ReentryError if the caller is in the compartment already;
 //   - [ErrUnknownCompartment] for a compartment that the set does not have.
 //

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,11 +114,37 @@ func invalidField(field string, value any, allowed string) *decision.InvalidErro
 }
 
 // IsExcluded reports whether err says nothing about the health of the dependency: the call was rejected before its function
-// started, in this or an inner compartment, or its caller canceled it. Use it as Settings.IsExcluded of gobreaker, so that an
-// unused half-open probe does not count. For nil it returns false: success is a result.
+// started, in this or an inner compartment, or its caller canceled it, as a gRPC status may say too. Use it as Settings.IsExcluded of
+// gobreaker, so that an unused half-open probe does not count. For nil it returns false: success is a result.
 func IsExcluded(err error) bool {
 	return errors.Is(err, decision.ErrRejected) || errors.Is(err, decision.ErrReentry) ||
-		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled)
+		errors.Is(err, ErrUnknownCompartment) || errors.Is(err, context.Canceled) || canceledCall(err)
+}
+
+// canceledCall reports whether err has the status Canceled of gRPC, whose errors match no context.Canceled, and whose types this module
+// does not know: a method GRPCStatus, whose result has a method Code.
+func canceledCall(err error) bool {
+	switch of := err.(type) { //nolint:errorlint // the tree is walked here
+	case nil:
+		return false
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(of.Unwrap(), canceledCall)
+	}
+	if code, is := callCode(err); is {
+		const canceled = 1
+		return code == canceled
+	}
+	return canceledCall(errors.Unwrap(err))
+}
+
+// callCode returns the code of an error with a status of gRPC. The methods' names are constants, or the linker would keep all methods.
+func callCode(err error) (code uint64, is bool) {
+	defer func() { _ = recover() }() // a nil pointer, or another type with such methods
+	status := reflect.ValueOf(err).MethodByName("GRPCStatus")
+	if !status.IsValid() {
+		return 0, false
+	}
+	return status.Call(nil)[0].MethodByName("Code").Call(nil)[0].Uint(), true
 }
 
 func errNotMade() error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
+	"github.com/stopbank/stopbank/warden/monitor"
 )
 
 // Permit is one slot held by an adapter, for instance while the body of an HTTP response is read. It is free to copy and to
@@ -57,6 +58,14 @@ func (p Permit) Without(d time.Duration) Permit {
 		p.k.span = p.k.span.Without(d)
 	}
 	return p
+}
+
+// Span returns the work's execution, as a monitor sees it; the Permit ends it.
+func (p Permit) Span() monitor.Span {
+	if p.k == nil {
+		return monitor.Span{}
+	}
+	return p.k.span
 }
 
 // Release gives the slot back and returns true to exactly one caller: the first. err is the result of the work, for the

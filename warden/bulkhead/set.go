@@ -58,6 +58,7 @@ type pool struct {
 	set     *Set
 	config  CompartmentConfig
 	open    func() bool                      // whether the breaker is open; nil: it has no State
+	refused error                            // its last error; guarded by Set.mu
 	feeds   atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
 	bounds  atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
 	self    Compartment                      // the compartment itself
@@ -109,7 +110,7 @@ func New(cfg Config) (*Set, error) {
 			delayed: queue.NewRecent[decision.Explanation](recentKept)}
 		p.counts.rejectedFor, p.counts.wouldReject = map[decision.RejectionReason]uint64{}, map[decision.RejectionReason]uint64{}
 		p.cohorts.open = new(cohort)
-		p.open = breakerOpen(c.Breaker)
+		p.open, p.refused = breakerOpen(c.Breaker), errOpen
 		p.bounds.Store(&plan.Compartments[i])
 		p.self.init(p)
 		if p.config.Tenants.Max > 0 {

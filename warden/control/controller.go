@@ -59,10 +59,16 @@ type state struct {
 func (st *state) ends() float64 { return min(st.processors, st.served.target) }
 
 // all returns the limit without memory: what runs for long comes on top of what ends.
-func (st *state) all() float64 { return st.ends() + st.served.long.slots }
+func (st *state) all() float64 {
+	long := &st.served.long
+	return long.besides(st.ends()) + long.slots
+}
 
-// target returns the limit: all has to fit into memory.
-func (st *state) target(cfg Config) float64 { return cfg.within(min(st.all(), st.memory.most())) }
+// target returns the limit: all has to fit into memory, beside what has no slot.
+func (st *state) target(cfg Config) float64 {
+	fits := max(st.memory.most()-st.served.long.parked, float64(cfg.Processors))
+	return cfg.within(min(st.all(), fits))
+}
 
 // New returns a controller at its initial limit. The error is an [*decision.InvalidError].
 func New(cfg Config) (*Controller, error) {

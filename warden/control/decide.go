@@ -18,6 +18,7 @@ func (st *state) decide(cfg Config, at time.Time, fresh bool) decision.ControlDe
 		Seq:               st.seq,
 		At:                at,
 		TargetConcurrency: int(math.Round(st.target(cfg))),
+		Parked:            int(max(min(float64(cfg.Max), st.memory.most())-math.Round(st.target(cfg)), 0)),
 		ShedProbability:   st.shed,
 		Reasons:           st.reasons(fresh),
 		ValidFor:          cfg.ValidFor,
@@ -66,8 +67,10 @@ func (st *state) reasons(fresh bool) []decision.Reason {
 	if r, ok := st.served.reason(); ok {
 		reasons = append(reasons, r)
 	}
-	if st.memory.most() < st.all() {
+	if st.memory.most() < st.all()+st.served.long.parked {
 		reasons = append(reasons, st.memory.reason())
+	} else if near := st.memory.near; near != nil {
+		reasons = append(reasons, *near)
 	}
 	if unread := st.served.unread; len(unread) > 0 {
 		r := decision.NewReason("pool_unreadable", "pools_unreadable", float64(len(unread)), decision.Hold)

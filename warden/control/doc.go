@@ -16,7 +16,8 @@
 //	}
 //
 // Step blocks only for another Step and returns no error: what a sample lacks counts as not measured. Executions that hang are
-// counted by the monitor as long, and come on top of the limit, up to 512 and within Max.
+// counted by the monitor as long, and come on top of the limit, within Max; beyond 512 the limit for the others falls as they
+// become more.
 //
 // Two resources bound useful concurrency, and each has its half of the algorithm:
 //
@@ -110,14 +111,17 @@
 //
 // Live data may use GOMEMLIMIT, or 0.75 of the cgroup's limit / (1 + GOGC / 100), because the collector does not keep that one:
 // the heap grows by GOGC beyond what is in use. Each collection finds beside + each x running tasks. A Kalman filter estimates
-// both and how sure they are: what varies with the number of tasks is theirs; a cache that grows is not. Allocations since a
-// collection teach nothing, because most of them are garbage.
+// both and how sure they are: what varies with the number of tasks is theirs; a cache that grows is not. Where a collection finds
+// what three deviations do not explain, the tasks may be others. They hold no more than was allocated lately: in 8 times the
+// 90th percentile of their times, a second, or the age of the oldest that runs for long.
 //
 // Tasks may fill the memory up to 0.72 of what live data may use; the collector needs the rest. The limit falls to what fits at
 // once, and rises by one task or a tenth with each collection that finds room. While twice as many tasks as run would fit,
-// nothing is lowered: in a step the limit at most doubles. An estimate counts less by two standard deviations while less than
-// half of the memory is in use, and in full from 0.9 on. A tenth of the memory is always the tasks', whatever a cache or a leak
-// holds. While there is room, a limit grows e-fold a minute, so that it forgets what tasks once held.
+// nothing is lowered: in a step the limit at most doubles. Up to 0.86 of the memory an estimate counts less by three standard
+// deviations: what is not above 0 then lowers nothing, and lets one more task run with each collection, which may tell. A tenth
+// of the memory is always the tasks', whatever a cache or a leak holds. While there is room, a limit grows e-fold a minute, so
+// that it forgets what tasks once held. From half of the memory on, memory_near says what is in use, and how much of that no
+// task can hold.
 //
 // # Blind spots
 //

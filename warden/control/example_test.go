@@ -15,7 +15,7 @@ import (
 
 // A jam of one second, and what the law makes of it: the target, every half second.
 func ExampleController_Step() {
-	c, err := control.New(control.Config{Processors: 4, Initial: 32})
+	c, err := control.New(control.Config{Initial: 32})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -23,7 +23,7 @@ func ExampleController_Step() {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 51 {
 		s := monitor.Sample{
-			At: at.Add(time.Duration(i) * 100 * time.Millisecond), Utilization: monitor.Reading{Value: 0.6, OK: true},
+			At: at.Add(time.Duration(i) * 100 * time.Millisecond), Processors: 4, Utilization: monitor.Reading{Value: 0.6, OK: true},
 		}
 		if i > 5 && i <= 15 {
 			s.Utilization.Value = 1

@@ -5,6 +5,8 @@
 package control_test
 
 import (
+	"cmp"
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -20,7 +22,8 @@ func streams(n int) monitor.Sample {
 	return s
 }
 
-// What runs for long comes on top, in steps of no more than the limit, 512 at most and never above Max; and it goes when it ends.
+// What runs for long comes on top, in steps of no more than the limit and never above Max; beyond 512 less is left to what ends, one
+// task at least; and it goes when it ends.
 func TestPropertyLongComesOnTop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := control.Config{Processors: 2, Initial: rapid.IntRange(1, 64).Draw(t, "initial")}
@@ -29,15 +32,25 @@ func TestPropertyLongComesOnTop(t *testing.T) {
 		}
 		c, now := mustNew(t, cfg), clock{}
 		before := begin(c)
+		parked := rapid.SampledFrom([]int{0, 0, 5000}).Draw(t, "parked")
 		for _, n := range rapid.SliceOfN(rapid.IntRange(0, 1000), 1, 5).Draw(t, "so many") {
 			for range 40 {
-				d := c.Step(now.next(streams(n)))
+				s := streams(n)
+				s.Service.Parked, s.Service.Running = parked, n+parked
+				d := c.Step(now.next(s))
+				if most := cmp.Or(cfg.Max, 1<<16); d.TargetConcurrency+d.Parked != most {
+					t.Fatalf("C8: %d, and %d parked, at most %d", d.TargetConcurrency, d.Parked, most)
+				}
 				if d.TargetConcurrency > before.TargetConcurrency+max(before.TargetConcurrency, cfg.Initial) {
 					t.Fatalf("C8: from %d to %d in a step", before.TargetConcurrency, d.TargetConcurrency)
 				}
 				before = d
 			}
-			want := cfg.Initial + min(n, 512)
+			left := float64(cfg.Initial)
+			if n > 512 {
+				left = max(left*512/float64(n), 1)
+			}
+			want := int(math.Round(float64(n) + left))
 			if cfg.Max > 0 {
 				want = min(want, cfg.Max)
 			}

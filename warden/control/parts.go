@@ -104,7 +104,7 @@ func (p *part) step(r *monitor.Part, pools []monitor.PoolReading, dt, busy float
 }
 
 // limit is the part's limit: what runs for long comes on top of what ends.
-func (p *part) limit() float64 { return min(math.Round(p.target+p.long.slots), p.most) }
+func (p *part) limit() float64 { return min(math.Round(p.long.besides(p.target)+p.long.slots), p.most) }
 
 // vote compares the last execution times with those before.
 func (p *part) vote(s monitor.Service, dt float64) {

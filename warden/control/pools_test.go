@@ -159,3 +159,20 @@ func TestPoolThatHangs(t *testing.T) {
 		t.Errorf("C14: limit %d beside 20 calls that hang: %v", d.TargetConcurrency, d.Reasons)
 	}
 }
+
+// What is parked needs no connection, and takes nothing of the limit for the others.
+func TestParkedBesideAPool(t *testing.T) {
+	c, now := mustNew(t, control.Config{Processors: 2, Initial: 100}), clock{}
+	d := begin(c)
+	for range 100 {
+		s := now.next(quiet())
+		s.Service = monitor.Service{Concurrency: 20, Running: 220, Parked: 200, Count: 20, Throughput: 200}
+		s.Pools = []monitor.PoolReading{{Name: "db", PoolStats: monitor.PoolStats{
+			InUse: 10, Max: 10, Waiting: monitor.Reading{Value: 10, OK: true},
+		}}}
+		d = c.Step(s)
+	}
+	if d.TargetConcurrency < 9 || d.TargetConcurrency > 20 {
+		t.Errorf("C14: the limit is %d beside 200 that are parked, for ten connections: %v", d.TargetConcurrency, d.Reasons)
+	}
+}

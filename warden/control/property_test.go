@@ -159,7 +159,7 @@ func TestPropertyProcessorsOfTheSample(t *testing.T) {
 		number := rapid.SampledFrom([]float64{0.1, 1, 2, 3.5, 8, 32, 64, 1e300}).Draw(t, "number")
 		initial := rapid.IntRange(1, 400).Draw(t, "initial")
 		with := func(processors int) *control.Controller {
-			return mustNew(t, control.Config{Initial: initial, Processors: processors})
+			return mustNew(t, control.Config{Max: 1 << 24, Initial: initial, Processors: processors})
 		}
 		remote := rapid.Bool().Draw(t, "remote")
 		equal := int(math.Ceil(min(number, 1<<24)))

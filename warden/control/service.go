@@ -92,7 +92,7 @@ func (v *service) step(s monitor.Service, pools []monitor.PoolReading, dt, busy,
 		v.trust -= v.trust * toward(dt, forget)
 	}
 	v.in += dt
-	if v.pools.observe(pools, finite(float64(s.Running)), v.long.slots, v.base.mean, dt); v.pools.full {
+	if v.pools.observe(pools, finite(float64(s.Running-s.Parked)), v.long.slots, v.base.mean, dt); v.pools.full {
 		v.followPools(n, ended)
 		return
 	}

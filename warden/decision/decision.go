@@ -29,6 +29,9 @@ type ControlDecision struct {
 	At time.Time
 	// TargetConcurrency is the concurrency limit: how many tasks may run at once, 0 or more; at 0 none starts.
 	TargetConcurrency int
+	// Parked is how many tasks may run on top of it that hold no slot, because they only wait for something to tell their clients, 0
+	// or more: such as event streams.
+	Parked int
 	// ShedProbability, 0 to 1, is the share of the tasks without a free slot to reject instead of queueing them.
 	ShedProbability float64
 	// Reasons explain the decision. A limiter copies them into its explanations and does not interpret them.
@@ -111,6 +114,8 @@ func (d ControlDecision) validate(prefix string) error {
 	switch {
 	case d.TargetConcurrency < 0:
 		return &InvalidError{prefix + "TargetConcurrency", d.TargetConcurrency, "0 (nothing starts) or more"}
+	case d.Parked < 0:
+		return &InvalidError{prefix + "Parked", d.Parked, "0 (none) or more"}
 	case !(d.ShedProbability >= 0 && d.ShedProbability <= 1):
 		return &InvalidError{prefix + "ShedProbability", d.ShedProbability, "0 to 1"}
 	case d.ValidFor < 0:
@@ -159,7 +164,7 @@ func (d ControlDecision) Sanitized() ControlDecision {
 
 func (d ControlDecision) sanitized() ControlDecision {
 	s := d
-	s.TargetConcurrency = max(0, s.TargetConcurrency)
+	s.TargetConcurrency, s.Parked = max(0, s.TargetConcurrency), max(0, s.Parked)
 	if math.IsNaN(s.ShedProbability) {
 		s.ShedProbability = 0
 	}

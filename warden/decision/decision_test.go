@@ -31,6 +31,7 @@ func TestDefaultIsValid(t *testing.T) {
 func TestValidateNamesTheField(t *testing.T) {
 	for want, d := range map[string]ControlDecision{
 		"TargetConcurrency is -1":                {TargetConcurrency: -1},
+		"Parked is -1":                           {Parked: -1},
 		"ShedProbability is NaN":                 {ShedProbability: math.NaN()},
 		"ShedProbability is +Inf":                {ShedProbability: math.Inf(1)},
 		"ShedProbability is -0.5":                {ShedProbability: -0.5},
@@ -73,6 +74,7 @@ func decisions(t *rapid.T, label string) ControlDecision {
 	float := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 1, -0.1, 1.1}))
 	return ControlDecision{
 		TargetConcurrency: rapid.Int().Draw(t, label+"target"),
+		Parked:            rapid.Int().Draw(t, label+"parked"),
 		ShedProbability:   float.Draw(t, label+"shed"),
 		ValidFor:          time.Duration(rapid.Int64().Draw(t, label+"valid")),
 		Expected:          time.Duration(rapid.Int64().Draw(t, label+"expected")),
@@ -103,8 +105,8 @@ func TestPropertySanitizedIsValidAndOwnsItsMemory(t *testing.T) {
 				t.Fatalf("%q needs %v of %v", name, need, d.Needs[name])
 			}
 		}
-		if d.Validate() == nil && fmt.Sprint(s.TargetConcurrency, s.ShedProbability, s.ValidFor, s.Expected, s.Yields) !=
-			fmt.Sprint(d.TargetConcurrency, d.ShedProbability, d.ValidFor, d.Expected, d.Yields) {
+		if d.Validate() == nil && fmt.Sprint(s.TargetConcurrency, s.Parked, s.ShedProbability, s.ValidFor, s.Expected, s.Yields) !=
+			fmt.Sprint(d.TargetConcurrency, d.Parked, d.ShedProbability, d.ValidFor, d.Expected, d.Yields) {
 			t.Fatalf("a valid decision changed from %+v to %+v", d, s)
 		}
 		if s.Stale != nil && (s.Stale == d.Stale || s.Stale.Stale != nil || s.Stale.ValidFor != 0) {

@@ -151,7 +151,8 @@ type Rejection struct { //nolint:errname // the word of the field
 	// RetryAfter estimates when a retry could find a slot: the time to work off the queue at the decision's expected
 	// execution time, at most a minute; 0: unknown, or a retry is useless.
 	RetryAfter time.Duration
-	// Cause is the context's error for Canceled, context.DeadlineExceeded for DeadlineExceeded, else nil.
+	// Cause is the context's error for Canceled, context.DeadlineExceeded for DeadlineExceeded, or, if that was an untrusted client's
+	// own, an error that matches context.Canceled; else nil.
 	Cause error
 }
 

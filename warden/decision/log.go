@@ -11,16 +11,19 @@ import (
 	"slices"
 )
 
-// LogValue returns the decision as a group: seq, target, shed, reasons as strings, and those set of at, valid_for, burst,
+// LogValue returns the decision as a group: seq, target, shed, reasons as strings, and those set of at, parked, valid_for, burst,
 // expected, max_wait, needs, yields, and stale, the decision that applies after this one has expired; and parts, the limits of
 // those that have reasons, with the first. It allocates.
 func (d ControlDecision) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 11)
+	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.Uint64("seq", d.Seq))
 	if !d.At.IsZero() {
 		attrs = append(attrs, slog.Time("at", d.At))
 	}
 	attrs = append(attrs, slog.Int("target", d.TargetConcurrency), slog.Float64("shed", d.ShedProbability))
+	if d.Parked > 0 {
+		attrs = append(attrs, slog.Int("parked", d.Parked))
+	}
 	if len(d.Reasons) > 0 {
 		reasons := make([]string, len(d.Reasons)) // a slice of values that log themselves would lose its parts in JSON
 		for i, r := range d.Reasons {

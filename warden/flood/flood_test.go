@@ -437,6 +437,12 @@ func TestArrivals(t *testing.T) {
 	if got := float64(critical) / float64(len(all)); got < .18 || got > .22 {
 		t.Errorf("%v are critical", got)
 	}
+	p.even = true
+	for i, a := range p.arrivals(2)[1000:21000] { // 2,000 a second, from 2 s on
+		if at := 2*time.Second + time.Duration(i)*time.Millisecond/2; a.due < at || a.due > at+time.Millisecond/4 {
+			t.Fatalf("the request at %v is due at %v", at, a.due)
+		}
+	}
 }
 
 // An interrupt ends a flood.

@@ -111,6 +111,7 @@ func parse(args []string, out, progress io.Writer) (p *plan, file string, err er
 	f.DurationVar(&p.after, "after", 10*time.Second, "`time` at the base load after it, in which the service recovers")
 	f.IntVar(&p.retries, "retries", 0, "how `often` a client that is not served tries again, while it has patience")
 	f.BoolVar(&p.http2, "http2", false, "HTTP/2 (without TLS: with prior knowledge)")
+	f.BoolVar(&p.even, "even", false, "requests at even distances, each moved by up to half of one, instead of at random")
 	f.BoolVar(&p.noKeepAlive, "no-keepalive", false, "a connection for each request")
 	f.BoolVar(&p.beyond, "beyond-loopback", false, "flood a target that is not on this machine, if it agrees: header Flood-Agreed")
 	f.Uint64Var(&p.seed, "seed", 1, "of the arrivals: equal seeds give equal arrivals")

@@ -45,6 +45,7 @@ type plan struct {
 	before, length, after time.Duration
 	retries               int
 	http2, noKeepAlive    bool
+	even                  bool
 	beyond                bool
 	seed                  uint64
 	requests              string // file; "": none
@@ -196,7 +197,8 @@ const (
 // String is the phase's name in the results.
 func (p phase) String() string { return [...]string{"before", "load", "after"}[p] }
 
-// arrivals draws those of one load: exponential gaps. Equal seeds give equal ones.
+// arrivals draws those of one load: exponential gaps, or even ones, of which each request is moved by up to half. Equal seeds give equal
+// ones.
 func (p *plan) arrivals(load float64) (all []arrival) {
 	r := rand.New(rand.NewPCG(p.seed, uint64(load*1000))) //nolint:gosec // nobody is to be surprised
 	begin := time.Duration(0)
@@ -205,8 +207,11 @@ func (p *plan) arrivals(load float64) (all []arrival) {
 		load   float64
 	}{{p.before, p.base}, {p.length, load}, {p.after, p.base}} {
 		rate := part.load * p.capacity
-		for at := begin; rate > 0; {
-			if at += time.Duration(r.ExpFloat64() / rate * float64(time.Second)); at >= begin+part.length {
+		for at, n := begin, 0.0; rate > 0; n++ {
+			if at += time.Duration(r.ExpFloat64() / rate * float64(time.Second)); p.even {
+				at = begin + time.Duration((n+r.Float64()/2)/rate*float64(time.Second))
+			}
+			if at >= begin+part.length {
 				break
 			}
 			all = append(all, arrival{at, p.draw(r.Float64()), phase(ph)})

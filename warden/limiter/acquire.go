@@ -26,7 +26,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 	case ctx == nil:
 		return Permit{}, invalidField("ctx", "nil", "a context")
 	}
-	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && l.prompt == nil && t.Deadline.IsZero() && ctx.Err() == nil {
+	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
 		if p, o, ok := l.startAtOnce(t); ok {
 			if o.rule.yields == 0 {
 				return p, nil
@@ -71,7 +71,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	}
 	p := l.newPermitLocked(t, d, o)
 	l.mu.Unlock()
-	if o.would != 0 || o.grant != queue.Free || l.prompt != nil {
+	if o.would != 0 || o.grant != queue.Free {
 		l.remember(t, d, o)
 	}
 	return l.observeStart(p), nil
@@ -215,23 +215,17 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	p := l.newPermitLocked(t, d, o)
 	l.mu.Unlock()
-	if o.would != 0 || o.grant != queue.Free || l.prompt != nil {
+	if o.would != 0 || o.grant != queue.Free {
 		l.remember(t, d, o)
 	}
 	return l.observeStart(p), nil
 }
 
-// remember keeps the explanation of a start: of a task that would have been rejected or has waited, and of any other if asked.
+// remember keeps the explanation of a start: of a task that would have been rejected or has waited.
 func (l *Limiter) remember(t Task, d deadline, o outcome) {
-	kept := l.prompt
-	switch {
-	case o.would != 0:
+	kept := l.delayed
+	if o.would != 0 {
 		kept = l.rejections
-	case o.grant != queue.Free:
-		kept = l.delayed
-	}
-	if kept == nil {
-		return
 	}
 	e := l.explain(t, d, o)
 	e.At = time.Now()
@@ -348,6 +342,7 @@ type slot struct {
 	number       uint64        // grows by one with each release
 	older, newer *slot         // of the running tasks, those that started before and after it; in the free list, newer is the next
 	seen         time.Duration // when it was first seen to run; 0: nobody has looked since it started
+	parked       bool          // it has no slot: Permit.Park
 	task         Task
 	deadline     deadline
 	outcome      outcome
@@ -378,6 +373,38 @@ func (p Permit) Abandon() bool { return p.end(abandoned) }
 // in [Tally].Failed as well (Q23). An answer that rejects what the client asked for is no failure.
 func (p Permit) Fail() bool { return p.end(failed) }
 
+// Park gives the slot of a task to others while the task only waits for something to tell its client: an event stream or a watch
+// after its beginning (Q24). It is still to be released. Park reports whether the task has no slot now: there may be as many such
+// tasks as the decision says (Parked). It does not block and allocates nothing.
+func (p Permit) Park() bool {
+	l, s := p.l, p.slot
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.number != p.number {
+		return false
+	}
+	if !s.parked && l.parked < l.rule.decision.Parked {
+		s.parked = true
+		l.parked++
+		l.classes[class(s.task.Priority)].Parked++
+		l.leaveLocked(s)
+		l.serveLocked()
+	}
+	return s.parked
+}
+
+// leaveLocked gives the slot of a task back.
+func (l *Limiter) leaveLocked(s *slot) {
+	l.endLocked(s)
+	l.vacateLocked(s.task.Priority)
+	if s.outcome.would != 0 {
+		l.unwanted--
+	}
+}
+
 // ending is how a task ended.
 type ending uint8
 
@@ -407,13 +434,15 @@ func (p Permit) endLocked(how ending) bool {
 		return false
 	}
 	s.number++
-	l.endLocked(s)
-	s.newer, l.idle = l.idle, s
-	l.vacateLocked(s.task.Priority)
-	if s.outcome.would != 0 {
-		l.unwanted--
-	}
 	c := &l.classes[class(s.task.Priority)]
+	if s.parked {
+		s.parked = false
+		l.parked--
+		c.Parked--
+	} else {
+		l.leaveLocked(s)
+	}
+	s.newer, l.idle = l.idle, s
 	c.Executed++
 	switch how {
 	case abandoned:

@@ -23,7 +23,6 @@ func TestBadConfig(t *testing.T) {
 		"Config.StarvationEvery is -1":                           {StarvationEvery: -1},
 		"Config.Observer is a nil *limiter.recording; allowed: ": {Observer: (*recording)(nil)},
 		"Config.Recent is -1":                                    {Recent: -1},
-		"Config.RecentStarts is -1":                              {RecentStarts: -1},
 		"Config.Initial.ShedProbability is NaN": {Initial: decision.ControlDecision{Seq: 1,
 			ShedProbability: math.NaN()}},
 		"Config.Initial.ShedProbability is +Inf": {Initial: decision.ControlDecision{ShedProbability: math.Inf(1)}},

@@ -77,7 +77,7 @@ func TestPropertyMachine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			return move{rapid.IntRange(0, 9).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
+			return move{rapid.SampledFrom(ops).Draw(rt, "op"), rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
 		}), 20, 120).Draw(rt, "script")
 		if failed := drive(t, s, script, nil, nil); failed != "" {
 			rt.Fatal(failed)
@@ -96,7 +96,7 @@ func TestLongHistories(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		script := make([]move, steps)
 		for j := range script {
-			script[j] = move{rng.IntN(10), rng.IntN(32), rng.IntN(32)}
+			script[j] = move{ops[rng.IntN(len(ops))], rng.IntN(32), rng.IntN(32)}
 		}
 		failed := drive(t, setups[i%len(setups)], script, nil, func(x *machine) {
 			for _, run := range x.tasks {

@@ -36,9 +36,6 @@ type Config struct {
 	// Recent is the number of rejections that [Limiter.Recent] keeps (in a dry run, of those there would have been), and
 	// separately the number of delayed starts, 0 or more; 0: 128 of each.
 	Recent int
-	// RecentStarts is the number of starts without a wait that [Limiter.Recent] keeps as well, 0 or more; 0: none. Any other
-	// number costs each such start a clock reading and the copy of its explanation, 320 bytes, under a lock.
-	RecentStarts int
 	// Rand returns numbers from 0 to below 1 and must be safe for concurrent use; nil: math/rand/v2. Its draws decide which
 	// tasks of the boundary priority are shed, and which one in 64 may wait whatever the decision's Needs say.
 	Rand func() float64
@@ -57,7 +54,6 @@ type Limiter struct {
 	rejections *queue.Recent[decision.Explanation]
 	// tasks that started after waiting, kept apart so that they do not push rejections out
 	delayed *queue.Recent[decision.Explanation]
-	prompt  *queue.Recent[decision.Explanation] // tasks that did not wait; nil: they are not kept
 	waiters queue.Pool[outcome]
 
 	mu     sync.Mutex // guards all below; no foreign code runs while it is held
@@ -71,7 +67,8 @@ type Limiter struct {
 	first  *slot // of the running tasks: the one that started first, and
 	last   *slot // the one that started last
 
-	running                   int
+	running                   int           // the tasks with a slot
+	parked                    int           // and those that have given it back: Permit.Park
 	unwanted                  int           // the running tasks that a dry run would have rejected
 	lastFree                  time.Duration // when a task last found a free slot in a dry run
 	submitted, observerPanics uint64
@@ -94,9 +91,6 @@ func New(cfg Config) (*Limiter, error) {
 		name: cfg.Name, epoch: time.Now().Add(-1), observer: cfg.Observer, draw: cfg.Rand,
 		rejections: queue.NewRecent[decision.Explanation](cfg.Recent), delayed: queue.NewRecent[decision.Explanation](cfg.Recent),
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
-	}
-	if cfg.RecentStarts > 0 {
-		l.prompt = queue.NewRecent[decision.Explanation](cfg.RecentStarts)
 	}
 	l.queue.Left = l.dropLocked
 	l.start(initial.Sanitized(), cfg.Mode)
@@ -126,8 +120,6 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 		return cfg.Initial, invalidField("Config.StarvationEvery", cfg.StarvationEvery, orMore)
 	case cfg.Recent < 0:
 		return cfg.Initial, invalidField("Config.Recent", cfg.Recent, orMore)
-	case cfg.RecentStarts < 0:
-		return cfg.Initial, invalidField("Config.RecentStarts", cfg.RecentStarts, orMore)
 	}
 	if err := checkObserver("Config.Observer", cfg.Observer); err != nil {
 		return cfg.Initial, err
@@ -175,7 +167,7 @@ type Stats struct {
 // Of returns the Tally of the tasks in p's class: see [decision.Priority.Class]. The four classes add up to the total.
 func (s Stats) Of(p decision.Priority) Tally { return s.classes[class(p)] }
 
-// Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running. Submitted, Executed, Rejected, Canceled,
+// Tally counts tasks: Submitted = Executed + Rejected + Canceled + Queued + Running + Parked. Submitted, Executed, Rejected, Canceled,
 // Abandoned, Failed and RejectedFor never fall. Without an answer, of those submitted, are Rejected + Canceled + Abandoned; with a
 // bad one, or none because the work panicked, Failed.
 type Tally struct {
@@ -187,6 +179,7 @@ type Tally struct {
 	Failed    uint64 // of those executed, tasks that failed: see Permit.Fail
 	Queued    int    // tasks waiting now: QueueLen of an explanation
 	Running   int    // tasks holding a slot now: InFlight of an explanation
+	Parked    int    // tasks that run without a slot now: see Permit.Park
 	// WouldReject counts tasks that a dry run started although Enforce would have rejected them (Q17). They count as Executed
 	// or Running, not as Rejected. It never falls.
 	WouldReject uint64
@@ -216,6 +209,7 @@ func (t Tally) plus(o Tally) Tally {
 	t.Abandoned += o.Abandoned
 	t.Failed += o.Failed
 	t.Running += o.Running
+	t.Parked += o.Parked
 	t.WouldReject += o.WouldReject
 	for r, n := range o.byReason {
 		t.byReason[r] += n
@@ -226,7 +220,7 @@ func (t Tally) plus(o Tally) Tally {
 
 // waiting returns the number of submitted tasks that have neither started nor left.
 func (t Tally) waiting() int {
-	return int(t.Submitted-t.Executed-t.Rejected-t.Canceled) - t.Running //nolint:gosec // no more than wait
+	return int(t.Submitted-t.Executed-t.Rejected-t.Canceled) - t.Running - t.Parked //nolint:gosec // no more than wait
 }
 
 // Stats returns a snapshot of the counters; all are 0 for a nil or zero Limiter. It may wait microseconds for a mutex and
@@ -264,16 +258,12 @@ func (l *Limiter) SetMaxQueue(n int) error {
 }
 
 // Recent returns the explanations of the last rejected tasks, in a dry run of those that would have been, and of the last tasks
-// that started after waiting, oldest first, at most Config.Recent of each, and of the last Config.RecentStarts tasks that
-// started at once. It does not block and allocates the copy.
+// that started after waiting, oldest first, at most Config.Recent of each. It does not block and allocates the copy.
 func (l *Limiter) Recent() []decision.Explanation {
 	if !l.valid() {
 		return nil
 	}
 	all := append(l.rejections.All(), l.delayed.All()...)
-	if l.prompt != nil {
-		all = append(all, l.prompt.All()...)
-	}
 	slices.SortStableFunc(all, func(a, b decision.Explanation) int { return a.At.Compare(b.At) })
 	return all
 }

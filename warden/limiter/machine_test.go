@@ -60,7 +60,7 @@ func newMachine(s setup, fatalf func(string, ...any)) *machine {
 		decision.ModeChanged} {
 		x.events[o] = new(atomic.Int64)
 	}
-	first := decision.ControlDecision{Seq: 1, TargetConcurrency: s.target}
+	first := decision.ControlDecision{Seq: 1, TargetConcurrency: s.target, Parked: 2}
 	cfg := Config{
 		Name: "m", MaxQueue: s.maxQueue, Initial: first, StarvationEvery: s.every,
 		Rand: func() float64 { return x.draw }, Observer: x,
@@ -147,6 +147,17 @@ func (x *machine) releaseTask(run *taskRun, how ending) {
 	}
 }
 
+// park has a task that was started at any time run on without its slot.
+func (x *machine) park(a int) {
+	if len(x.tasks) == 0 {
+		return
+	}
+	run := x.tasks[a%len(x.tasks)]
+	if got, want := run.permit.Park(), x.m.park(run.is); got != want {
+		x.fatalf("Q24: task %d: Park() = %t, want %t", run.is.id, got, want)
+	}
+}
+
 func (x *machine) cancel(a int) {
 	if len(x.tasks) == 0 {
 		return
@@ -159,7 +170,7 @@ func (x *machine) cancel(a int) {
 // apply applies a decision: one in eight is older than what rules, one in eight malformed.
 func (x *machine) apply(a, b int) {
 	d := decision.ControlDecision{
-		Seq: x.seq + 1, TargetConcurrency: a % 5,
+		Seq: x.seq + 1, TargetConcurrency: a % 5, Parked: b % 4,
 		ShedProbability: []float64{0, 0.25, 0.5, 0.75, 1}[b%5],
 		Expected:        time.Duration(a/5%3) * 8 * time.Millisecond,
 		Burst:           []time.Duration{0, 7 * time.Millisecond, 40 * time.Millisecond}[(a+b)%3],
@@ -180,10 +191,10 @@ func (x *machine) apply(a, b int) {
 		d.Seq = x.seq - 1
 	case 1:
 		bad := d
-		bad.ShedProbability, bad.TargetConcurrency, bad.Expected, bad.Yields = math.Inf(1), -3, -1, -1
+		bad.ShedProbability, bad.TargetConcurrency, bad.Parked, bad.Expected, bad.Yields = math.Inf(1), -3, -2, -1, -1
 		bad.Needs = map[string]time.Duration{"": -1, "quick": math.MinInt64}
 		x.l.Apply(bad)
-		d.ShedProbability, d.TargetConcurrency, d.Expected, d.Yields, d.Needs = 1, 0, 0, 0, nil
+		d.ShedProbability, d.TargetConcurrency, d.Parked, d.Expected, d.Yields, d.Needs = 1, 0, 0, 0, 0, nil
 		x.seq, x.m.seq = d.Seq, d.Seq
 		x.m.apply(d)
 		return
@@ -193,8 +204,11 @@ func (x *machine) apply(a, b int) {
 	x.seq = max(x.seq, d.Seq)
 }
 
+// ops are the operations of one mode.
+var ops = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11}
+
 func (x *machine) step(s move) {
-	switch s.op % 11 {
+	switch s.op % 12 {
 	case 0, 1, 2:
 		x.submit(s.a, s.b, false)
 	case 3:
@@ -218,6 +232,8 @@ func (x *machine) step(s move) {
 		x.crowd(s.a, s.b)
 	case 10:
 		x.setMode(decision.Mode(s.a % int(decision.Bypass+1)))
+	case 11:
+		x.park(s.a)
 	}
 	synctest.Wait()
 	x.check()
@@ -253,7 +269,7 @@ func (x *machine) check() {
 	var want Stats
 	for _, run := range x.tasks {
 		x.checkTask(run)
-		if run.is.state == runs {
+		if run.is.state == runs && !run.is.parked {
 			want.OldestRunning = max(want.OldestRunning, x.m.now-run.is.since-run.is.waited)
 		}
 		for _, tally := range []*Tally{&want.Tally, &want.classes[classOf(run.is.priority)]} {
@@ -266,7 +282,11 @@ func (x *machine) check() {
 			case waits:
 				tally.Queued++
 			case runs:
-				tally.Running++
+				if run.is.parked {
+					tally.Parked++
+				} else {
+					tally.Running++
+				}
 			case ended:
 				tally.Executed++
 				if run.is.abandoned {
@@ -286,7 +306,7 @@ func (x *machine) check() {
 		}
 	}
 	events := map[decision.Outcome]uint64{
-		decision.Started: uint64(want.Running) + want.Executed, decision.Executed: want.Executed, decision.Rejected: want.Rejected,
+		decision.Started: uint64(want.Running+want.Parked) + want.Executed, decision.Executed: want.Executed, decision.Rejected: want.Rejected,
 		decision.OutcomeCanceled: want.Canceled, decision.ModeChanged: x.m.changes,
 	}
 	want.Target, want.DecisionState, want.Mode = x.m.d.TargetConcurrency, x.m.decisionState, x.m.mode
@@ -303,6 +323,8 @@ func (x *machine) check() {
 		x.fatalf("Q21: the oldest runs for %s, want %s", got.OldestRunning, want.OldestRunning)
 	case got.Abandoned != want.Abandoned || got.Abandoned != x.ended.abandoned.Load():
 		x.fatalf("Q22: %d were abandoned, and %d events tell so; want %d", got.Abandoned, x.ended.abandoned.Load(), want.Abandoned)
+	case got.Parked != want.Parked || got.Running != want.Running:
+		x.fatalf("Q24: %d run and %d are parked, want %d and %d", got.Running, got.Parked, want.Running, want.Parked)
 	case got.Failed != want.Failed || got.Failed != x.ended.failed.Load():
 		x.fatalf("Q23: %d failed, and %d events tell so; want %d", got.Failed, x.ended.failed.Load(), want.Failed)
 	case got != want:
@@ -422,7 +444,7 @@ func about(want *taskModel, got taskState, reason decision.RejectionReason) stri
 }
 
 func sameDecision(a, b decision.ControlDecision) bool {
-	return a.Seq == b.Seq && a.TargetConcurrency == b.TargetConcurrency && a.ShedProbability == b.ShedProbability &&
+	return a.Seq == b.Seq && a.TargetConcurrency == b.TargetConcurrency && a.Parked == b.Parked && a.ShedProbability == b.ShedProbability &&
 		a.Expected == b.Expected &&
 		maps.Equal(a.Needs, b.Needs)
 }

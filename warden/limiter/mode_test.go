@@ -23,7 +23,7 @@ func TestPropertyModeMachine(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := rapid.SampledFrom(setups).Draw(rt, "setup")
 		script := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
-			op := rapid.SampledFrom([]int{0, 0, 0, 3, 4, 4, 5, 6, 7, 8, 10}).Draw(rt, "op")
+			op := rapid.SampledFrom([]int{0, 0, 0, 3, 4, 4, 5, 6, 7, 8, 10, 11}).Draw(rt, "op")
 			return move{op, rapid.IntRange(0, 31).Draw(rt, "a"), rapid.IntRange(0, 31).Draw(rt, "b")}
 		}), 20, 120).Draw(rt, "script")
 		if failed := drive(t, s, script, nil, nil); failed != "" {

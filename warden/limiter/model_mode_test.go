@@ -24,7 +24,7 @@ func (m *model) setMode(mode decision.Mode) {
 func (m *model) startDryRun(t *taskModel, try bool, draw float64) {
 	accepted := 0
 	for _, o := range m.all {
-		if o.state == runs && o.would == "" {
+		if o.state == runs && !o.parked && o.would == "" {
 			accepted++
 		}
 	}

@@ -27,6 +27,7 @@ type taskModel struct {
 	spared   bool
 
 	state         taskState
+	parked        bool // it runs without a slot
 	abandoned     bool // it ended without an answer
 	failed        bool // it ended with an error of the service
 	grant         decision.Grant
@@ -73,8 +74,9 @@ type model struct {
 	staleAt       time.Duration // never: it holds
 	closed        bool
 	mode          decision.Mode
-	changes       uint64 // of the mode
-	running       int
+	changes       uint64                              // of the mode
+	running       int                                 // with a slot
+	parked        int                                 // without one
 	waiting       []*taskModel                        // in order of arrival
 	mix           []mixModel                          // of all that had to wait
 	empty         map[decision.Priority]time.Duration // when nobody of it waited last
@@ -350,9 +352,27 @@ func (m *model) release(t *taskModel) bool {
 		return false
 	}
 	t.state = ended
-	m.running--
+	if t.parked {
+		m.parked--
+	} else {
+		m.running--
+	}
 	m.serve()
 	return true
+}
+
+// park takes the slot of a task that runs, unless there are as many without one as the decision allows.
+func (m *model) park(t *taskModel) bool {
+	if t.state != runs {
+		return false
+	}
+	if !t.parked && m.parked < m.d.Parked {
+		t.parked = true
+		m.parked++
+		m.running--
+		m.serve()
+	}
+	return t.parked
 }
 
 func (m *model) cancel(t *taskModel) {

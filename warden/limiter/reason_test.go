@@ -305,42 +305,6 @@ func TestDelayedStartsPushNoRejectionOut(t *testing.T) {
 	})
 }
 
-// TestPromptStartsAreKeptIfAsked: whichever way a task starts at once, its explanation is there afterwards, and none is
-// otherwise.
-func TestPromptStartsAreKeptIfAsked(t *testing.T) {
-	for _, keep := range []int{0, 3} {
-		for _, yields := range []int{0, 2} {
-			d := fixed(9)
-			d.Yields = yields
-			l := mustNew(t, Config{Name: "api", RecentStarts: keep, Initial: d})
-			before := time.Now()
-			soon, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			for _, start := range []func(){
-				func() { must(l.TryAcquire(Task{Name: "dropped"}))(t).Release() },
-				func() { must(l.TryAcquire(Task{Name: "tried"}))(t).Release() },
-				func() { must(l.Acquire(soon, Task{Name: "bounded"}))(t).Release() },
-				func() {
-					_, _ = Do(t.Context(), l, Task{Name: "done"}, func(context.Context) (int, error) { return 1, nil })
-				},
-			} {
-				start()
-			}
-			var names []string
-			for _, e := range l.Recent() {
-				names = append(names, e.Task.Name)
-				if e.Outcome != decision.Started || e.Grant != "slot_free" || e.At.Before(before) || e.Decision == nil || e.InFlight != 1 ||
-					e.Limiter != "api" {
-					t.Errorf("Q7: %+v", e)
-				}
-			}
-			if want := []string{"tried", "bounded", "done"}[:keep]; !slices.Equal(names, want) {
-				t.Errorf("Q7: kept are %q, want %q", names, want)
-			}
-		}
-	}
-}
-
 // TestRetryAfter is how long the queue takes, as far as is known.
 func TestRetryAfter(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -45,9 +45,9 @@
 //   - Throttled: CPU time withheld / (elapsed x GOMAXPROCS), 0 to 1, by the cgroup's cpu.stat, once a second. Blind to cgroup
 //     levels above the container's mount. Of all levels the tightest quota and the longest throttling count.
 //   - Share: CPU time got / wanted, 0 to 1, by /proc/self/task/*/schedstat, once a second; on Linux only. See below.
-//   - Memory: the limit, what the last collection found in use, and collections, by /gc/heap/live:bytes, GOMEMLIMIT, GOGC, and
-//     the cgroup's memory.max once a second. Blind to what is not on Go's heap: cgo, mapped files, other processes of the
-//     container.
+//   - Memory: the limit, what the last collection found in use, collections, and what is allocated, by /gc/heap/live:bytes and
+//     /gc/heap/allocs:bytes, GOMEMLIMIT, GOGC, and the cgroup's memory.max once a second. Blind to what is not on Go's heap:
+//     cgo, mapped files, other processes of the container.
 //   - Service: execution time by percentile, executions per second, concurrency and abandoned executions, of what is recorded;
 //     Parts has the same of each compartment.
 //   - Pools: connections in use, most, waiting. Blind to what waits behind the pool.

@@ -27,16 +27,23 @@ type run struct {
 	kind           *kind
 	name           string
 	start          time.Duration // since the epoch
+	parked         bool          // it only waits: Span.Park
+	held           bool          // or is not believed yet that it does
+	began          time.Duration // to wait, since the epoch
+	awaits         int           // how often it waits for its client at the moment
 	number         uint64        // grows when it ends
 }
 
 // A kind is the executions with one name.
 type kind struct {
-	oldest, youngest *run
+	oldest, youngest *run // of those that are not parked: there may be very many that are, and none is long
+	parked           int
 	recent           recent
 	long             int           // at the last take
 	need             time.Duration // as of the last take; 0: unknown
 	ended            int           // how many had ended then
+	working          int           // how many more have to be found only to wait before the next is believed at once
+	awaiting         int           // of those that run, how many wait for their client
 }
 
 func (k *kind) push(w *run) {
@@ -49,7 +56,18 @@ func (k *kind) push(w *run) {
 	k.youngest = w
 }
 
+// remove is for a run that ends.
 func (k *kind) remove(w *run) {
+	if w.parked {
+		k.parked--
+	} else {
+		k.unlink(w)
+	}
+	k.awaiting -= min(w.awaits, 1)
+	w.name, w.parked, w.held, w.awaits = "", false, false, 0
+}
+
+func (k *kind) unlink(w *run) {
 	if w.older == nil {
 		k.oldest = w.younger
 	} else {
@@ -60,7 +78,7 @@ func (k *kind) remove(w *run) {
 	} else {
 		w.younger.older = w.older
 	}
-	w.older, w.younger, w.name = nil, nil, ""
+	w.older, w.younger = nil, nil
 }
 
 // kindOfLocked returns the kind of a name.
@@ -84,7 +102,7 @@ func (r *Recorder) forgetLocked(now time.Duration) {
 		return
 	}
 	maps.DeleteFunc(r.kinds, func(_ string, k *kind) bool {
-		return k.oldest == nil && int((now-k.recent.at)/time.Minute) >= min(k.recent.n, 24*60)
+		return k.oldest == nil && k.parked == 0 && int((now-k.recent.at)/time.Minute) >= min(k.recent.n, 24*60)
 	})
 }
 
@@ -124,22 +142,26 @@ func p90(times []time.Duration) time.Duration {
 // longLocked counts the executions that are long now, and finds the oldest.
 func (r *Recorder) longLocked(now time.Duration, out *Service) {
 	count := func(k *kind) {
-		before := k.long
+		before, oldest := k.long, k.oldest
 		k.long = 0
-		if k.oldest == nil || now-k.oldest.start < longAfter {
+		if oldest == nil || k.awaiting == 0 && now-oldest.start < longAfter {
 			return
 		}
 		bar, rises := k.recent.bar()
-		for w := k.oldest; w != nil && now-w.start >= bar; w = w.younger {
-			k.long++
+		for w := oldest; w != nil && now-w.start >= bar; w = w.younger {
+			if w.awaits == 0 {
+				k.long++
+			}
 		}
 		if rises && now-k.recent.at < bar { // what has become slower has not ended yet
 			k.long = min(k.long, before)
 		}
-		if age := now - k.oldest.start; k.long > 0 && age > out.LongFor {
-			out.LongName, out.LongFor = k.oldest.name, age
+		if all := k.long + k.awaiting; all > 0 {
+			out.Long += all
+			if age := now - oldest.start; age > out.LongFor || out.LongName == "" {
+				out.LongName, out.LongFor = oldest.name, age
+			}
 		}
-		out.Long += k.long
 	}
 	for _, k := range r.kinds {
 		count(k)

@@ -16,10 +16,9 @@ import (
 
 // A history is all that a kind has ever run.
 type history struct {
-	running []time.Time
-	took    []time.Duration
-	at      time.Time // of the last end
-	long    int
+	took []time.Duration
+	at   time.Time // of the last end
+	long int
 }
 
 // slowest is the 90th percentile of some times.
@@ -41,16 +40,16 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 			kinds := map[string]*history{"a": {}, "b": {}, "c": {}}
 			type running struct {
 				Span
-				name  string
-				began time.Time
+				name   string
+				began  time.Time
+				awaits int // how often it waits for its client
 			}
-			var spans []running
+			var spans []running // in the order of their starts
 			steps := map[string]func(*rapid.T){
 				"start": func(t *rapid.T) {
 					name := rapid.SampledFrom(names).Draw(t, "name")
 					for range rapid.IntRange(1, 5).Draw(t, "so many") {
-						spans = append(spans, running{r.Start(name), name, time.Now()})
-						kinds[name].running = append(kinds[name].running, time.Now())
+						spans = append(spans, running{Span: r.Start(name), name: name, began: time.Now()})
 					}
 				},
 				"while": func(t *rapid.T) {
@@ -65,7 +64,6 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 						s := spans[i]
 						spans = slices.Delete(spans, i, i+1)
 						k := kinds[s.name]
-						k.running = slices.Delete(k.running, slices.Index(k.running, s.began), slices.Index(k.running, s.began)+1)
 						if rapid.IntRange(0, 4).Draw(t, "discard") == 0 {
 							s.Discard()
 							continue
@@ -74,33 +72,59 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 						k.took, k.at = append(k.took, time.Since(s.began)), time.Now()
 					}
 				},
+				"park": func(t *rapid.T) {
+					if len(spans) > 0 { // it is never long again
+						i := rapid.IntRange(0, len(spans)-1).Draw(t, "which")
+						s := spans[i]
+						spans = slices.Delete(spans, i, i+1)
+						s.Park()
+						s.Await()
+					}
+				},
+				"await": func(t *rapid.T) {
+					if len(spans) > 0 {
+						s := &spans[rapid.IntRange(0, len(spans)-1).Draw(t, "which")]
+						if rapid.Bool().Draw(t, "resume") {
+							s.Resume()
+							s.awaits = max(0, s.awaits-1)
+						} else {
+							s.Await()
+							s.awaits++
+						}
+					}
+				},
 				"take": func(t *rapid.T) {
 					time.Sleep(time.Nanosecond)
 					got := r.take(time.Now())
 					long, name, age := 0, "", time.Duration(0)
 					for _, n := range names {
 						k := kinds[n]
-						before := k.long
-						if k.long = 0; len(k.running) == 0 || time.Since(k.running[0]) < time.Second {
-							continue
-						}
+						before, awaiting := k.long, 0
+						k.long = 0
 						times := k.took[max(0, len(k.took)-64):]
 						bar := max(time.Second, 8*slowest(times))
-						for _, began := range k.running {
-							if time.Since(began) >= bar {
+						oldest := time.Duration(0)
+						for _, s := range spans {
+							switch {
+							case s.name != n:
+								continue
+							case s.awaits > 0:
+								awaiting++
+							case time.Since(s.began) >= bar:
 								k.long++
 							}
+							oldest = max(oldest, time.Since(s.began))
 						}
 						half := len(times) / 2
 						if float64(slowest(times[half:])) > 1.5*float64(slowest(times[:half])) && time.Since(k.at) < bar {
 							k.long = min(k.long, before)
 						}
-						if long += k.long; k.long > 0 && time.Since(k.running[0]) > age {
-							name, age = n, time.Since(k.running[0])
+						if long += k.long + awaiting; k.long+awaiting > 0 && oldest > age {
+							name, age = n, oldest
 						}
 					}
 					if got.Long != long || got.LongFor != age ||
-						age > 0 && got.LongName != name && len(kinds[got.LongName].running) == 0 {
+						age > 0 && got.LongName != name && kinds[got.LongName] == nil {
 						t.Fatalf(
 							"M7: %d are long, the oldest is %q for %v; want %d, %q for %v",
 							got.Long, got.LongName, got.LongFor, long, name, age,
@@ -113,6 +137,40 @@ func TestPropertyLongAgainstEveryExecution(t *testing.T) {
 				s.End()
 			}
 		})
+	})
+}
+
+// TestParkedCostNothing: a sample looks at none of those that are parked, however many there are; and their kind is not forgotten.
+func TestParkedCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder()
+		spans := make([]Span, 1000)
+		for i := range spans {
+			if spans[i] = r.Start("events"); !spans[i].Park() {
+				t.Fatal("M13: not parked")
+			}
+		}
+		if k := r.kinds["events"]; k.oldest != nil || k.youngest != nil {
+			t.Error("M13: a sample looks at what is parked")
+		}
+		for i := range mostKinds - 1 {
+			r.Start(fmt.Sprint(i)).End()
+		}
+		for range 2 {
+			time.Sleep(24 * time.Hour)
+			if got := r.take(time.Now()); got.Running != len(spans) || got.Parked != len(spans) || got.Long != 0 {
+				t.Errorf("M13: %d run, %d are parked, %d are long", got.Running, got.Parked, got.Long)
+			}
+		}
+		if r.kinds["events"] == nil || len(r.kinds) != 1 {
+			t.Errorf("M7: %d kinds are known", len(r.kinds))
+		}
+		for _, s := range spans {
+			s.End()
+		}
+		if k := r.kinds["events"]; k.parked != 0 || k.oldest != nil || k.youngest != nil {
+			t.Errorf("M13: %d are parked in the end", k.parked)
+		}
 	})
 }
 

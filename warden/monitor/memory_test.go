@@ -65,8 +65,8 @@ func TestMemoryOfThisProcess(t *testing.T) {
 	held := make([]byte, 32<<20)
 	runtime.GC()
 	before := s.Sample().Memory
-	if before.Collections == 0 || before.Live < uint64(len(held)) || before.Growth <= 0 {
-		t.Errorf("M10: %+v, while %d bytes are held", before, len(held))
+	if n := uint64(len(held)); before.Collections == 0 || before.Live < n || before.Growth <= 0 || before.Allocated < n || before.Allocated > 2*n {
+		t.Errorf("M10: %+v, while %d bytes are held", before, n)
 	}
 	runtime.KeepAlive(held)
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 40))
@@ -84,7 +84,7 @@ func TestMemoryOfThisProcess(t *testing.T) {
 	}
 }
 
-// Every collection is counted once, and none where the counter falls.
+// Every collection and byte is counted once, and none where the counter falls.
 func TestPropertyCollections(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSampler(0, 1)
@@ -96,9 +96,9 @@ func TestPropertyCollections(t *testing.T) {
 			if fall {
 				total, n = s.prev.memory.Collections/2, 0
 			}
-			f.memory.Collections = total
-			if seen := s.compareLocked(f).Memory.Collections; seen != n {
-				t.Fatalf("M10: %d collections, want %d", seen, n)
+			f.memory.Collections, f.memory.Allocated = total, total
+			if seen := s.compareLocked(f).Memory; seen.Collections != n || seen.Allocated != n {
+				t.Fatalf("M10: %d collections and %d bytes, want %d", seen.Collections, seen.Allocated, n)
 			}
 		}
 	})

@@ -91,6 +91,7 @@ func (s *Service) add(part *Service) {
 	s.Concurrency += part.Concurrency
 	s.Throughput += part.Throughput
 	s.Running += part.Running
+	s.Parked += part.Parked
 	s.Abandoned += part.Abandoned
 	s.AbandonedTime += part.AbandonedTime
 	if s.Long += part.Long; part.LongFor > s.LongFor {

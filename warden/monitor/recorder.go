@@ -24,7 +24,8 @@ type Recorder struct {
 	others    kind             // all further ones
 	idle      *run             // free list
 	running   int
-	area      time.Duration // execution time from taken to at
+	parked    int           // of them, those that only wait: Span.Park
+	area      time.Duration // execution time of the others, from taken to at
 	at        time.Duration // last change of the area; this and taken are times since the epoch
 	taken     time.Duration
 	abandoned uint64
@@ -117,6 +118,10 @@ func (s Span) end(o outcome) time.Duration {
 	}
 	now := r.advanceLocked(time.Since(r.epoch))
 	took, k := max(0, now-w.start-s.away), w.kind
+	if w.parked {
+		took = w.began - w.start
+		r.parked--
+	}
 	k.remove(w)
 	w.number++
 	w.younger, r.idle = r.idle, w
@@ -136,7 +141,7 @@ func (s Span) end(o outcome) time.Duration {
 // advanceLocked adds the execution time until now to the area, and returns now, which never goes back.
 func (r *Recorder) advanceLocked(now time.Duration) time.Duration {
 	if now > r.at {
-		r.area += time.Duration(r.running) * (now - r.at)
+		r.area += time.Duration(r.running-r.parked) * (now - r.at)
 		r.at = now
 	}
 	return r.at
@@ -159,7 +164,8 @@ func (r *Recorder) take(at time.Time) Service {
 	r.forgetLocked(now)
 	out := Service{
 		Concurrency: float64(r.area) / float64(elapsed), Abandoned: r.abandoned, AbandonedTime: r.lost, Running: r.running,
-		Needs: r.needsLocked(),
+		Parked: r.parked,
+		Needs:  r.needsLocked(),
 	}
 	r.longLocked(now, &out)
 	copy(r.total.counts, r.counts[:])

@@ -43,9 +43,20 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 			r := newRecorder()
 			type running struct {
 				Span
-				began time.Time
+				began  time.Time
+				parked time.Time // zero: it works
+				held   bool      // it has asked to be parked once
 			}
 			var spans []running
+			parked := func() (n int) {
+				for _, s := range spans {
+					if !s.parked.IsZero() {
+						n++
+					}
+				}
+				return n
+			}
+			working := 0    // executions that have to ask twice
 			var over []Span // have ended
 			var took []time.Duration
 			var abandoned uint64
@@ -63,25 +74,51 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 				return s, true
 			}
 			pass := func(d time.Duration) {
-				area += float64(len(spans)) * float64(d)
+				area += float64(len(spans)-parked()) * float64(d)
 				time.Sleep(d)
 			}
 			rt.Repeat(map[string]func(*rapid.T){
-				"start":   func(*rapid.T) { spans = append(spans, running{r.Start(""), time.Now()}) },
+				"start":   func(*rapid.T) { spans = append(spans, running{Span: r.Start(""), began: time.Now()}) },
 				"moment":  func(t *rapid.T) { pass(time.Duration(rapid.Int64Range(1, 1e5).Draw(t, "ns"))) },
 				"while":   func(t *rapid.T) { pass(time.Duration(rapid.Int64Range(1e5, 1e10).Draw(t, "ns"))) },
 				"an hour": func(*rapid.T) { pass(time.Hour) },
 				"end": func(t *rapid.T) {
 					if s, ok := end(); ok {
-						d := s.End()
-						if d != time.Since(s.began) {
-							t.Fatalf("M3: took %v, not %v", d, time.Since(s.began))
+						d, want := s.End(), time.Since(s.began)
+						if !s.parked.IsZero() {
+							want = s.parked.Sub(s.began)
+						}
+						if d != want {
+							t.Fatalf("M3: took %v, not %v", d, want)
 						}
 						took = append(took, d)
 					}
 				},
+				"park": func(t *rapid.T) {
+					for i := range 8 * len(spans) {
+						s := &spans[i%len(spans)]
+						want := working == 0 || s.held || !s.parked.IsZero()
+						if s.Park() != want {
+							t.Fatalf("M13: Park() = %t, %d more work", !want, working)
+						}
+						if !want {
+							s.held = true
+						} else if s.parked.IsZero() {
+							s.parked, working = time.Now(), max(0, working-1)
+						}
+					}
+				},
+				"worked": func(t *rapid.T) {
+					if len(spans) > 0 {
+						spans[rapid.IntRange(0, len(spans)-1).Draw(t, "which")].Worked()
+						working = 16
+					}
+				},
 				"end again": func(t *rapid.T) {
 					for _, s := range over {
+						if s.Worked(); s.Park() {
+							t.Fatal("M13: parked after its end")
+						}
 						if d := s.End(); d != 0 {
 							t.Fatalf("M3: ended again after %v", d)
 						}
@@ -98,7 +135,10 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 					if s, ok := end(); ok {
 						s.Abandon()
 						abandoned++
-						lost += time.Since(s.began)
+						if s.parked.IsZero() {
+							s.parked = time.Now()
+						}
+						lost += s.parked.Sub(s.began)
 					}
 				},
 				"take": func(t *rapid.T) {
@@ -112,6 +152,9 @@ func TestPropertyServiceAgainstEveryExecution(t *testing.T) {
 					}
 					mustBeSound(t, Sample{Service: got})
 					elapsed := float64(now.Sub(last))
+					if got.Parked != parked() {
+						t.Fatalf("M13: %d are parked, want %d", got.Parked, parked())
+					}
 					if mean := area / elapsed; math.Abs(got.Concurrency-mean) > 1e-9*(1+mean) || got.Running != len(spans) {
 						t.Fatalf("M3: concurrency %v, %d run, want %v, %d", got.Concurrency, got.Running, mean, len(spans))
 					}

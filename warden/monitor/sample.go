@@ -72,7 +72,9 @@ type Service struct {
 	AbandonedTime time.Duration
 	// Running is the number of executions at this instant.
 	Running int
-	// Long is how many of them have run for long: for a second at least, and for 8 times the 90th percentile of the last 64 that
+	// Parked is how many of them only wait for something to tell their clients, see [Span.Park]; they are no part of what follows.
+	Parked int
+	// Long is how many of them wait for their client ([Span.Await]) or have run for long: for a second at least, and for 8 times the 90th percentile of the last 64 that
 	// ended with their name; while that rises, none is added. LongName is the name of the oldest, and LongFor its age.
 	Long     int
 	LongName string
@@ -80,7 +82,7 @@ type Service struct {
 	// Needs is how long work of a name takes at least: the shortest of the last 64 executions that ended, rounded down by a
 	// sixteenth or 64 ns at most, if 64 have ended. Samples share it: do not modify it.
 	Needs map[string]time.Duration
-	// Concurrency is the average number of running executions. With Count 0 it is above 0 if executions take longer than the
+	// Concurrency is the average number of running executions, without those in Parked. With Count 0 it is above 0 if executions take longer than the
 	// time between samples.
 	Concurrency float64
 	// Times are the execution times, sorted: the first Count elements, or all 32, evenly spaced, if more executions ended.
@@ -97,6 +99,6 @@ type Memory struct {
 	Live uint64
 	// Growth is by what share of Live the heap may grow until the next one: GOGC / 100. 0: GOGC is off, only the limit starts one.
 	Growth float64
-	// Collections is the number of collections that have ended since the previous sample.
-	Collections uint64
+	// Collections is how many collections have ended since the previous sample, Allocated how many bytes were allocated.
+	Collections, Allocated uint64
 }

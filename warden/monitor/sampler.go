@@ -20,7 +20,7 @@ type Sampler struct {
 	sampled  bool // there was a sample before
 	prev     facts
 	delays   distribution // of the time between the last two facts
-	metrics  [6]metrics.Sample
+	metrics  [7]metrics.Sample
 	group    cgroup
 	threads  *threads
 	recorder *Recorder
@@ -41,7 +41,7 @@ type facts struct {
 	runnableOK bool
 	throttled  Reading
 	share      Reading
-	memory     Memory // Collections since the process began
+	memory     Memory // Collections and Allocated since the process began
 }
 
 // Indexes of Sampler.metrics.
@@ -52,6 +52,7 @@ const (
 	gogc
 	collections
 	memoryLimit
+	allocated
 )
 
 // New returns a Sampler whose first sample covers the time since this call. Each sample asks the pools, 64 at most. The error is
@@ -73,6 +74,7 @@ func New(pools ...Pool) (*Sampler, error) {
 	s.metrics[gogc].Name = "/gc/gogc:percent"
 	s.metrics[collections].Name = "/gc/cycles/total:gc-cycles"
 	s.metrics[memoryLimit].Name = "/gc/gomemlimit:bytes"
+	s.metrics[allocated].Name = "/gc/heap/allocs:bytes"
 	if runtime.GOOS == "linux" {
 		s.group.open("/")
 	}
@@ -153,7 +155,8 @@ func (s *Sampler) memoryLocked() Memory {
 		}
 		return 0
 	}
-	m := Memory{Limit: s.group.memory, Live: value(heapLive), Collections: value(collections)}
+	m := Memory{Limit: s.group.memory, Live: value(heapLive), Collections: value(collections),
+		Allocated: value(allocated)}
 	if percent := value(gogc); percent < math.MaxInt32 { // off is the largest number
 		m.Growth = float64(percent) / 100
 	}
@@ -170,6 +173,7 @@ func (s *Sampler) compareLocked(now facts) Sample {
 		Processors: now.allowed, Throttled: now.throttled, Share: now.share, Memory: now.memory,
 	}
 	out.Memory.Collections -= min(s.prev.memory.Collections, out.Memory.Collections)
+	out.Memory.Allocated -= min(s.prev.memory.Allocated, out.Memory.Allocated)
 	if now.counts != nil {
 		since(s.delays.counts, s.prev.counts, now.counts)
 		out.Lag = s.delays.lag()

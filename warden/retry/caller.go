@@ -142,7 +142,7 @@ func (k *Call) Ended(p decision.Priority, o Outcome) {
 //
 // If ok is true, the retry counts against the budget, whether it is made or not. ok is false if the call has made all its
 // attempts, the server forbids it, the wait is longer than 10 s or would not end before the deadline, the throttle rejects
-// it, or the budget is used up.
+// it, or the budget is used up. Then wait is 0, or the one for which the deadline is too early.
 func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duration, ok bool) {
 	c := k.caller
 	if c == nil || k.attempts >= c.cfg.Attempts {
@@ -152,9 +152,13 @@ func (k *Call) Retry(after time.Duration, deadline time.Time) (wait time.Duratio
 	defer c.mu.Unlock()
 	jitter := time.Duration(c.draw() * float64(c.cfg.Backoff<<(k.attempts-1)))
 	wait = max(after, min(after+jitter, longestWait))
-	if after < 0 || wait > longestWait || !deadline.IsZero() && wait >= time.Until(deadline) {
+	switch {
+	case after < 0 || wait > longestWait:
 		c.stats.NoTime++
 		return 0, false
+	case !deadline.IsZero() && wait >= time.Until(deadline):
+		c.stats.NoTime++
+		return wait, false
 	}
 	if !c.spendRetry(k.target.Dependency, k.target.Priority) {
 		return 0, false

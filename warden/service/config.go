@@ -158,6 +158,11 @@ func New(cfg Config) (*Service, error) {
 	if s.middleware, err = wardenhttp.New(s.Warden, cfg.HTTP); err != nil {
 		return nil, err
 	}
+	if t := cfg.HTTP.Timeout; t > 0 { // operators see it, and may change it
+		if err := s.Warden.Adjust("Config.HTTP", func(b *warden.Bounds) { b.Timeout = t }); err != nil {
+			return nil, err
+		}
+	}
 	cfg.Console.Title, cfg.Console.Instance, cfg.Console.Warden, cfg.Console.Set = cfg.Name, cfg.Instance, s.Warden, s.Set
 	if s.Console, err = console.New(cfg.Console); err != nil {
 		return nil, err

@@ -29,8 +29,8 @@
 // Requests beyond the limit wait in a queue. One that cannot be served is answered with a reason: 503, with Retry-After, if it
 // was rejected; 429, also with Retry-After, if its tenant has used up its share of a compartment; 504 if its deadline, or the
 // longest wait in its compartment, has passed or cannot be met. See [wardenhttp.WriteError]. A handler that hangs holds its slot
-// until it returns: set HTTP.Timeout, after which its context ends, and heed the context. Exempt streams, or give them a
-// compartment of their own. [Service.Run] blocks until the server has shut down.
+// until it returns: set HTTP.Timeout, after which its context ends, and heed the context. [Service.Run] blocks until the server has
+// shut down.
 //
 // It has no behavior of its own: [New] calls the constructors of packages warden, bulkhead, wardenhttp, wardenslog and console
 // with one name, and [Service.Run] starts and stops them in the order that its text lists, [Service.Start] and [Service.Stop] those of a

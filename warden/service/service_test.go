@@ -483,3 +483,16 @@ func TestAServerOfItsOwn(t *testing.T) {
 		t.Errorf("no service: %v", err)
 	}
 }
+
+// Operators see the Timeout that the configuration sets.
+func TestTheTimeoutIsShown(t *testing.T) {
+	s, err := service.New(service.Config{Name: "orders", HTTP: wardenhttp.Config{Timeout: 2 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := httptest.NewRecorder()
+	s.Operators.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/console/state.json", http.NoBody))
+	if !strings.Contains(got.Body.String(), `"timeout_ms":2000`) {
+		t.Errorf("%d: %s", got.Code, got.Body)
+	}
+}

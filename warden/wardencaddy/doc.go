@@ -63,8 +63,8 @@
 //     shares. Requests without the key, or with its header, query parameter or cookie more than once, are one tenant together;
 //     what map, vars and header_regexp have made of a repeated one is not seen.
 //
-// The upstream gets Warden-Priority and Warden-Timeout as they counted here; what a stranger has sent in Warden-Priority is
-// removed.
+// The upstream gets Warden-Priority and Warden-Timeout as they counted here, and Warden-Timeout-Untrusted if a stranger has chosen the
+// time; what he has sent in Warden-Priority is removed.
 //
 // # Reload and stop
 //

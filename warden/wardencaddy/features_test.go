@@ -301,8 +301,8 @@ func TestRepeatedHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// What a client sends twice makes it no other tenant: all who do that are one, with those who send none.
-func TestRepeatedKeysAreOneTenant(t *testing.T) {
+// What a client sends twice, or spells otherwise, makes it no other tenant: all who do that are one, with those who send none.
+func TestOneClientIsOneTenant(t *testing.T) {
 	var running, most atomic.Int64
 	begun, release := make(chan struct{}, 100), make(chan struct{})
 	u := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -319,10 +319,33 @@ func TestRepeatedKeysAreOneTenant(t *testing.T) {
 	t.Cleanup(u.Close)
 	for placeholder, request := range map[string]func(r *http.Request, n int){
 		"{header.X-Api-Key}":       func(r *http.Request, n int) { r.Header["X-Api-Key"] = []string{"acme", fmt.Sprint(n)} },
+		"{header.X-Name}":          func(r *http.Request, n int) { r.Header.Set("X-Name", strings.Repeat(" ", n)+"acme") },
 		"{query.key}":              func(r *http.Request, n int) { r.URL.RawQuery = fmt.Sprintf("key=acme&key=%d", n) },
+		"{query.key}  ":            func(r *http.Request, n int) { r.URL.RawQuery = fmt.Sprintf("key=%d&Key=acme", n) },
+		"{query.key} ":             func(r *http.Request, n int) { r.URL.RawQuery = fmt.Sprintf("key=%d&a=;key=acme", n) },
 		"{http.request.cookie.id}": func(r *http.Request, n int) { r.Header.Set("Cookie", fmt.Sprintf("id=%d; id=acme", n)) },
+		"{cookie.id}":              func(r *http.Request, n int) { r.Header.Set("Cookie", "id="+strings.Repeat(" ", n)+"acme") },
+		"{host}": func(r *http.Request, n int) {
+			r.Host = []string{"shop.test", "Shop.test", "shop.test.", "shop.test:80", "SHOP.test.:80", "shop.TEST"}[n]
+		},
+		"{host} ": func(r *http.Request, n int) {
+			r.Host = []string{"[::1]", "[::1]:80", "[0::1]", "[::01]", "[0:0:0:0:0:0:0:1]:8", "[::0:1]"}[n]
+		},
+		"{labels.1}": func(r *http.Request, n int) {
+			r.Host = []string{"shop.test", "Shop.test", "shop.test.", "shop.test:80", "SHOP.test.:80", "shop.test.."}[n]
+		},
+		"{header.Authorization}": func(r *http.Request, n int) {
+			r.Header["Authorization"] = []string{[]string{"Bearer x", "bearer x", "BEARER x ", " Bearer  x", "  bearer   x", " Bearer x"}[n]}
+		},
+		"{http.request.header.authorization}": func(r *http.Request, n int) {
+			r.Header["Authorization"] = []string{[]string{"Basic YTpi", "basic YTpi", "BASIC YTpi", " BAsic YTpi", "  BaSic YTpi ", "BasiC YTpi "}[n]}
+		},
+		"{hostport}": func(r *http.Request, n int) { r.Host = fmt.Sprintf("shop.test:%d", n) },
 	} {
 		most.Store(0)
+		spaced := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}} // HTTP/2 keeps the spaces around a value
+		spaced.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
+		defer spaced.CloseIdleConnections()
 		p := newProxy(t, fmt.Sprintf("stopbank {\n\ttotal 8\n\tcompartment all {\n\t\tguaranteed 8\n\t\tqueue 20\n\t\ttenant %s 2\n\t}\n}\n"+
 			"reverse_proxy %s\n", placeholder, u.Listener.Addr()))
 		var all sync.WaitGroup
@@ -330,7 +353,7 @@ func TestRepeatedKeysAreOneTenant(t *testing.T) {
 			all.Go(func() {
 				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr, http.NoBody)
 				request(req, n)
-				resp, err := client.Do(req)
+				resp, err := spaced.Do(req)
 				if err != nil {
 					t.Error(err)
 					return
@@ -354,4 +377,53 @@ func TestRepeatedKeysAreOneTenant(t *testing.T) {
 			<-begun
 		}
 	}
+}
+
+// A client's request that cannot be sent on for what is in it takes no upstream away from the others.
+func TestWhatCannotBeSentOnIsNoFailure(t *testing.T) {
+	for transport, requests := range map[string][]string{
+		"http": {"POST / HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\nTrailer: no name\r\n\r\n0\r\n\r\n"},
+		"stopbank": {
+			"POST / HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\nTrailer: no name\r\n\r\n0\r\n\r\n",
+			"GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: any\r\n\r\n",
+			"GET http:none HTTP/1.1\r\nHost: %s\r\n\r\n",
+		},
+	} {
+		u := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		u.EnableHTTP2 = transport == "stopbank" // Caddy's own is in a race with net/http's there
+		u.StartTLS()
+		t.Cleanup(u.Close)
+		p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy https://%s {\n\ttransport %s {\n\t\ttls_insecure_skip_verify\n\t}\n\tfail_duration 1h\n}\n",
+			u.Listener.Addr(), transport))
+		for _, request := range requests {
+			c, err := net.Dial("tcp", p.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(c, request, p.addr)
+			if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || strings.Contains(line, " 50") {
+				t.Errorf("H14: %s: %q: %q, %v", transport, request, line, err)
+			}
+			_ = c.Close()
+			p.want("/", http.StatusOK)
+		}
+		if got := p.metric("stopbank_limiter_failed_total"); got != 0 {
+			t.Errorf("H31: %s: %v failed", transport, got)
+		}
+	}
+}
+
+// A retry that waits for the attempt before it until its time is up takes no upstream away that it was not sent to.
+func TestAnUpstreamThatWasNotAsked(t *testing.T) {
+	hangs, other := newUpstream(t), newUpstream(t)
+	p := newProxy(t, fmt.Sprintf("stopbank {\n\tgrace 1m\n\ttimeout 300ms\n}\nreverse_proxy %s %s {\n\ttransport stopbank {\n"+
+		"\t\tresponse_header_timeout 20ms\n\t}\n\tlb_policy first\n\tlb_retries 2\n\tfail_duration 1h\n}\n", hangs.addr(), other.addr()))
+	if got := await(t, "an answer", p.begin(t.Context(), "/hold")); got.status != http.StatusGatewayTimeout {
+		t.Errorf("H33: %+v", got)
+	}
+	hangs.release <- struct{}{}
+	if p.until(0, "stopbank_limiter_running"); len(other.begun) > 0 {
+		t.Error("H33: the retry did not wait")
+	}
+	p.want("/", http.StatusOK)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -20,6 +19,7 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
@@ -140,23 +140,21 @@ type call struct {
 	err  error
 }
 
-// The headers by which a request tells an upstream its priority, and how many milliseconds are left until its deadline.
-const (
-	priorityHeader = "Warden-Priority"
-	timeoutHeader  = "Warden-Timeout"
-)
-
 // ServeHTTP calls the next handler. What the client has claimed about its priority goes no further: the upstream is told what
 // counted here.
 func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	delete(r.Header, priorityHeader)
-	keepHop(r.Header)
+	delete(r.Header, wire.PriorityHTTP)
+	wire.Keep(r.Header)
 	if p := warden.PriorityFrom(ctx); p != decision.Normal {
-		r.Header.Set(priorityHeader, strconv.Itoa(int(p)))
+		r.Header.Set(wire.PriorityHTTP, strconv.Itoa(int(p)))
 	}
-	if due, _, bounded := timelimit.Due(ctx); bounded {
-		r.Header.Set(timeoutHeader, strconv.FormatInt(max(1, time.Until(due).Milliseconds()), 10))
+	due, strangers, bounded := timelimit.Due(ctx)
+	if !strangers {
+		delete(r.Header, wire.UntrustedHTTP)
+	}
+	if bounded {
+		r.Header.Set(wire.TimeoutHTTP, strconv.FormatInt(max(1, time.Until(due).Milliseconds()), 10))
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		u := &upload{ReadCloser: r.Body}
@@ -171,20 +169,6 @@ func (c *call) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			status = of.StatusCode
 		}
 		later.AnswerLater(status)
-	}
-}
-
-// keepHop removes our headers from those that end with this connection, which a client names: it is not to keep from the upstream
-// what counted here.
-func keepHop(h http.Header) {
-	for i, line := range h["Connection"] {
-		var kept []string
-		for name := range strings.SplitSeq(line, ",") {
-			if name = strings.TrimSpace(name); !strings.EqualFold(name, priorityHeader) && !strings.EqualFold(name, timeoutHeader) {
-				kept = append(kept, name)
-			}
-		}
-		h["Connection"][i] = strings.Join(kept, ", ")
 	}
 }
 

@@ -7,6 +7,7 @@ package wardencaddy
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -143,7 +144,7 @@ func replaced(text string, r *http.Request, as func(value any) any) string {
 		if times(placeholder, r) > 1 {
 			return nil, errAmbiguous
 		}
-		return as(value), nil
+		return as(folded(placeholder, value, r)), nil
 	})
 	if err != nil {
 		return ""
@@ -151,17 +152,75 @@ func replaced(text string, r *http.Request, as func(value any) any) string {
 	return text
 }
 
+// folded returns the value of a placeholder that a client can spell in several ways, in one.
+func folded(placeholder string, value any, r *http.Request) any {
+	of, _ := strings.CutPrefix(placeholder, "http.request.")
+	switch kind, name, _ := strings.Cut(of, "."); kind {
+	case "header":
+		text := strings.TrimSpace(caddy.ToString(value)) // HTTP/2 has spaces around it, which no HTTP/1 upstream sees
+		if strings.EqualFold(name, "Authorization") {
+			return credentials(text)
+		}
+		return text
+	case "host", "hostport": // whose port is no part of a site's name
+		if n, numbered := strings.CutPrefix(of, "host.labels."); numbered {
+			return label(hostOf(r.Host), n)
+		}
+		return hostOf(caddy.ToString(value))
+	case "cookie":
+		return strings.TrimSpace(caddy.ToString(value))
+	}
+	return value
+}
+
+// credentials returns those of a request in one spelling: their scheme has no case, any spaces may follow it, and base64 is lenient
+// (RFC 9110, 11.4).
+func credentials(text string) string {
+	if user, password, ok := (&http.Request{Header: http.Header{"Authorization": {text}}}).BasicAuth(); ok {
+		return "basic " + user + ":" + password
+	}
+	scheme, rest, _ := strings.Cut(text, " ")
+	return strings.TrimSpace(strings.ToLower(scheme) + " " + strings.TrimSpace(rest))
+}
+
+// hostOf returns a host's name, however it is spelled.
+func hostOf(text string) string {
+	if name, _, err := net.SplitHostPort(text); err == nil {
+		text = name
+	}
+	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.ToLower(strings.TrimRight(text, "."))
+}
+
+// label returns the label of a host's name with this number, from the right.
+func label(host, number string) string {
+	labels := strings.Split(host, ".")
+	slices.Reverse(labels)
+	if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(labels) {
+		return labels[n]
+	}
+	return ""
+}
+
 var errAmbiguous = errors.New("stopbank: a placeholder has several values")
 
-// times returns how often r has what a placeholder stands for; 0: it stands for nothing that can be repeated.
+// times returns how often r has what a placeholder stands for, as any upstream may read it: some take a query's ; for &, and some know
+// no case. 0: it stands for nothing that can be repeated.
 func times(placeholder string, r *http.Request) (n int) {
 	of, _ := strings.CutPrefix(placeholder, "http.request.")
 	kind, name, _ := strings.Cut(strings.TrimPrefix(of, "uri."), ".")
 	switch kind {
 	case "header":
-		n = len(r.Header.Values(name))
+		n = len(r.Header.Values(name)) // Caddy drops those with _ for -
 	case "query":
-		n = len(r.URL.Query()[name])
+		for pair := range strings.FieldsFuncSeq(r.URL.RawQuery, func(c rune) bool { return c == '&' || c == ';' }) {
+			key, _, _ := strings.Cut(pair, "=")
+			if key, err := url.QueryUnescape(key); err == nil && strings.EqualFold(key, name) {
+				n++
+			}
+		}
 	case "cookie":
 		for _, c := range r.Cookies() {
 			if strings.EqualFold(c.Name, name) {

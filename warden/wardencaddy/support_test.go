@@ -86,19 +86,23 @@ func (p *proxy) load(site string) error {
 	persist_config off
 	auto_https off
 	storage file_system %q
+	servers {
+		protocols h1 h2c
+	}
 	log {
 		output file %q {
 			roll_disabled
 		}
 	}
 }
-http://%s {
+http://:%s {
+	bind 127.0.0.1
 	handle /metrics {
 		metrics
 	}
 	%s
 }
-`, p.dir, filepath.Join(p.dir, "log"), p.addr, site))
+`, p.dir, filepath.Join(p.dir, "log"), strings.TrimPrefix(p.addr, "127.0.0.1:"), site))
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ package wardencaddy
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -47,15 +46,8 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 	return t.HTTPTransport.Provision(ctx)
 }
 
-// RoundTrip sends a request. It returns when the answer's header has come or the request's context has ended. Of one whose context
-// had ended before, it says that it was canceled: reverse_proxy would otherwise try again until lb_try_duration has passed.
+// RoundTrip sends a request. It returns when the answer's header has come or the request's context has ended.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Context().Err() != nil {
-		if req.Body != nil {
-			_ = req.Body.Close() // the error to return is the reason for not sending
-		}
-		return nil, fmt.Errorf("stopbank: not sent: %w", context.Canceled)
-	}
 	// The request may go on while the rest of the chain writes to its variables, which have no lock.
 	if vars, ok := req.Context().Value(caddyhttp.VarsCtxKey).(map[string]any); ok {
 		req = req.WithContext(context.WithValue(req.Context(), caddyhttp.VarsCtxKey, maps.Clone(vars)))

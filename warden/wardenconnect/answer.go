@@ -40,6 +40,9 @@ func Answer(options ...connect.HandlerOption) func(w http.ResponseWriter, r *htt
 		if status.RequestID == "" {
 			status.RequestID = w.Header().Get(requestid.HTTP) // as the middleware knows it
 		}
+		if strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+") {
+			status = status.OfStream()
+		}
 		status.Scope = w.Header().Get(rpcstatus.ScopeHTTP) // as the middleware knows it
 		w.Header()[rpcstatus.RejectedHTTP] = []string{status.Reason}
 		_ = writer.Write(w, r, rejection(status, err, true)) // on failure the client is gone

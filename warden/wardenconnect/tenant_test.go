@@ -13,7 +13,6 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -42,38 +41,26 @@ func TestOverloadTeachesATenantDoesNot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.Name, c.cfg.Guaranteed = "shop", 2
-			set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{c.cfg}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			set := must(bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{c.cfg}}))(t)
 			for _, who := range c.holders {
 				if _, _, err := set.Compartment("shop").Tenant(who).Acquire(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			mw, err := wardenhttp.New(nil, wardenhttp.Config{Answer: wardenconnect.Answer(),
-				Compartment: func(*http.Request) *bulkhead.Compartment {
-					return set.Compartment("shop").Tenant("a")
-				}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			mw := must(wardenhttp.New(nil, wardenhttp.Config{
+				Answer:      wardenconnect.Answer(),
+				Compartment: func(*http.Request) *bulkhead.Compartment { return set.Compartment("shop").Tenant("a") },
+			}))(t)
 			url := serve(t, mw, map[string]http.Handler{"/echo.Echo/Say": http.NotFoundHandler()})
-			caller, err := retry.New(retry.Config{Attempts: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, err := wardenhttp.NewRetry(caller, wardenhttp.RetryConfig{Base: newClient(t, false).Transport})
-			if err != nil {
-				t.Fatal(err)
-			}
+			caller := must(retry.New(retry.Config{Attempts: 1}))(t)
+			again := must(wardenhttp.NewRetry(caller, wardenhttp.RetryConfig{Base: newClient(t, false).Transport}))(t)
 			echo := connect.NewClient[text, text](&http.Client{Transport: again}, url+"/echo.Echo/Say")
-			_, err = echo.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("hello")))
+			_, err := echo.CallUnary(t.Context(), hello())
 			if connect.CodeOf(err) != c.code || scope(t, err) != c.scope {
 				t.Errorf("R8: %v, scope %q; want %s, %q", err, scope(t, err), c.code, c.scope)
 			}
 			if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
-				t.Errorf("R8: R8 (-want +got)\n%s", diff)
+				t.Errorf("R8: (-want +got)\n%s", diff)
 			}
 		})
 	}
@@ -95,11 +82,7 @@ func scope(t *testing.T, err error) string {
 		t.Fatalf("%v is no *connect.Error", err)
 	}
 	for _, d := range e.Details() {
-		v, err := d.Value()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info, ok := v.(*errdetails.ErrorInfo); ok {
+		if info, ok := must(d.Value())(t).(*errdetails.ErrorInfo); ok {
 			return info.GetMetadata()["scope"]
 		}
 	}

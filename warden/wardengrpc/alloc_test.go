@@ -42,13 +42,3 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkUnaryServer(b *testing.B) {
-	w, _ := warden.New(warden.Config{})
-	unary, info := mustNew(b, w, wardengrpc.Config{}).UnaryServer(), &grpc.UnaryServerInfo{FullMethod: unaryCall}
-	handler := func(context.Context, any) (any, error) { return nil, nil }
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = unary(b.Context(), nil, info, handler)
-	}
-}

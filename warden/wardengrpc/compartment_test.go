@@ -13,17 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
-	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
-// compartments has a compartment for unary calls and one for the others. Those for unary calls have tenants if there is a key.
+// compartments has a compartment for unary calls and one for the others.
 type compartments struct {
 	*bulkhead.Set
 	ended chan bulkhead.Event
@@ -67,16 +65,14 @@ func TestCompartments(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1})
 	entered, finish := make(chan struct{}), make(chan struct{})
-	var inside []error
 	s := &service{
-		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 			entered <- struct{}{}
 			<-finish
 			return &pb.SimpleResponse{}, nil
 		},
 		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
 			_, _, err := c.Compartment("streams").Acquire(ss.Context()) // the stream's context knows where it is
-			inside = append(inside, err)
 			entered <- struct{}{}
 			<-finish
 			return err
@@ -84,73 +80,80 @@ func TestCompartments(t *testing.T) {
 	}
 	before := g.Stats().Samples
 	time.Sleep(11 * time.Millisecond) // until a sample is overdue
-	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{Compartment: c.of}))
-	ctx := t.Context()
-	answers := make(chan error, 2)
-	go func() {
-		_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
-		answers <- err
-	}()
-	await(t, "handler", entered)
-	stream := must(client.FullDuplexCall(ctx))(t)
-	await(t, "handler", entered)
+	cc := dial(t, serve(t, s, under(mustNew(t, g.Warden, wardengrpc.Config{Compartment: c.of}))...))
+	client, answers := pb.NewTestServiceClient(cc), map[string]chan error{}
+	for kind, call := range kinds {
+		answers[kind] = make(chan error, 1)
+		go func() { answers[kind] <- call(t.Context(), client) }()
+		await(t, "handler", entered)
+	}
 	c.wantInFlight(t, "unary", 1)
 	c.wantInFlight(t, "streams", 1)
-	_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
-	wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
-	if !errors.Is(inside[0], decision.ErrReentry) {
-		t.Errorf("%v inside a stream, want a re-entry", inside[0])
-	}
+	wantRejected(t, kinds["unary"](t.Context(), client), codes.ResourceExhausted, "QUEUE_OVERFLOW")
 	close(finish)
-	if err := await(t, "answer", answers); err != nil {
-		t.Error(err)
+	noError(t, await(t, "answer", answers["unary"]))
+	wantRejected(t, await(t, "end", answers["stream"]), codes.Internal, "REENTRY")
+	for range 3 {
+		await(t, "end", c.ended)
 	}
-	wantRejected(t, drain(stream, nil), codes.Internal, "REENTRY")
-	await(t, "end", c.ended)
-	await(t, "end", c.ended)
-	await(t, "end", c.ended)
 	c.wantInFlight(t, "unary", 0)
 	c.wantInFlight(t, "streams", 0)
 	if g.starts.Load() != 0 || g.Stats().Samples == before {
 		t.Errorf("the warden gave %d slots and took %d samples, want none and some", g.starts.Load(), g.Stats().Samples-before)
 	}
-
-	err = dial(
-		t, serve(t, s, under(mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))...),
-	).Invoke(ctx, "/grpc.testing.TestService/EmptyCall", &pb.Empty{}, &pb.Empty{})
+	err := cc.Invoke(t.Context(), "/grpc.testing.TestService/EmptyCall", &pb.Empty{}, &pb.Empty{})
 	wantRejected(t, err, codes.Internal, "UNKNOWN_COMPARTMENT")
 }
 
-// TestCompartmentTimeouts: the handler's context ends, and the client is told so; a wait that is too long ends as such.
-func TestCompartmentTimeouts(t *testing.T) {
-	c := newCompartments(
-		t, bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 1, MaxWait: time.Millisecond, Timeout: 20 * time.Millisecond},
-	)
-	finish := make(chan struct{})
-	s := &service{unary: func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		<-ctx.Done()
-		if r.GetFillUsername() {
-			<-finish
-		}
-		return nil, ctx.Err()
-	}}
-	client := served(t, s, mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))
-	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.DeadlineExceeded {
+// A compartment's Timeout ends the handler's context, and the client is told so.
+func TestCompartmentTimeout(t *testing.T) {
+	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Timeout: 20 * time.Millisecond})
+	hangs := serving(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+	client := served(t, hangs, mustNew(t, nil, wardengrpc.Config{Compartment: c.of}))
+	if err := kinds["unary"](t.Context(), client); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("%v, want DeadlineExceeded", err)
 	}
 	if e := await(t, "end", c.ended); e.Outcome != bulkhead.TimedOut {
 		t.Errorf("%+v", e)
 	}
-	first := make(chan error, 1)
-	go func() {
-		_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{FillUsername: true})
-		first <- err
-	}()
-	until(t, "second call", func() bool { return s.calls.Load() == 2 })
-	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRejected(t, err, codes.DeadlineExceeded, "TIMEOUT_QUEUED")
-	close(finish)
-	await(t, "answer", first)
+}
+
+// A Timeout stands still while a client says nothing (H34), and no longer.
+func TestAClientThatPauses(t *testing.T) {
+	b := &breaker{}
+	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b, Timeout: 200 * time.Millisecond})
+	s := &service{in: func(ss pb.TestService_StreamingInputCallServer) error {
+		for {
+			m, err := ss.Recv()
+			switch {
+			case errors.Is(err, io.EOF):
+				return ss.SendAndClose(&pb.StreamingInputCallResponse{})
+			case err != nil:
+				return err
+			case m.GetExpectCompressed() != nil: // it hangs
+				<-ss.Context().Done()
+				return ss.Context().Err()
+			}
+		}
+	}}
+	client := served(t, s, mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment {
+		return c.Compartment("unary")
+	}}))
+	for _, hangs := range []bool{false, true} {
+		stream := must(client.StreamingInputCall(t.Context()))(t)
+		for range 3 {
+			_ = stream.Send(&pb.StreamingInputCallRequest{})
+			time.Sleep(150 * time.Millisecond)
+		}
+		if hangs {
+			_ = stream.Send(&pb.StreamingInputCallRequest{ExpectCompressed: &pb.BoolValue{}})
+		}
+		_, err := stream.CloseAndRecv()
+		await(t, "end", c.ended)
+		if last := b.only(t); (last != nil) != hangs || (err != nil) != hangs {
+			t.Errorf("H34: it hangs %t: the breaker was told %v, the client %v", hangs, last, err)
+		}
+	}
 }
 
 // breaker keeps what it was told.
@@ -171,54 +174,27 @@ func (b *breaker) Allow() (func(error), error) {
 	}, nil
 }
 
-func (b *breaker) last() error {
+// only is the one thing that it was told, and forgets it.
+func (b *breaker) only(t *testing.T) (err error) {
+	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.told[len(b.told)-1]
+	if len(b.told) != 1 {
+		t.Fatalf("H14: told %v", b.told)
+	}
+	err, b.told = b.told[0], nil
+	return err
 }
 
-// TestBreakerIsToldHowCallsEnd: on both sides; that a caller went away is no result.
+// On both sides; that a caller went away is no result. How a client's stream ends, RecvMsg says: outcome_test.go.
 func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 	entered := make(chan struct{}, 10)
-	s := &service{
-		unary: func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-			entered <- struct{}{}
-			switch r.GetResponseSize() {
-			case 0:
-				return nil, status.Error(codes.DataLoss, "all of it")
-			case 1:
-				panic("on purpose")
-			case 2:
-				<-ctx.Done()
-				return nil, status.FromContextError(ctx.Err()).Err()
-			}
-			return &pb.SimpleResponse{}, nil
-		},
-		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
-			r, err := ss.Recv()
-			if err != nil {
-				return nil //nolint:nilerr // the client has ended it
-			}
-			_ = ss.Send(&pb.StreamingOutputCallResponse{})
-			return status.Error(codes.Code(r.GetResponseStatus().GetCode()), "as asked")
-		},
-	}
-	call := func(t *testing.T, client pb.TestServiceClient, c *compartments, size int32) {
-		t.Helper()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		answer := make(chan error, 1)
-		go func() {
-			_, err := client.UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: size})
-			answer <- err
-		}()
-		await(t, "handler", entered)
-		if size == 2 {
-			cancel()
-		}
-		await(t, "answer", answer)
-		await(t, "end", c.ended)
-	}
+	var end func(ctx context.Context) error
+	s := serving(func(ctx context.Context) error {
+		do := end // the test may be ahead
+		entered <- struct{}{}
+		return do(ctx)
+	})
 	side := func(t *testing.T, serverSide bool) (pb.TestServiceClient, *compartments, *breaker) {
 		b := &breaker{}
 		c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
@@ -232,71 +208,43 @@ func TestBreakerIsToldHowCallsEnd(t *testing.T) {
 		return pb.NewTestServiceClient(dial(t, serve(t, s, under(free)...), through(i)...)), c, b
 	}
 	for name, serverSide := range map[string]bool{"server": true, "client": false} {
-		t.Run(name, func(t *testing.T) {
-			client, c, b := side(t, serverSide)
-			for size := range int32(4) {
-				call(t, client, c, size)
-			}
-			stream := must(client.FullDuplexCall(t.Context()))(t)
-			_ = stream.CloseSend()
-			if err := drain(stream, nil); err != nil {
-				t.Error(err)
-			}
-			await(t, "end", c.ended)
-			if len(b.told) != 5 {
-				t.Fatalf("told %v", b.told)
-			}
-			if status.Code(b.told[0]) != codes.DataLoss || b.told[1] == nil || !bulkhead.IsExcluded(b.told[2]) ||
-				b.told[3] != nil || b.told[4] != nil {
-				t.Errorf("told %v", b.told)
-			}
-			for range 50 { // gRPC ends the stream's context before RecvMsg says why
-				for _, want := range []codes.Code{codes.OK, codes.DataLoss} {
-					stream := must(client.FullDuplexCall(t.Context()))(t)
-					_ = stream.Send(&pb.StreamingOutputCallRequest{ResponseStatus: &pb.EchoStatus{Code: int32(want)}})
-					if err := drain(stream, nil); status.Code(err) != want {
-						t.Fatal(err)
+		for kind, call := range kinds {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				client, c, b := side(t, serverSide)
+				for how, is := range map[string]func(error) bool{
+					"answers":       func(err error) bool { return err == nil },
+					"fails":         func(err error) bool { return status.Code(err) == codes.DataLoss },
+					"panics":        func(err error) bool { return err != nil && !bulkhead.IsExcluded(err) },
+					"leaves":        bulkhead.IsExcluded,
+					"finds nothing": func(err error) bool { return err == nil }, // and is well
+				} {
+					ctx, cancel := context.WithCancel(t.Context())
+					end = map[string]func(context.Context) error{
+						"answers":       func(context.Context) error { return nil },
+						"fails":         func(context.Context) error { return status.Error(codes.DataLoss, "all of it") },
+						"panics":        func(context.Context) error { panic("on purpose") },
+						"finds nothing": func(context.Context) error { return status.Error(codes.NotFound, "what was asked for") },
+						"leaves":        func(ctx context.Context) error { <-ctx.Done(); return status.FromContextError(ctx.Err()).Err() },
+					}[how]
+					answer := make(chan error, 1)
+					go func() { answer <- call(ctx, client) }()
+					if await(t, "handler", entered); how == "leaves" {
+						cancel()
 					}
+					await(t, "answer", answer)
 					await(t, "end", c.ended)
-					if last := b.last(); status.Code(last) != want {
-						t.Fatalf("told %v, want %s", last, want)
+					cancel()
+					if err := b.only(t); !is(err) {
+						t.Errorf("%s: told %v", how, err)
 					}
 				}
-			}
-			b.open = io.ErrClosedPipe
-			_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-			wantRejected(t, err, codes.Unavailable, "BREAKER_OPEN")
-			if !serverSide && !errors.Is(err, io.ErrClosedPipe) {
-				t.Errorf("%v does not say what the breaker said", err)
-			}
-		})
+				b.open = io.ErrClosedPipe
+				err := call(t.Context(), client)
+				wantRejected(t, err, codes.Unavailable, "BREAKER_OPEN")
+				if !serverSide && !errors.Is(err, io.ErrClosedPipe) {
+					t.Errorf("%v does not say what the breaker said", err)
+				}
+			})
+		}
 	}
 }
-
-// TestTenantsAreToldApart: one that is full does not reject another.
-func TestTenantsAreToldApart(t *testing.T) {
-	c := newCompartments(t, bulkhead.CompartmentConfig{
-		Guaranteed: 5, MaxQueue: 1, MaxWait: time.Millisecond, Tenants: bulkhead.TenantsConfig{Max: 1},
-	})
-	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(ctx context.Context, _ string) *bulkhead.Compartment {
-		key, _ := ctx.Value(tenantKey{}).(string)
-		return c.Compartment("unary").Tenant(key)
-	}})
-	unary := i.UnaryServer()
-	as := func(key string, handler grpc.UnaryHandler) error {
-		_, err := unary(
-			context.WithValue(t.Context(), tenantKey{}, key), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, handler,
-		)
-		return err
-	}
-	nothing := func(context.Context, any) (any, error) { return nil, nil }
-	err := as("one", func(context.Context, any) (any, error) {
-		wantRejected(t, as("one", nothing), codes.DeadlineExceeded, "TIMEOUT_QUEUED")
-		return nil, as("other", nothing)
-	})
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-type tenantKey struct{}

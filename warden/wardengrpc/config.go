@@ -35,15 +35,15 @@ type Config struct {
 	Task func(ctx context.Context, fullMethod string) warden.Task
 	// Compartment returns the compartment of a call, by its context and full method. nil: calls use the warden. If set, calls
 	// acquire a slot of the compartment instead: its Criticality is their priority, and Task is not called. A call for which
-	// it returns nil is rejected as Internal: an unknown compartment is a configuration error.
+	// it returns nil is rejected as Internal: an unknown compartment is a configuration error. Its breaker is told of timeouts and of
+	// the codes Unknown, DeadlineExceeded, Internal, Unavailable and DataLoss; others are about the call.
 	Compartment func(ctx context.Context, fullMethod string) *bulkhead.Compartment
-	// Exempt reports methods whose calls need no slot and never wait. nil: those of gRPC's own health and
-	// reflection services.
+	// Exempt reports methods whose calls need no slot and never wait. nil: [HealthOrReflection].
 	Exempt func(fullMethod string) bool
 	// Trusted reports clients that may raise their priority above the Task's, on the server. A shorter deadline or a lower
 	// priority is accepted from every client. When the deadline of an untrusted client passes, the
-	// handler's context is canceled as if the client had left, and no breaker gets a failure: ctx.Deadline() says a second more, and
-	// outgoing calls through these interceptors the client's own. That of a trusted client is a failure. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
+	// handler's context is canceled as if the client had left, and no breaker gets a failure: ctx.Deadline() says a second more, or
+	// nothing of metadata, and outgoing calls through these interceptors the client's own. That of a trusted client is a failure. nil: no client is trusted. docs/observability.md lists the metadata keys; a repeated or
 	// malformed one is ignored, also from a trusted client.
 	Trusted func(ctx context.Context, fullMethod string) bool
 	// LoadReports adds [warden.Warden.Load] to the trailer of Trusted clients' calls, on the server and whether rejected or
@@ -68,9 +68,9 @@ const (
 	longestName       = 256
 )
 
-// exempt reports whether a method belongs to gRPC's own health or reflection service. They are needed most while other calls
-// are rejected, and a rejected health check would take an overloaded but working server out of service.
-func exempt(fullMethod string) bool {
+// HealthOrReflection reports whether a method is of gRPC's own health or reflection services: probes and tools need an answer under
+// overload too. Ask it in a Config.Exempt of your own.
+func HealthOrReflection(fullMethod string) bool {
 	return strings.HasPrefix(fullMethod, "/grpc.health.v1.Health/") ||
 		strings.HasPrefix(fullMethod, "/grpc.reflection.v1.ServerReflection/") ||
 		strings.HasPrefix(fullMethod, "/grpc.reflection.v1alpha.ServerReflection/")
@@ -100,7 +100,7 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }
 	}
 	if cfg.Exempt == nil {
-		cfg.Exempt = exempt
+		cfg.Exempt = HealthOrReflection
 	}
 	if cfg.RetryAfter == 0 {
 		cfg.RetryAfter = defaultRetryAfter
@@ -108,7 +108,7 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 	return &Interceptors{w, cfg}, nil
 }
 
-// classify completes the claim of a call, and reports whether its client is trusted. served: the call arrived at a server, so
+// classify completes the claim of a call, and reports whether its time is a trusted client's. served: the call arrived at a server, so
 // the client's metadata may count.
 func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMethod string, served bool) (trusted bool) {
 	t := &claim.Task
@@ -135,6 +135,7 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 	if headers.HasPriority && (trusted || headers.Priority < t.Priority) {
 		t.Priority = headers.Priority
 	}
+	trusted = trusted && len(values(wire.UntrustedGRPC)) == 0
 	if headers.Timeout > 0 {
 		claim.Arrived = time.Now()
 		claim.Tell(headers.Timeout, trusted)
@@ -153,17 +154,21 @@ func shortened(ctx context.Context) bool {
 	return !bounded || due.Before(clients)
 }
 
-// outgoing returns ctx with the priority in the metadata, replacing any that was there; gRPC itself sends the deadline.
-// Normal is not sent: the server's own default applies.
+// outgoing returns ctx with the priority in the metadata, and whether its time is an untrusted client's, replacing what was there; gRPC
+// itself sends the deadline. Normal is not sent: the server's own default applies.
 func outgoing(ctx context.Context) context.Context {
+	_, strangers, _ := timelimit.Due(ctx)
 	ctx = timelimit.Told(ctx)
 	p := warden.PriorityFrom(ctx)
 	md, _ := metadata.FromOutgoingContext(ctx)
-	if p == decision.Normal && len(md.Get(wire.PriorityGRPC)) == 0 {
+	if p == decision.Normal && !strangers && len(md.Get(wire.PriorityGRPC))+len(md.Get(wire.UntrustedGRPC)) == 0 {
 		return ctx
 	}
 	if md == nil {
 		md = metadata.MD{}
+	}
+	if md.Delete(wire.UntrustedGRPC); strangers {
+		md.Set(wire.UntrustedGRPC, "1")
 	}
 	if md.Delete(wire.PriorityGRPC); p != decision.Normal {
 		md.Set(wire.PriorityGRPC, p.String())

@@ -7,19 +7,20 @@
 //
 //   - On the server, from before the handler is called until it has returned, panicked or called runtime.Goexit. A
 //     client that does not read makes the handler wait in SendMsg, and the slot is held meanwhile.
-//   - On the client, a unary call until it has been answered. A stream until nothing more can arrive: RecvMsg has returned an
-//     error, io.EOF included; it has returned the only answer of a call whose server sends one; Header, or SendMsg with anything
-//     but io.EOF, has failed; or its context has ended. gRPC itself requires this of every client, to free its own resources.
-//     After the first header or message, closing the connection ends it as well.
+//   - On the client, a unary call until it has been answered, and a stream until gRPC's own end of it (grpc.OnFinish): RecvMsg has
+//     returned an error, io.EOF included, or the only answer of a call whose server sends one; SendMsg has failed with anything but
+//     io.EOF; the call could not be made; its context has ended; or its connection was closed.
 //
-// A stream holds one slot however long it lives and however little it does, so give long-lived streams their own warden or
-// compartment. The duration of a stream says nothing about the service and is not reported to the monitor; neither is that of a
+// A stream whose server sends many messages gives the warden's slot back after the first, or, where others of its method were ended by
+// their handlers after many, half a minute later if it has few ([warden.Permit.Park]); a compartment's slot it keeps. The duration of a
+// stream says nothing about the service and is not reported to the monitor; neither is that of a
 // unary call that its client canceled, or that failed after its deadline.
 //
 // # Status of a rejected call
 //
 //	ResourceExhausted   pressure_high, probabilistic_shedding, queue_overflow, no_slot, priority_drop, max_wait_exceeded: overload
-//	Unavailable         closed: this server is shutting down, another one may be up; breaker_open: a dependency is down;
+//	Unavailable         the same for a stream, because clients open another one then;
+//	                    closed: this server is shutting down, another one may be up; breaker_open: a dependency is down;
 //	                    throttled: a retry.Caller did not make a call that the handler needed
 //	DeadlineExceeded    deadline_exceeded: the call could not have ended in time; timeout_queued, timeout_running: the
 //	                    compartment's own bounds
@@ -30,7 +31,7 @@
 // "stopbank/warden"; its metadata has the number of the decision in force, the request ID (see Config.Task), "processed: false"
 // unless a handler returned the error, "scope: tenant" if a tenant has used up its share, or "scope: compartment" if a
 // compartment has or its breaker is open, which says nothing about calls of others, and nothing else about the server's
-// internals. ResourceExhausted, breaker_open and throttled add a google.rpc.RetryInfo with a random delay, so that clients
+// internals. Overload, breaker_open and throttled add a google.rpc.RetryInfo with a random delay, so that clients
 // rejected together do not return together. gRPC's own retry policies ignore it; clients that retry should use it.
 //
 // On the interceptor's side, errors.As finds the *warden.Rejection in the error, and status.Code the code. An error of this

@@ -7,72 +7,32 @@ package wardengrpc_test
 import (
 	"context"
 	"errors"
-	"io"
+	"math/rand/v2"
 	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
-// TestServerHoldsUntilTheHandlerReturns: calls of all four kinds, that answer, fail, or panic.
+// Calls that answer, fail, or panic hold their slot until then, and give it back once.
 func TestServerHoldsUntilTheHandlerReturns(t *testing.T) {
-	for ending, end := range map[string]func() error{
-		"returns": func() error { return nil },
-		"fails":   func() error { return status.Error(codes.NotFound, "nothing here") },
-		"panics":  func() error { panic("on purpose") },
+	for want, end := range map[codes.Code]func() error{
+		codes.OK:       func() error { return nil },
+		codes.NotFound: func() error { return status.Error(codes.NotFound, "nothing here") },
+		codes.Internal: func() error { panic("on purpose") },
 	} {
-		want := map[string]codes.Code{"returns": codes.OK, "fails": codes.NotFound, "panics": codes.Internal}[ending]
 		entered, finish := make(chan struct{}), make(chan struct{})
-		hold := func() error { entered <- struct{}{}; <-finish; return end() }
-		s := &service{
-			unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-				return &pb.SimpleResponse{}, hold()
-			},
-			out: func(ss pb.TestService_StreamingOutputCallServer) error {
-				return errors.Join(ss.Send(&pb.StreamingOutputCallResponse{}), hold())
-			},
-			in: func(ss pb.TestService_StreamingInputCallServer) error {
-				if _, err := ss.Recv(); err != nil {
-					return err
-				}
-				if err := hold(); err != nil {
-					return err
-				}
-				return ss.SendAndClose(&pb.StreamingInputCallResponse{})
-			},
-			duplex: func(pb.TestService_FullDuplexCallServer) error { return hold() },
-		}
-		for kind, call := range map[string]func(context.Context, pb.TestServiceClient) error{
-			"unary": func(ctx context.Context, c pb.TestServiceClient) error {
-				_, err := c.UnaryCall(ctx, &pb.SimpleRequest{})
-				return err
-			},
-			"server stream": func(ctx context.Context, c pb.TestServiceClient) error {
-				stream, err := c.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
-				return drain(stream, err)
-			},
-			"client stream": func(ctx context.Context, c pb.TestServiceClient) error {
-				stream, err := c.StreamingInputCall(ctx)
-				if err != nil {
-					return err
-				}
-				if err := stream.Send(&pb.StreamingInputCallRequest{}); err != nil {
-					return err
-				}
-				_, err = stream.CloseAndRecv()
-				return err
-			},
-			"both": func(ctx context.Context, c pb.TestServiceClient) error {
-				stream, err := c.FullDuplexCall(ctx)
-				return drain(stream, err)
-			},
-		} {
-			t.Run(kind+" "+ending, func(t *testing.T) {
+		s := serving(func(context.Context) error { entered <- struct{}{}; <-finish; return end() })
+		for kind, call := range kinds {
+			t.Run(kind+" "+want.String(), func(t *testing.T) {
 				g := newGuard(t, 1, 0)
 				client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
 				answer := make(chan error, 1)
@@ -93,17 +53,88 @@ func TestServerHoldsUntilTheHandlerReturns(t *testing.T) {
 	}
 }
 
-// receiver is what streams with many answers have.
-type receiver[T any] interface{ Recv() (T, error) }
+// Streams that have sent their header or a message hold no slot: others start meanwhile. One that answers once, at its end, holds it.
+func TestStreamsAfterTheirBeginning(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	g.Limiter().Apply(decision.ControlDecision{Seq: 9, TargetConcurrency: 1, ShedProbability: 1, Parked: 10})
+	silent := func(ss grpc.ServerStream) error {
+		err := ss.SendHeader(nil)
+		<-ss.Context().Done()
+		return errors.Join(err, ss.Context().Err())
+	}
+	s := &service{
+		out: func(ss pb.TestService_StreamingOutputCallServer) error { return silent(ss) },
+		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
+			if err := ss.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+				return err
+			}
+			_, err := ss.Recv()
+			return err
+		},
+		in: func(ss pb.TestService_StreamingInputCallServer) error { return silent(ss) },
+	}
+	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	for range 3 {
+		out := must(client.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{}))(t)
+		must(out.Header())(t)
+		both := must(client.FullDuplexCall(ctx))(t)
+		must(both.Recv())(t)
+	}
+	until(t, "H37: six parked streams, and none that runs", func() bool { // the server is a moment behind
+		s := g.Limiter().Stats()
+		return s.Running == 0 && s.Parked == 6
+	})
+	must(must(client.StreamingInputCall(ctx))(t).Header())(t)
+	time.Sleep(10 * time.Millisecond)
+	g.wantRunning(t, 1)
+	cancel()
+	for range 7 {
+		await(t, "end", g.ended)
+	}
+	if s := g.Limiter().Stats(); s.Running != 0 || s.Parked != 0 {
+		t.Errorf("H37: in the end %d run and %d are parked", s.Running, s.Parked)
+	}
+}
 
-func drain[T any](s receiver[T], err error) error {
-	for err == nil {
-		_, err = s.Recv()
+// A client who has nothing more to ask ends a stream that only answers him: that is no work of the method's.
+func TestStreamsThatTheirClientsEnd(t *testing.T) {
+	g := newGuard(t, 1, 0)
+	g.Limiter().Apply(decision.ControlDecision{Seq: 9, TargetConcurrency: 2, ShedProbability: 1, Parked: 10})
+	s := &service{duplex: func(ss pb.TestService_FullDuplexCallServer) error {
+		for {
+			if _, err := ss.Recv(); err != nil {
+				return nil //nolint:nilerr // the client has ended it
+			}
+			if err := ss.Send(&pb.StreamingOutputCallResponse{}); err != nil {
+				return err
+			}
+		}
+	}}
+	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	open := func(n int) pb.TestService_FullDuplexCallClient {
+		stream := must(client.FullDuplexCall(ctx))(t)
+		for range n {
+			noError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+			must(stream.Recv())(t)
+		}
+		return stream
 	}
-	if errors.Is(err, io.EOF) {
-		return nil
+	first := open(20)
+	noError(t, errors.Join(first.CloseSend(), drain(first, nil)))
+	await(t, "end", g.ended)
+	open(1)
+	open(1)
+	until(t, "H37: two parked streams, and none that runs", func() bool { // the server is a moment behind
+		s := g.Limiter().Stats()
+		return s.Running == 0 && s.Parked == 2
+	})
+	cancel()
+	for range 2 {
+		await(t, "end", g.ended)
 	}
-	return err
 }
 
 // TestServerWithAClientThatNeverReads: the handler waits for the client to read, and that is holding a slot. When the client is
@@ -126,36 +157,29 @@ func TestServerWithAClientThatNeverReads(t *testing.T) {
 	must(client.StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{}))(t)
 	await(t, "message", sent)
 	g.wantRunning(t, 1)
-	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRejected(t, err, codes.ResourceExhausted, "PRESSURE_HIGH")
+	wantRejected(t, kinds["unary"](t.Context(), client), codes.ResourceExhausted, "PRESSURE_HIGH")
 	cancel()
 	await(t, "end", g.ended)
 	g.wantRunning(t, 0)
 }
 
-// TestServerGoexit: a handler that ends its goroutine has ended its call. Without a connection: gRPC itself has no answer
-// to that.
+// A handler that ends its goroutine has ended its call. Without a connection: gRPC itself has no answer to that.
 func TestServerGoexit(t *testing.T) {
 	g := newGuard(t, 2, 0)
 	i := mustNew(t, g.Warden, wardengrpc.Config{})
-	go func() {
-		_, _ = i.UnaryServer()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, func(
-			context.Context, any,
-		) (any, error) {
-			runtime.Goexit()
-			return nil, nil
-		})
-	}()
-	await(t, "end", g.ended)
-	go func() {
-		_ = i.StreamServer()(nil, bare{
-			ctx: t.Context(),
-		}, &grpc.StreamServerInfo{FullMethod: unaryCall}, func(any, grpc.ServerStream) error {
-			runtime.Goexit()
-			return nil
-		})
-	}()
-	await(t, "end", g.ended)
+	for _, call := range []func(){
+		func() {
+			exits := func(context.Context, any) (any, error) { runtime.Goexit(); return nil, nil }
+			_, _ = i.UnaryServer()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: unaryCall}, exits)
+		},
+		func() {
+			exits := func(any, grpc.ServerStream) error { runtime.Goexit(); return nil }
+			_ = i.StreamServer()(nil, bare{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: unaryCall}, exits)
+		},
+	} {
+		go call()
+		await(t, "end", g.ended)
+	}
 	g.wantRunning(t, 0)
 }
 
@@ -166,3 +190,50 @@ type bare struct {
 }
 
 func (b bare) Context() context.Context { return b.ctx }
+
+// Many calls of all kinds, on both sides, that end in every way: afterwards nothing is held.
+func TestNothingIsHeldAfterwards(t *testing.T) {
+	outside, inside := newGuard(t, 6, 10), newGuard(t, 3, 4)
+	s := serving(func(ctx context.Context) error {
+		switch rand.IntN(4) {
+		case 0:
+			return status.Error(codes.NotFound, "nothing here")
+		case 1:
+			panic("on purpose")
+		case 2:
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	})
+	addr := serve(t, s, under(mustNew(t, inside.Warden, wardengrpc.Config{}))...)
+	client := pb.NewTestServiceClient(dial(t, addr, through(mustNew(t, outside.Warden, wardengrpc.Config{}))...))
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			for range 40 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(30))*time.Millisecond)
+				switch rand.IntN(3) {
+				case 0:
+					_ = kinds["unary"](ctx, client)
+				case 1:
+					_ = kinds["stream"](ctx, client)
+				default: // never read
+					if stream, err := client.FullDuplexCall(ctx); err == nil {
+						_ = stream.Send(&pb.StreamingOutputCallRequest{})
+					}
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	for _, g := range []*guard{outside, inside} {
+		until(t, "rest", func() bool { // an end is observed after its slot is free
+			s := g.Limiter().Stats()
+			return s.Running == 0 && s.Queued == 0 && g.starts.Load() == g.ends.Load()
+		})
+		if s := g.Limiter().Stats(); s.Executed == 0 || g.starts.Load() != g.ends.Load() || uint64(g.ends.Load()) != s.Executed {
+			t.Errorf("%d started and %d ended of %+v", g.starts.Load(), g.ends.Load(), s)
+		}
+	}
+}

@@ -7,7 +7,10 @@ package wardengrpc
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -34,7 +37,7 @@ func (i *Interceptors) UnaryServer() grpc.UnaryServerInterceptor {
 		if i.reportsLoad(ctx, info.FullMethod) {
 			defer i.reportLoad(ctx)
 		}
-		h, err := i.begin(ctx, claim, info.FullMethod, true)
+		h, err := i.begin(ctx, claim, info.FullMethod, servedCall)
 		if err != nil {
 			return nil, err
 		}
@@ -60,15 +63,18 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 		if i.reportsLoad(ss.Context(), info.FullMethod) {
 			defer i.reportLoad(ss.Context())
 		}
-		h, err := i.begin(ss.Context(), claim, info.FullMethod, true)
+		h, err := i.begin(ss.Context(), claim, info.FullMethod, servedStream)
 		if err != nil {
 			return err
 		}
 		h.stream = true
-		ss = slotStream{ss, h.Ctx}
+		s := &slotStream{ServerStream: ss, call: h, ends: !info.IsServerStream}
 		err = errEndedEarly
-		defer func() { h.end(err) }()
-		err = handler(srv, ss)
+		defer func() {
+			s.sent.Ended(&s.call.Slot, err == nil && h.Ctx.Err() == nil)
+			s.call.end(s.result(err))
+		}()
+		err = handler(srv, s)
 		return i.Convert(err)
 	}
 }
@@ -83,7 +89,7 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 		if i.exempt(method) {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		}
-		h, err := i.begin(ctx, i.claim(ctx, method), method, false)
+		h, err := i.begin(ctx, i.claim(ctx, method), method, madeCall)
 		if err != nil {
 			return err
 		}
@@ -94,13 +100,77 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 	}
 }
 
-// slotStream is a stream with the context that marks its slot.
+// slotStream is a stream whose handler sees the slot's context. While it only waits for events, its slot is others'.
 type slotStream struct {
 	grpc.ServerStream
-	ctx context.Context
+
+	call   callSlot
+	sent   slot.Stream
+	ends   bool        // the server sends one message
+	unsent atomic.Bool // a message of the service's own could not be sent
 }
 
-func (w slotStream) Context() context.Context { return w.ctx }
+// Context returns the context of the call.
+func (w *slotStream) Context() context.Context { return w.call.Ctx }
+
+// SendHeader is the stream's own.
+func (w *slotStream) SendHeader(md metadata.MD) error {
+	return w.answered(w.ServerStream.SendHeader(md))
+}
+
+// RecvMsg is the stream's own. Meanwhile a Timeout stands still.
+func (w *slotStream) RecvMsg(m any) error {
+	w.wait()
+	err := w.ServerStream.RecvMsg(m)
+	w.resume(false)
+	err = onTime(w.call.Ctx, err)
+	if errors.Is(err, io.EOF) {
+		w.sent.Asked()
+	}
+	return err
+}
+
+// SendMsg is the stream's own. Meanwhile a Timeout stands still.
+func (w *slotStream) SendMsg(m any) error {
+	w.wait()
+	err := w.ServerStream.SendMsg(m)
+	w.resume(err == nil)
+	if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted { // it is none, or too long
+		w.unsent.Store(true)
+	}
+	return w.answered(err)
+}
+
+// wait begins a wait for the client. Most streams have no Timeout, and need no clock.
+func (w *slotStream) wait() {
+	if t := w.call.Time; t != nil {
+		t.Wait(time.Now())
+	}
+}
+
+// resume ends it.
+func (w *slotStream) resume(progress bool) {
+	if t := w.call.Time; t != nil {
+		t.Resume(time.Now(), progress)
+	}
+}
+
+func (w *slotStream) answered(err error) error {
+	if err == nil && !w.ends {
+		w.call.Time.Lift() // nobody knows how long a stream takes
+		w.sent.Sent(&w.call.Slot)
+	}
+	return err
+}
+
+// result returns what the error of a handler says. gRPC ends the context when the client leaves or sends what is no message, and
+// handlers call that what they like; it also does when a message cannot be sent.
+func (w *slotStream) result(err error) error {
+	if err != nil && errors.Is(w.call.Ctx.Err(), context.Canceled) && !w.unsent.Load() {
+		return context.Canceled
+	}
+	return err
+}
 
 // callSlot is the slot of one call. All copies together release it once.
 type callSlot struct {
@@ -112,8 +182,18 @@ type callSlot struct {
 // errEndedEarly is the result, for a compartment, of a call that panicked or ended its goroutine.
 var errEndedEarly = errors.New("wardengrpc: the call panicked or called runtime.Goexit")
 
-// begin acquires the slot of a call. served: the call arrived at a server.
-func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod string, served bool) (h callSlot, err error) {
+// A role is that of the interceptor in a call.
+type role uint8
+
+const (
+	madeCall role = iota // the client's, also in a stream
+	servedCall
+	servedStream
+)
+
+// begin acquires the slot of a call.
+func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod string, as role) (h callSlot, err error) {
+	served := as != madeCall
 	if i.w == nil && i.cfg.Compartment == nil {
 		err = invalidField("Interceptors", "nil or zero", "interceptors made by wardengrpc.New")
 	} else {
@@ -131,8 +211,14 @@ func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod s
 	if m.RequestID == "" {
 		m.RequestID = claim.Task.ID
 	}
+	if !served && timelimit.Strangers(err) { // nobody's failure
+		m.Code = uint32(codes.Canceled)
+	}
 	if served && m.Reason == string(decision.DeadlineExceeded) { // for a client's transport, which reads no details of a status
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(strings.ToLower(rpcstatus.RejectedHTTP), m.Reason))
+	}
+	if as == servedStream {
+		m = m.OfStream()
 	}
 	rejected := i.rejection(err, m, true)
 	i.observeRejection(ctx, fullMethod, rejected)
@@ -184,11 +270,14 @@ func (h callSlot) end(err error) {
 	case failed && !errors.Is(err, context.Canceled) && serverFault(err):
 		answer = slot.Failed
 	}
+	if answer == slot.Served && !errors.Is(err, context.Canceled) { // no breaker opens for what is wrong with a request
+		err = nil
+	}
 	h.End(err, ending, answer)
 }
 
-// onTime returns the error of an outgoing call with this context: if the time was up, or not enough, of an untrusted client, of which
-// the server was told, that of a call whose client has left.
+// onTime returns the error of a call with this context: if the time was up, or not enough, of an untrusted client, of which the other
+// side was told, that of a call whose client has left.
 func onTime(ctx context.Context, err error) error {
 	s, _ := status.FromError(err)
 	if s.Code() != codes.DeadlineExceeded {
@@ -211,10 +300,10 @@ func (tooLateError) GRPCStatus() *status.Status {
 	return status.New(codes.Canceled, timelimit.ErrStranger.Error())
 }
 
-// serverFault reports whether err is an error of the service. OpenTelemetry's conventions for spans of a server have the same list.
+// serverFault reports whether err is an error of the service, as HTTP's 500 and more but for 501.
 func serverFault(err error) bool {
 	switch status.Code(err) {
-	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
+	case codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return true
 	default:
 		return false

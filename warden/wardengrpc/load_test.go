@@ -6,20 +6,15 @@ package wardengrpc_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
@@ -54,32 +49,31 @@ func TestLoadIsForTheTrusted(t *testing.T) {
 		// A sample is older than an interval at most: what is measured is the same each time.
 		w := must(warden.New(warden.Config{
 			Controller: ruling{Seq: 1, TargetConcurrency: slots, ShedProbability: 1}, Interval: 10 * time.Millisecond,
-			Sampler: measured{Utilization: monitor.Reading{Value: 0.5, OK: true}, Service: monitor.Service{Count: 3, Abandoned: 1}},
+			Sampler: measured{Utilization: monitor.Reading{Value: 0.5, OK: true}, Service: monitor.Service{Count: 3}},
 		}))(t)
-		until(t, "a load", func() bool { w.SampleIfDue(); return w.Load().Served > 0 })
+		until(t, "a load", func() bool {
+			if _, p, err := w.Acquire(t.Context(), warden.Task{}); err == nil {
+				p.Failed().Release()
+			}
+			return w.Load().Served > 0 && w.Load().Failed > 0
+		})
 		trusted := func(ctx context.Context, _ string) bool {
 			return metadata.ValueFromIncomingContext(ctx, "balancer") != nil
 		}
 		for _, reports := range []bool{false, true} {
-			s := &service{duplex: func(pb.TestService_FullDuplexCallServer) error { return status.Error(codes.NotFound, "nothing") }}
+			s := serving(func(context.Context) error { return nil })
 			client := served(t, s, mustNew(t, w, wardengrpc.Config{LoadReports: reports, Trusted: trusted}))
 			for _, balancer := range []bool{false, true} {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				if balancer {
-					ctx = metadata.AppendToOutgoingContext(ctx, "balancer", "1")
-				}
-				var trailer metadata.MD
-				_, err := client.UnaryCall(ctx, &pb.SimpleRequest{}, grpc.Trailer(&trailer))
-				if (err == nil) != (slots > 0) {
-					t.Errorf("H28: %v with %d slots", err, slots)
-				}
-				stream := must(client.FullDuplexCall(ctx))(t)
-				_, err = stream.Recv()
-				if err == nil {
-					t.Error("H28: the stream did not end")
-				}
-				for kind, md := range map[string]metadata.MD{"call": trailer, "stream": stream.Trailer()} {
-					got := reportOf(t, md)
+				for kind, call := range kinds {
+					ctx := t.Context()
+					if balancer {
+						ctx = metadata.AppendToOutgoingContext(ctx, "balancer", "1")
+					}
+					var trailer metadata.MD
+					if err := call(ctx, client, grpc.Trailer(&trailer)); (err == nil) != (slots > 0) {
+						t.Errorf("H28: %v with %d slots", err, slots)
+					}
+					got := reportOf(t, trailer)
 					// 9 is application_utilization, 6 rps_fractional, 7 eps.
 					if want := reports && balancer; want != (got != nil) {
 						t.Errorf("H28: %s with %d slots: %v, want a report: %t", kind, slots, got, want)
@@ -87,26 +81,7 @@ func TestLoadIsForTheTrusted(t *testing.T) {
 						t.Errorf("H28: %s with %d slots: %v", kind, slots, got)
 					}
 				}
-				cancel()
 			}
-		}
-	}
-}
-
-// TestLoadReportsAreConfiguredWhole: a report that nobody would get, or that says nothing, is a mistake.
-func TestLoadReportsAreConfiguredWhole(t *testing.T) {
-	trusted := func(context.Context, string) bool { return true }
-	var invalid *warden.InvalidError
-	nowhere := func(context.Context, string) *bulkhead.Compartment { return nil }
-	for _, cfg := range []wardengrpc.Config{
-		{LoadReports: true}, {LoadReports: true, Trusted: trusted, Compartment: nowhere},
-	} {
-		w := newGuard(t, 1, 0).Warden
-		if cfg.Compartment != nil {
-			w = nil
-		}
-		if _, err := wardengrpc.New(w, cfg); !errors.As(err, &invalid) || invalid.Field != "wardengrpc.Config.LoadReports" {
-			t.Errorf("H28: %v", err)
 		}
 	}
 }

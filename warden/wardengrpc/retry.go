@@ -144,7 +144,7 @@ func (r *Retry) call(
 		return call, p, err
 	}
 	repeatable := r.cfg.Repeatable(method)
-	deadline, _, _ := timelimit.Due(ctx)
+	deadline, strangers, _ := timelimit.Due(ctx)
 	out := outgoing(ctx)
 	for {
 		var trailer metadata.MD
@@ -160,6 +160,9 @@ func (r *Retry) call(
 		}
 		wait, ok := call.Retry(v.after, deadline)
 		if !ok {
+			if strangers && wait > 0 {
+				timelimit.TooLate(ctx, deadline, true)
+			}
 			return call, p, err
 		}
 		timer := time.NewTimer(wait)

@@ -7,7 +7,6 @@ package wardengrpc_test
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,11 +29,6 @@ import (
 
 // generous retries as often as the rules of safety let it, and at once.
 var generous = retry.Config{Ratio: 1, MinRetries: 1000, Backoff: 1}
-
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
-}
 
 func newRetry(t fataler, cfg retry.Config, of wardengrpc.RetryConfig) (*wardengrpc.Retry, *retry.Caller) {
 	t.Helper()
@@ -141,42 +135,14 @@ func TestPropertyMachine(t *testing.T) {
 	})
 }
 
-// What an interceptor of ours rejected is called again, whatever it is; what a handler converted is not.
-func TestOurOwnRejections(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	g.Limiter().Close()
-	for _, byHandler := range []bool{false, true} {
-		s := &service{}
-		i := mustNew(t, g.Warden, wardengrpc.Config{Exempt: func(string) bool { return byHandler }})
-		rejected := 0
-		r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
-		addr := serve(t, s, grpc.ChainUnaryInterceptor(func(
-			ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler,
-		) (any, error) {
-			if rejected++; rejected > 2 {
-				return h(ctx, req)
-			}
-			if byHandler {
-				return nil, i.Convert(&warden.Rejection{})
-			}
-			return i.UnaryServer()(ctx, req, info, h)
-		}))
-		_, err := pb.NewTestServiceClient(dial(t, addr, again(r)...)).UnaryCall(t.Context(), &pb.SimpleRequest{})
-		if s := c.Stats(); byHandler != (err != nil) || s.Retries != map[bool]uint64{true: 0, false: 2}[byHandler] {
-			t.Errorf("R3: by a handler: %v; %v, %+v", byHandler, err, s)
-		}
-	}
-}
-
 // Nobody is there: nothing was sent, so that anything is tried again.
 func TestNothingWasSent(t *testing.T) {
 	r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, "127.0.0.1:1", again(r)...))
-	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.Unavailable {
-		t.Error(err)
-	}
-	if _, err := client.FullDuplexCall(t.Context()); status.Code(err) != codes.Unavailable {
-		t.Error(err)
+	for kind, call := range kinds {
+		if err := call(t.Context(), client); status.Code(err) != codes.Unavailable {
+			t.Errorf("R3: %s: %v", kind, err)
+		}
 	}
 	if s := c.Stats(); s.Calls != 2 || s.Retries != 4 || s.Rejected != 6 {
 		t.Errorf("R3: %+v", s)
@@ -185,27 +151,19 @@ func TestNothingWasSent(t *testing.T) {
 
 // What the throttle rejects is not sent, streams neither; how streams are answered counts.
 func TestThrottledCallIsNotSent(t *testing.T) {
-	busy := status.Error(codes.Unavailable, "busy")
-	s := &service{
-		unary:  func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return nil, busy },
-		duplex: func(pb.TestService_FullDuplexCallServer) error { return busy },
-	}
+	s := serving(func(context.Context) error { return status.Error(codes.Unavailable, "busy") })
 	r, c := newRetry(t, retry.Config{Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
 	for range 5 {
-		if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != codes.Unavailable {
-			t.Fatal(err)
-		}
-		stream := must(client.FullDuplexCall(t.Context()))(t)
-		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
-			t.Fatal(err)
+		for kind, call := range kinds {
+			if err := call(t.Context(), client); status.Code(err) != codes.Unavailable {
+				t.Fatalf("R4: %s: %v", kind, err)
+			}
 		}
 	}
-	_, unary := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	_, stream := client.FullDuplexCall(t.Context())
-	for _, err := range []error{unary, stream} {
-		if !errors.Is(err, retry.ErrThrottled) || !strings.Contains(err.Error(), ", 0 were accepted") {
-			t.Error(err)
+	for kind, call := range kinds {
+		if err := call(t.Context(), client); !errors.Is(err, retry.ErrThrottled) || !strings.Contains(err.Error(), ", 0 were accepted") {
+			t.Errorf("R4: %s: %v", kind, err)
 		}
 	}
 	if n := s.calls.Load(); n != 10 || c.Stats().Throttled != 2 || c.Stats().Failed != 10 {
@@ -225,33 +183,26 @@ func TestStreamsCountOnce(t *testing.T) {
 	}}
 	r, c := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable})
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
-	stream, err := client.FullDuplexCall(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = stream.Recv()
-	}
-	if !errors.Is(err, io.EOF) || c.Stats() != (retry.Stats{Calls: 1, Accepted: 1}) {
+	if err := kinds["stream"](t.Context(), client); err != nil || c.Stats() != (retry.Stats{Calls: 1, Accepted: 1}) {
 		t.Errorf("R8: %v, %+v", err, c.Stats())
 	}
 }
 
 // The deadline bounds the wait, a caller that goes away ends it, and a slow attempt is tried again.
 func TestWaits(t *testing.T) {
-	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		return nil, answer{code: codes.ResourceExhausted, info: true, processed: "false"}.later(t)
-	}}
+	s := serving(func(context.Context) error {
+		return answer{code: codes.ResourceExhausted, info: true, processed: "false"}.later(t)
+	})
 	r, c := newRetry(t, generous, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
 	short, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
-	if _, err := client.UnaryCall(short, &pb.SimpleRequest{}); status.Code(err) != codes.ResourceExhausted || short.Err() != nil {
+	if err := kinds["unary"](short, client); status.Code(err) != codes.ResourceExhausted || short.Err() != nil {
 		t.Error(err)
 	}
 	long, leave := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, leave)
-	if _, err := client.UnaryCall(long, &pb.SimpleRequest{}); status.Code(err) != codes.Canceled {
+	if err := kinds["unary"](long, client); status.Code(err) != codes.Canceled {
 		t.Error(err)
 	}
 	if s := c.Stats(); s.NoTime != 1 || s.Retries > 1 {
@@ -265,20 +216,43 @@ func (a answer) later(t fataler) error {
 	return s.Err()
 }
 
+// What fails because a stranger's time is too short for a retry is no failure of the service.
+func TestNoTimeForARetry(t *testing.T) {
+	busy := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+		return nil, answer{code: codes.ResourceExhausted, info: true, processed: "false"}.later(t)
+	}}
+	r, _ := newRetry(t, generous, wardengrpc.RetryConfig{})
+	next := pb.NewTestServiceClient(dial(t, serve(t, busy), again(r)...))
+	for _, trusted := range []bool{false, true} {
+		front := newGuard(t, 1, 0)
+		s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			_, err := next.UnaryCall(ctx, &pb.SimpleRequest{})
+			return nil, status.Error(codes.Internal, err.Error())
+		}}
+		client := served(t, s, mustNew(t, front.Warden, wardengrpc.Config{Trusted: func(context.Context, string) bool { return trusted }}))
+		short, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		if _, err := client.UnaryCall(short, &pb.SimpleRequest{}); status.Code(err) != codes.Internal {
+			t.Error(err)
+		}
+		cancel()
+		if n := front.Limiter().Stats().Failed; (n == 0) == trusted {
+			t.Errorf("H31: trusted %t: %d failed", trusted, n)
+		}
+	}
+}
+
 func TestAttemptTimeout(t *testing.T) {
 	var calls atomic.Int32
 	// the first attempt hangs: at its deadline its answer could still come before the client's timer
 	answered := make(chan struct{})
-	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	s := serving(func(context.Context) error {
 		if calls.Add(1) == 1 {
 			<-answered
 		}
-		return &pb.SimpleResponse{}, nil
-	}}
+		return nil
+	})
 	r, c := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable, AttemptTimeout: 200 * time.Millisecond})
-	if _, err := pb.NewTestServiceClient(dial(
-		t, serve(t, s), again(r)...,
-	)).UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
+	if err := kinds["unary"](t.Context(), pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))); err != nil {
 		t.Error(err)
 	}
 	close(answered)
@@ -289,34 +263,16 @@ func TestAttemptTimeout(t *testing.T) {
 
 // A call has the priority that it is sent with, and its rejections count for that.
 func TestPriorityOfACall(t *testing.T) {
-	s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		return nil, status.Error(codes.Unavailable, "busy")
-	}}
+	s := serving(func(context.Context) error { return status.Error(codes.Unavailable, "busy") })
 	r, _ := newRetry(t, retry.Config{Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
 	client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
 	low := warden.WithPriority(t.Context(), decision.Background)
 	for range 10 {
-		client.UnaryCall(low, &pb.SimpleRequest{})
+		_ = kinds["unary"](low, client)
 	}
-	_, rejected := client.UnaryCall(low, &pb.SimpleRequest{})
-	_, sent := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+	rejected, sent := kinds["unary"](low, client), kinds["unary"](t.Context(), client)
 	if !errors.Is(rejected, retry.ErrThrottled) || !strings.Contains(rejected.Error(), "of priority background") ||
 		status.Code(sent) != codes.Unavailable {
 		t.Errorf("R7: %v, %v", rejected, sent)
-	}
-}
-
-func TestInvalidRetry(t *testing.T) {
-	if r, err := wardengrpc.NewRetry(nil, wardengrpc.RetryConfig{}); r != nil || !errors.Is(err, warden.ErrInvalid) {
-		t.Errorf("%v, %v", r, err)
-	}
-	if r, err := wardengrpc.NewRetry(&retry.Caller{}, wardengrpc.RetryConfig{AttemptTimeout: 500}); r != nil ||
-		!errors.Is(err, warden.ErrInvalid) {
-		t.Errorf("%v, %v", r, err)
-	}
-	var zero wardengrpc.Retry
-	client := pb.NewTestServiceClient(dial(t, "127.0.0.1:1", again(&zero)...))
-	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); !errors.Is(err, warden.ErrInvalid) {
-		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ package wardengrpc_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -125,6 +127,60 @@ func (s *service) FullDuplexCall(ss pb.TestService_FullDuplexCallServer) error {
 	return s.duplex(ss)
 }
 
+// serving is a service whose unary calls and streams do this.
+func serving(do func(ctx context.Context) error) *service {
+	return &service{
+		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			return &pb.SimpleResponse{}, do(ctx)
+		},
+		duplex: func(ss pb.TestService_FullDuplexCallServer) error { return do(ss.Context()) },
+	}
+}
+
+// kinds are a call and a stream, from their beginning to their end.
+var kinds = map[string]func(context.Context, pb.TestServiceClient, ...grpc.CallOption) error{
+	"unary": func(ctx context.Context, c pb.TestServiceClient, opts ...grpc.CallOption) error {
+		_, err := c.UnaryCall(ctx, &pb.SimpleRequest{}, opts...)
+		return err
+	},
+	"stream": func(ctx context.Context, c pb.TestServiceClient, opts ...grpc.CallOption) error {
+		stream, err := c.FullDuplexCall(ctx, opts...)
+		return drain(stream, err)
+	},
+}
+
+// receiver is what streams with many answers have.
+type receiver[T any] interface{ Recv() (T, error) }
+
+func drain[T any](s receiver[T], err error) error {
+	for err == nil {
+		_, err = s.Recv()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// until waits for something that has no event, such as a call that begins to wait; it fails the test if it does not come. It is less
+// patient than who looks, after half a minute, whether a stream works.
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+// acquire takes a slot until the test ends.
+func acquire(t testing.TB, c *bulkhead.Compartment) {
+	t.Helper()
+	_, p, err := c.Acquire(t.Context())
+	noError(t, err)
+	t.Cleanup(func() { p.Release(nil) })
+}
+
 func mustNew(t testing.TB, w *warden.Warden, cfg wardengrpc.Config) *wardengrpc.Interceptors {
 	t.Helper()
 	return must(wardengrpc.New(w, cfg))(t)
@@ -220,7 +276,7 @@ func wantRejected(t testing.TB, err error, code codes.Code, reason string) {
 	if info.GetReason() != reason || info.GetDomain() != "stopbank/warden" {
 		t.Errorf("%v, want %s", info, reason)
 	}
-	if again := code == codes.ResourceExhausted || reason == "BREAKER_OPEN"; again != (retry != nil) {
+	if again := code == codes.ResourceExhausted || reason == "BREAKER_OPEN" || reason == "PRESSURE_HIGH"; again != (retry != nil) {
 		t.Errorf("RetryInfo %v with %s", retry, reason)
 	}
 }
@@ -232,6 +288,11 @@ func must[T any](v T, err error) func(fataler) T {
 		noError(t, err)
 		return v
 	}
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
 }
 
 func noError(t fataler, err error) {

@@ -6,11 +6,8 @@ package wardengrpc_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -26,83 +23,18 @@ import (
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
-// Interceptors on both sides of a real connection: overload teaches the throttle, a tenant's share does not, and both are tried
-// again.
-func TestOverloadTeachesATenantDoesNot(t *testing.T) {
-	full := func(cfg bulkhead.CompartmentConfig, holders ...string) func(context.Context, string) *bulkhead.Compartment {
-		cfg.Guaranteed = 2
-		set := newCompartments(t, cfg)
-		for _, who := range holders {
-			if _, _, err := set.Compartment("unary").Tenant(who).Acquire(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return func(context.Context, string) *bulkhead.Compartment { return set.Compartment("unary").Tenant("a") }
-	}
-	taught, not := retry.Stats{Calls: 1, Retries: 2, Rejected: 3}, retry.Stats{Calls: 1, Retries: 2}
-	failed := retry.Stats{Calls: 1, Retries: 2, Failed: 3}
-	queues := bulkhead.CompartmentConfig{MaxQueue: 1, MaxWait: time.Millisecond}
-	queueing := queues
-	queueing.Tenants.Max = 1
-	g := newGuard(t, 1, 0)
-	if _, _, err := g.Acquire(t.Context(), warden.Task{}); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		is   *wardengrpc.Interceptors
-		code codes.Code
-		want retry.Stats
-	}{
-		"a warden": {mustNew(t, g.Warden, wardengrpc.Config{RetryAfter: time.Millisecond}), codes.ResourceExhausted, taught},
-		"a compartment": {mustNew(
-			t, nil, wardengrpc.Config{RetryAfter: time.Millisecond, Compartment: full(bulkhead.CompartmentConfig{}, "", "")},
-		), codes.ResourceExhausted, failed},
-		"a compartment that queues": {
-			mustNew(t, nil, wardengrpc.Config{Compartment: full(queues, "", "")}), codes.DeadlineExceeded, failed,
-		},
-		"a compartment of tenants": {
-			mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "b", "c")}), codes.DeadlineExceeded, failed,
-		},
-		"a tenant that queues": {
-			mustNew(t, nil, wardengrpc.Config{Compartment: full(queueing, "a")}), codes.DeadlineExceeded, not,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, caller := newRetry(t, generous, wardengrpc.RetryConfig{})
-			_, err := pb.NewTestServiceClient(dial(
-				t, serve(t, &service{}, under(c.is)...), again(r)...,
-			)).UnaryCall(t.Context(), &pb.SimpleRequest{})
-			if status.Code(err) != c.code {
-				t.Errorf("R8: %v, want %s", err, c.code)
-			}
-			if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
-				t.Errorf("R8: R8 (-want +got)\n%s", diff)
-			}
-		})
-	}
-}
-
 // Two calls, and one place to wait: one of them, whichever it is, is told that the tenant's queue is full.
 func TestATenantsFullQueue(t *testing.T) {
-	c := newCompartments(
-		t, bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}},
-	).Compartment("unary").Tenant("a")
+	cfg := bulkhead.CompartmentConfig{Guaranteed: 2, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}}
+	c := newCompartments(t, cfg).Compartment("unary").Tenant("a")
 	_, slot, err := c.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	i := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return c }})
-	s := &service{
-		unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) { return &pb.SimpleResponse{}, nil },
-	}
 	r, caller := newRetry(t, retry.Config{Attempts: 1}, wardengrpc.RetryConfig{})
-	client := pb.NewTestServiceClient(dial(t, serve(t, s, under(i)...), again(r)...))
+	client := pb.NewTestServiceClient(dial(t, serve(t, &service{}, under(i)...), again(r)...))
 	answers := make(chan error, 2)
 	for range cap(answers) {
-		go func() {
-			_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-			answers <- err
-		}()
+		go func() { answers <- kinds["unary"](t.Context(), client) }()
 	}
 	err = await(t, "rejection", answers)
 	wantRejected(t, err, codes.ResourceExhausted, "QUEUE_OVERFLOW")
@@ -111,11 +43,9 @@ func TestATenantsFullQueue(t *testing.T) {
 		t.Errorf("R8: %v does not say that it is the tenant's", got)
 	}
 	slot.Release(nil)
-	if err := await(t, "answer", answers); err != nil {
-		t.Error(err)
-	}
+	noError(t, await(t, "answer", answers))
 	if diff := cmp.Diff(retry.Stats{Calls: 2, Accepted: 1}, caller.Stats()); diff != "" {
-		t.Errorf("R8: R8 (-want +got)\n%s", diff)
+		t.Errorf("R8: (-want +got)\n%s", diff)
 	}
 }
 
@@ -137,14 +67,10 @@ func TestATenantsRejectionSaysSo(t *testing.T) {
 
 // What each answer of any server teaches the throttle, and whether the call is made again.
 func TestWhatAStatusTeaches(t *testing.T) {
-	ours := func(metadata ...string) *errdetails.ErrorInfo {
-		return info("stopbank/warden", metadata...)
-	}
+	ours := func(metadata ...string) *errdetails.ErrorInfo { return info("stopbank/warden", metadata...) }
 	wait := &errdetails.RetryInfo{}
-	rejected, unknown, accepted := retry.Stats{
-		Calls: 1, Rejected: 3, Retries: 2,
-	}, retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}
-	failed := retry.Stats{Calls: 1, Failed: 3, Retries: 2}
+	rejected, failed := retry.Stats{Calls: 1, Rejected: 3, Retries: 2}, retry.Stats{Calls: 1, Failed: 3, Retries: 2}
+	unknown, accepted := retry.Stats{Calls: 1, Retries: 2}, retry.Stats{Calls: 1, Accepted: 1}
 	for _, c := range []struct {
 		code    codes.Code
 		details []protoadapt.MessageV1
@@ -168,17 +94,10 @@ func TestWhatAStatusTeaches(t *testing.T) {
 		{codes.Internal, nil, accepted},
 		{codes.Internal, []protoadapt.MessageV1{ours("scope", "tenant")}, accepted},
 	} {
-		s := &service{unary: func(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-			s, err := status.New(c.code, "as the table says").WithDetails(c.details...)
-			if err != nil {
-				t.Error(err)
-			}
-			return nil, s.Err()
-		}}
+		answer := must(status.New(c.code, "as the table says").WithDetails(c.details...))(t)
 		r, caller := newRetry(t, generous, wardengrpc.RetryConfig{Repeatable: repeatable})
-		if _, err := pb.NewTestServiceClient(dial(
-			t, serve(t, s), again(r)...,
-		)).UnaryCall(t.Context(), &pb.SimpleRequest{}); status.Code(err) != c.code {
+		client := pb.NewTestServiceClient(dial(t, serve(t, serving(func(context.Context) error { return answer.Err() })), again(r)...))
+		if err := kinds["unary"](t.Context(), client); status.Code(err) != c.code {
 			t.Errorf("R8: %v, want %s", err, c.code)
 		}
 		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
@@ -204,12 +123,8 @@ func TestABrokenMethodThrottlesNoOther(t *testing.T) {
 		r, caller := newRetry(t, retry.Config{Attempts: 1, Rand: func() float64 { return 0 }}, wardengrpc.RetryConfig{})
 		client := pb.NewTestServiceClient(dial(t, serve(t, s), again(r)...))
 		for i := range 200 {
-			_, _ = client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-			stream, err := client.FullDuplexCall(t.Context())
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			if !down && !errors.Is(err, io.EOF) {
+			_ = kinds["unary"](t.Context(), client)
+			if err := kinds["stream"](t.Context(), client); !down && err != nil {
 				t.Fatalf("H25: call %d: %v", i, err)
 			}
 		}

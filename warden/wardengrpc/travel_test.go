@@ -7,8 +7,9 @@ package wardengrpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,120 +23,39 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
-// Three services over real connections, of which none is configured: unary calls first, then streams.
-func TestThreeServices(t *testing.T) {
-	type arrival struct {
-		left     time.Duration // when it came; gRPC rounds that up, to a microsecond here
-		priority decision.Priority
-	}
+// A service passes on what it was told, over real connections and without any configuration, of calls and of streams.
+func TestTwoServices(t *testing.T) {
 	const working = 10 * time.Millisecond
-	for _, streams := range []bool{false, true} {
-		var mu sync.Mutex
-		var arrivals []arrival
+	for kind, call := range kinds {
+		var left []time.Duration // at each arrival; gRPC rounds that up, to a microsecond here
 		arrived := func(ctx context.Context) {
-			mu.Lock()
-			defer mu.Unlock()
-			left := time.Duration(0)
-			if due, ok := ctx.Deadline(); ok {
-				left = time.Until(due) - time.Second // which the context of a client that is not trusted says more
+			due, _ := ctx.Deadline() // which says a second more, since its client is not trusted
+			left = append(left, time.Until(due)-time.Second)
+			if p := warden.PriorityFrom(ctx); p != decision.Background {
+				t.Errorf("%s: priority %v at hop %d", kind, p, len(left))
 			}
-			arrivals = append(arrivals, arrival{left, warden.PriorityFrom(ctx)})
 		}
-		var next pb.TestServiceClient
-		for range 3 {
-			to := next
-			onward := func(ctx context.Context) error {
-				arrived(ctx)
-				time.Sleep(working) // the work: time that passes, of which none must be left at the next hop
-				switch {
-				case to == nil:
-					return nil
-				case streams:
-					stream, err := to.FullDuplexCall(ctx)
-					return drain(stream, err)
-				}
-				_, err := to.UnaryCall(ctx, &pb.SimpleRequest{})
-				return err
-			}
-			s := &service{
-				unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-					return &pb.SimpleResponse{}, onward(ctx)
-				},
-				duplex: func(ss pb.TestService_FullDuplexCallServer) error { return onward(ss.Context()) },
-			}
+		hop := func(s *service) pb.TestServiceClient {
 			addr := serve(t, s, under(mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))...)
-			next = pb.NewTestServiceClient(dial(t, addr, through(mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))...))
+			return pb.NewTestServiceClient(dial(t, addr, through(mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))...))
 		}
+		last := hop(serving(func(ctx context.Context) error { arrived(ctx); return nil }))
+		first := hop(serving(func(ctx context.Context) error {
+			arrived(ctx)
+			time.Sleep(working) // time that passes, of which none must be left at the next hop
+			return call(ctx, last)
+		}))
 		ctx, cancel := context.WithTimeout(warden.WithPriority(t.Context(), decision.Background), time.Minute)
-		defer cancel()
-		var err error
-		if streams {
-			stream, opened := next.FullDuplexCall(ctx)
-			err = drain(stream, opened)
-		} else {
-			_, err = next.UnaryCall(ctx, &pb.SimpleRequest{})
-		}
-		if err != nil || len(arrivals) != 3 {
-			t.Fatalf("%v after %d hops", err, len(arrivals))
-		}
-		most := time.Minute
-		for i, a := range arrivals {
-			if a.priority != decision.Background || a.left <= 0 || a.left > most {
-				t.Errorf("hop %d: %+v, want %v at most", i, a, most)
-			}
-			most = a.left - working + time.Millisecond
-		}
-	}
-}
-
-// What a server believes of a client's metadata: the shortest time and the lowest priority from anybody.
-func TestWhatMetadataSays(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	var left time.Duration
-	var bounded bool
-	s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		due, ok := ctx.Deadline()
-		left, bounded = time.Until(due.Add(-time.Second)), ok // the context of a client that is not trusted says a second more
-		return &pb.SimpleResponse{}, nil
-	}}
-	client := served(t, s, mustNew(t, g.Warden, wardengrpc.Config{}))
-	for _, c := range []struct {
-		md       metadata.MD
-		own      time.Duration
-		want     time.Duration
-		priority decision.Priority
-	}{
-		{metadata.Pairs(), 0, 0, 0},
-		{metadata.Pairs(), time.Minute, time.Minute, 0},
-		{metadata.Pairs("x-envoy-expected-rq-timeout-ms", "30000", "x-request-timeout", "40"), time.Minute, 30 * time.Second, 0},
-		{metadata.Pairs("warden-timeout", "20000", "priority", "u=7"), 0, 20 * time.Second, decision.Background},
-		{
-			metadata.Pairs("warden-timeout", "90000", "priority", "u=0, i", "warden-priority", "critical"),
-			time.Minute, time.Minute, 0,
-		},
-		{metadata.Pairs("warden-timeout", "1", "warden-timeout", "1", "warden-priority", "-1", "warden-priority", "-1"), 0, 0, 0},
-		{metadata.Pairs(
-			"warden-timeout",
-			"-1", "x-request-timeout-ms", "99999999999999999999", "x-request-timeout", " 1", "warden-priority", "-129",
-		), 0, 0, 0},
-	} {
-		ctx, cancel := metadata.NewOutgoingContext(t.Context(), c.md), context.CancelFunc(func() {})
-		if c.own > 0 {
-			ctx, cancel = context.WithTimeout(ctx, c.own)
-		}
-		must(client.UnaryCall(ctx, &pb.SimpleRequest{}))(t)
+		noError(t, call(ctx, first))
 		cancel()
-		await(t, "end", g.ended)
-		if task := g.tasks.Load(); task.Priority != c.priority {
-			t.Errorf("%v: priority %v", c.md, task.Priority)
-		}
-		if bounded != (c.want > 0) || left > c.want || bounded && left < c.want-20*time.Second {
-			t.Errorf("%v: %v are left of %v", c.md, left, c.want)
+		if len(left) != 2 || left[0] <= 0 || left[0] > time.Minute || left[1] <= 0 || left[1] > left[0]-working+time.Millisecond {
+			t.Errorf("%s: %v are left", kind, left)
 		}
 	}
 }
@@ -177,107 +97,70 @@ func TestOutgoingPriority(t *testing.T) {
 // A warden that a server shares with its outbound calls rejects at once; interceptors that are there twice count once.
 func TestReentry(t *testing.T) {
 	g := newGuard(t, 2, 10)
-	i := mustNew(t, g.Warden, wardengrpc.Config{})
-	behind := &service{}
-	outbound := pb.NewTestServiceClient(dial(t, serve(t, behind), through(i)...))
-	var inside []error
-	s := &service{
-		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-			if n := g.Limiter().Stats().Running; n != 1 {
-				t.Errorf("%d slots for one call", n)
-			}
-			_, err := outbound.UnaryCall(ctx, &pb.SimpleRequest{})
-			inside = append(inside, err)
-			return nil, err
-		},
-		duplex: func(ss pb.TestService_FullDuplexCallServer) error {
-			if n := g.Limiter().Stats().Running; n != 1 {
-				t.Errorf("%d slots for one stream", n)
-			}
-			_, err := outbound.FullDuplexCall(ss.Context())
-			inside = append(inside, err)
-			return err
-		},
-	}
-	outer := mustNew(t, g.Warden, wardengrpc.Config{})
-	addr := serve(
-		t, s, grpc.ChainUnaryInterceptor(outer.UnaryServer(), i.UnaryServer()),
-		grpc.ChainStreamInterceptor(outer.StreamServer(), i.StreamServer()),
-	)
-	client := pb.NewTestServiceClient(dial(t, addr))
-	_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
-	wantRejected(t, err, codes.Internal, "REENTRY")
-	await(t, "end", g.ended)
-	stream, err := client.FullDuplexCall(t.Context())
-	wantRejected(t, drain(stream, err), codes.Internal, "REENTRY")
-	await(t, "end", g.ended)
-	for _, err := range inside {
-		var reentry *decision.ReentryError
-		if !errors.As(err, &reentry) || !errors.Is(err, warden.ErrReentry) {
-			t.Errorf("inside: %v", err)
-		}
-	}
-	if st := g.Limiter().Stats(); st.Submitted != 2 || st.Running != 0 || st.Queued != 0 || behind.calls.Load() != 0 ||
-		len(inside) != 2 {
-		t.Errorf("%+v, %d calls sent, %d tried", st, behind.calls.Load(), len(inside))
-	}
 	c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1})
-	outer, inner := mustNew(t, nil, wardengrpc.Config{Compartment: c.of}), mustNew(t, nil, wardengrpc.Config{Compartment: c.of})
-	client = pb.NewTestServiceClient(
-		dial(t, serve(t, &service{}, grpc.ChainUnaryInterceptor(outer.UnaryServer(), inner.UnaryServer()))),
-	)
-	if _, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
-		t.Errorf("in a compartment: %v", err)
+	behind := &service{}
+	for kind, call := range kinds {
+		i := mustNew(t, g.Warden, wardengrpc.Config{})
+		outbound := pb.NewTestServiceClient(dial(t, serve(t, behind), through(i)...))
+		s := serving(func(ctx context.Context) error {
+			if n := g.Limiter().Stats().Running; n != 1 {
+				t.Errorf("%s: %d slots for one call", kind, n)
+			}
+			err := call(ctx, outbound)
+			var reentry *decision.ReentryError
+			if !errors.As(err, &reentry) || !errors.Is(err, warden.ErrReentry) {
+				t.Errorf("%s: inside: %v", kind, err)
+			}
+			return err
+		})
+		twice := append(under(mustNew(t, g.Warden, wardengrpc.Config{})), under(i)...)
+		wantRejected(t, call(t.Context(), pb.NewTestServiceClient(dial(t, serve(t, s, twice...)))), codes.Internal, "REENTRY")
+		await(t, "end", g.ended)
+
+		inside := mustNew(t, nil, wardengrpc.Config{Compartment: c.of})
+		twice = append(under(mustNew(t, nil, wardengrpc.Config{Compartment: c.of})), under(inside)...)
+		client := pb.NewTestServiceClient(dial(t, serve(t, serving(func(context.Context) error { return nil }), twice...)))
+		if err := call(t.Context(), client); err != nil {
+			t.Errorf("%s: in a compartment: %v", kind, err)
+		}
+		await(t, "end", c.ended)
 	}
-	await(t, "end", c.ended)
+	if st := g.Limiter().Stats(); st.Submitted != 2 || st.Running != 0 || st.Queued != 0 || behind.calls.Load() != 0 {
+		t.Errorf("%+v, %d calls sent", st, behind.calls.Load())
+	}
 }
 
-// told notes what a breaker is told.
-type told struct {
-	mu   sync.Mutex
-	errs []error
-}
-
-func (b *told) Allow() (func(error), error) {
-	return func(err error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.errs = append(b.errs, err)
-	}, nil
+// trusting is Config.Trusted for clients of one kind.
+func trusting(all bool) func(context.Context, string) bool {
+	return func(context.Context, string) bool { return all }
 }
 
 // A stranger who has no time must not open the breaker of what is slower than he is.
 func TestImpatienceOpensNoBreaker(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
-		for _, md := range []metadata.MD{nil, metadata.Pairs("warden-timeout", "20")} {
-			b := &told{}
+		for _, says := range []string{"", "20"} {
+			b := &breaker{}
 			c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
-			s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			s := serving(func(ctx context.Context) error {
 				<-ctx.Done()
-				return nil, status.FromContextError(context.DeadlineExceeded).Err() // as what it has asked says
-			}}
-			client := served(t, s, mustNew(
-				t, nil, wardengrpc.Config{Compartment: c.of, Trusted: func(context.Context, string) bool { return trusted }},
-			))
-			ctx, cancel := metadata.NewOutgoingContext(t.Context(), md), context.CancelFunc(func() {})
-			if md == nil {
-				ctx, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
+				return status.FromContextError(context.DeadlineExceeded).Err() // as what it has asked says
+			})
+			client := served(t, s, mustNew(t, nil, wardengrpc.Config{Compartment: c.of, Trusted: trusting(trusted)}))
+			ctx, cancel := metadata.AppendToOutgoingContext(t.Context(), "warden-timeout", says), func() {}
+			if says == "" {
+				ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 			}
-			_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
-			cancel()
-			if status.Code(err) != codes.DeadlineExceeded {
+			if err := kinds["unary"](ctx, client); status.Code(err) != codes.DeadlineExceeded {
 				t.Error(err)
 			}
+			cancel()
 			if s.calls.Load() == 0 {
 				continue // it was too late for the call to arrive
 			}
 			await(t, "end", c.ended)
-			b.mu.Lock()
-			if len(b.errs) != 1 || !trusted && !bulkhead.IsExcluded(b.errs[0]) ||
-				trusted && md != nil && bulkhead.IsExcluded(b.errs[0]) {
-				t.Errorf("trusted %v, %v: the breaker was told %v", trusted, md, b.errs)
+			if err := b.only(t); !trusted && !bulkhead.IsExcluded(err) || trusted && says != "" && bulkhead.IsExcluded(err) {
+				t.Errorf("H14: trusted %v, %q: the breaker was told %v", trusted, says, err)
 			}
-			b.mu.Unlock()
 		}
 	}
 }
@@ -291,51 +174,37 @@ func TestTooLittleTimeOfAStrangers(t *testing.T) {
 		Controller: ruling(d), Interval: 10 * time.Second,
 		Limiter: limiter.Config{Initial: d, MaxQueue: 10, Rand: func() float64 { return 0 }}, // no trial
 	}))(t)
-	_, p, err := busy.Acquire(t.Context(), warden.Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Release()
+	must(busy.TryAcquire(warden.Task{}))(t)
 	addr := serve(t, &service{}, under(mustNew(t, busy, wardengrpc.Config{}))...)
 	for _, trusted := range []bool{false, true} {
-		b := &told{}
+		b := &breaker{}
 		c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
-		around := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
-		caller := must(retry.New(retry.Config{Attempts: 1}))(t)
-		again := must(wardengrpc.NewRetry(caller, wardengrpc.RetryConfig{}))(t).UnaryClient()
+		around := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b}).Compartment("unary")
+		r, caller := newRetry(t, retry.Config{Attempts: 1}, wardengrpc.RetryConfig{})
+		again := r.UnaryClient()
 		breaks := mustNew(t, nil, wardengrpc.Config{Compartment: c.of}).UnaryClient()
 		another := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}).UnaryClient()
 		front := newGuard(t, 1, 0)
-		var rejected metadata.MD
 		for name, chain := range map[string][]grpc.UnaryClientInterceptor{
 			"one": {breaks}, "two": {another, breaks}, "a retry in front": {again, breaks}, "a retry alone": {again},
 		} {
 			next := pb.NewTestServiceClient(dial(t, addr, grpc.WithChainUnaryInterceptor(chain...)))
-			s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-				of := around.Compartment("unary")
-				if name != "a retry alone" {
-					of = nil
-				}
-				err := within(ctx, of, func(ctx context.Context) error {
-					_, err := next.UnaryCall(ctx, &pb.SimpleRequest{}, grpc.Trailer(&rejected))
-					return err
-				})
-				return nil, status.Error(codes.Internal, err.Error())
-			}}
-			client := served(t, s, mustNew(t, front.Warden, wardengrpc.Config{Trusted: func(context.Context, string) bool {
-				return trusted
-			}}))
+			var rejected metadata.MD
+			ask := func(ctx context.Context) error { return kinds["unary"](ctx, next, grpc.Trailer(&rejected)) }
+			inside := ask
+			if name == "a retry alone" {
+				inside = func(ctx context.Context) error { return within(ctx, around, ask) }
+			}
+			s := serving(func(ctx context.Context) error { return status.Error(codes.Internal, inside(ctx).Error()) })
+			client := served(t, s, mustNew(t, front.Warden, wardengrpc.Config{Trusted: trusting(trusted)}))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			if _, err := client.UnaryCall(ctx, &pb.SimpleRequest{}); status.Code(err) != codes.Internal {
+			if err := kinds["unary"](ctx, client); status.Code(err) != codes.Internal {
 				t.Errorf("%s: %v", name, err)
 			}
 			cancel()
-			b.mu.Lock()
-			if len(b.errs) != 1 || bulkhead.IsExcluded(b.errs[0]) == trusted {
-				t.Errorf("H14: %s, trusted %v: the breaker was told %v", name, trusted, b.errs)
+			if err := b.only(t); bulkhead.IsExcluded(err) == trusted {
+				t.Errorf("H14: %s, trusted %v: the breaker was told %v", name, trusted, err)
 			}
-			b.errs = nil
-			b.mu.Unlock()
 			if diff := cmp.Diff([]string{"deadline_exceeded"}, rejected["warden-rejected"]); diff != "" {
 				t.Errorf("H14: %s: the trailer: %s", name, diff)
 			}
@@ -352,11 +221,37 @@ func TestTooLittleTimeOfAStrangers(t *testing.T) {
 	}
 }
 
-// within calls fn in a compartment; nil: in none.
-func within(ctx context.Context, c *bulkhead.Compartment, fn func(context.Context) error) error {
-	if c == nil {
-		return fn(ctx)
+// A stranger's time is his behind a server that a service trusts, and a trusted client's is not.
+func TestNobodyVouchesForAStrangersTime(t *testing.T) {
+	everybody := func(context.Context, string) bool { return true }
+	for _, trusted := range []bool{false, true} {
+		his := make(chan bool, 1)
+		asked := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			_, strangers, _ := timelimit.Due(ctx)
+			his <- strangers
+			return &pb.SimpleResponse{}, nil
+		}}
+		inside := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{Trusted: everybody})
+		outgoing := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{})
+		next := pb.NewTestServiceClient(dial(t, serve(t, asked, under(inside)...), through(outgoing)...))
+		cfg := wardengrpc.Config{}
+		if trusted {
+			cfg.Trusted = everybody
+		}
+		s := &service{unary: func(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+			return next.UnaryCall(ctx, r)
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		must(served(t, s, mustNew(t, newGuard(t, 1, 0).Warden, cfg)).UnaryCall(ctx, &pb.SimpleRequest{}))(t)
+		cancel()
+		if <-his == trusted {
+			t.Errorf("H14: trusted %t: it counts otherwise behind the server", trusted)
+		}
 	}
+}
+
+// within calls fn in a compartment.
+func within(ctx context.Context, c *bulkhead.Compartment, fn func(context.Context) error) error {
 	_, err := bulkhead.Do(ctx, c, func(ctx context.Context) (int, error) { return 0, fn(ctx) })
 	return err
 }
@@ -364,53 +259,73 @@ func within(ctx context.Context, c *bulkhead.Compartment, fn func(context.Contex
 // The time that an interceptor in front gives a call is the service's own, whatever the client says of a later one.
 func TestATimeoutInFront(t *testing.T) {
 	for _, theirs := range []time.Duration{0, time.Hour} {
-		b := &told{}
+		b := &breaker{}
 		c := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b})
 		short := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			defer cancel()
 			return next(ctx, req)
 		}
-		s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-			return nil, within(ctx, c.Compartment("unary"), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		}}
+		s := serving(func(ctx context.Context) error {
+			return within(ctx, c.Compartment("unary"), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		})
 		i := mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{})
 		client := pb.NewTestServiceClient(dial(t, serve(t, s, grpc.ChainUnaryInterceptor(short, i.UnaryServer()))))
 		ctx, cancel := t.Context(), func() {}
 		if theirs > 0 {
 			ctx, cancel = context.WithTimeout(ctx, theirs)
 		}
-		_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
+		err := kinds["unary"](ctx, client)
 		cancel()
 		if s.calls.Load() == 0 {
 			continue // it was too late for the call to arrive
 		}
-		if len(b.errs) != 1 || bulkhead.IsExcluded(b.errs[0]) || status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("H14: the breaker was told %v, the client %v", b.errs, err)
+		if of := b.only(t); bulkhead.IsExcluded(of) || status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("H14: the breaker was told %v, the client %v", of, err)
 		}
 	}
 }
 
+// A breaker of somebody else's is told by bulkhead.IsExcluded that a caller was canceled, whatever is around the status.
+func TestCanceledCallsAreExcluded(t *testing.T) {
+	canceled, other := status.Error(codes.Canceled, ""), status.Error(codes.Unavailable, "")
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{canceled, true}, {fmt.Errorf("around: %w", canceled), true}, {errors.Join(other, canceled), true}, {other, false},
+		{fmt.Errorf("%w, %w", io.EOF, other), false}, {(*nilError)(nil), false}, {nil, false},
+	} {
+		if got := bulkhead.IsExcluded(c.err); got != c.want {
+			t.Errorf("H14: %v: %t", c.err, got)
+		}
+	}
+}
+
+// nilError is an error that is a nil pointer.
+type nilError struct{ s *status.Status }
+
+func (*nilError) Error() string                { return "none" }
+func (e *nilError) GRPCStatus() *status.Status { return e.s }
+
 // What a stranger alone has caused is no failure of what the handler asks, however it asks (H14).
 func TestAStrangerIsNobodysFailure(t *testing.T) {
-	hangs := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
-	addr := serve(t, hangs)
-	told1 := mustNew(t, newGuard(t, 10, 0).Warden, wardengrpc.Config{})
-	plain, told2 := pb.NewTestServiceClient(dial(t, addr)), pb.NewTestServiceClient(dial(t, addr, through(told1)...))
+	addr := serve(t, serving(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
+	full := newGuard(t, 1, 1)
+	must(full.Limiter().TryAcquire(warden.Task{}))(t)
+	by := func(opts ...grpc.DialOption) func(ctx context.Context) error {
+		client := pb.NewTestServiceClient(dial(t, addr, opts...))
+		return func(ctx context.Context) error { return kinds["unary"](ctx, client) }
+	}
+	plain := by()
 	asks := map[string]func(ctx context.Context) error{
-		"gRPC": func(ctx context.Context) error { _, err := plain.UnaryCall(ctx, &pb.SimpleRequest{}); return err },
-		"gRPC with the time told": func(ctx context.Context) error {
-			_, err := told2.UnaryCall(ctx, &pb.SimpleRequest{})
-			return err
-		},
+		"gRPC":                         plain,
+		"gRPC with the time told":      by(through(mustNew(t, newGuard(t, 10, 0).Warden, wardengrpc.Config{}))...),
+		"gRPC with a slot to wait for": by(through(mustNew(t, full.Warden, wardengrpc.Config{}))...),
 		"a deadline of the handler's": func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Hour)
 			defer cancel()
-			_, err := plain.UnaryCall(ctx, &pb.SimpleRequest{})
-			return err
+			return plain(ctx)
 		},
 		"its context": func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
 	}
@@ -419,7 +334,7 @@ func TestAStrangerIsNobodysFailure(t *testing.T) {
 			return context.WithTimeout(ctx, 50*time.Millisecond)
 		},
 		"his metadata": func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return metadata.NewOutgoingContext(ctx, metadata.Pairs("warden-timeout", "50")), func() {}
+			return metadata.AppendToOutgoingContext(ctx, "warden-timeout", "50"), func() {}
 		},
 		"he leaves": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
@@ -428,33 +343,29 @@ func TestAStrangerIsNobodysFailure(t *testing.T) {
 		},
 	} {
 		for what, ask := range asks {
-			b := &told{}
-			inner := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{
-				{Name: "next", Guaranteed: 1, Breaker: b},
-			}}))(t).Compartment("next")
+			b := &breaker{}
+			inner := newCompartments(t, bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: b}).Compartment("unary")
 			failed := make(chan error, 1)
-			s := &service{unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-				_, err := bulkhead.Do(ctx, inner, func(ctx context.Context) (int, error) { return 0, ask(ctx) })
+			s := serving(func(ctx context.Context) error {
+				err := within(ctx, inner, ask)
 				failed <- err
-				return nil, err
-			}}
+				return err
+			})
 			client := served(t, s, mustNew(t, newGuard(t, 1, 0).Warden, wardengrpc.Config{}))
 			ctx, cancel := comes(t.Context())
-			_, err := client.UnaryCall(ctx, &pb.SimpleRequest{})
+			err := kinds["unary"](ctx, client)
 			if s.calls.Load() == 0 {
 				t.Logf("%s, %s: it was too late for the call to arrive: %v", who, what, err)
 				continue
 			}
 			err = await(t, "answer", failed)
 			cancel()
-			if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded || err == nil {
+			if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded || !bulkhead.IsExcluded(err) {
 				t.Errorf("H14: %s, %s: the handler has %v", who, what, err)
 			}
-			b.mu.Lock()
-			if len(b.errs) != 1 || !bulkhead.IsExcluded(b.errs[0]) {
-				t.Errorf("H14: %s, %s: the breaker was told %v", who, what, b.errs)
+			if err := b.only(t); !bulkhead.IsExcluded(err) {
+				t.Errorf("H14: %s, %s: the breaker was told %v", who, what, err)
 			}
-			b.mu.Unlock()
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 	"github.com/stopbank/stopbank/warden/retry"
 )
 
@@ -130,9 +131,9 @@ type answers struct {
 	rand        func() float64
 	instance    string // Config.Instance as JSON; "": not sent
 	verbose     bool
-	unprocessed bool          // no handler has seen the request: the client may retry
-	requestID   string        // "": take that of err
-	request     *http.Request // nil: not known
+	unprocessed bool      // no handler has seen the request: the client may retry
+	requestID   string    // "": take that of err
+	said        wire.Said // by the request
 }
 
 // answer answers with the public part of err, which c returned in the handler of e, and reports whether err is of this module or
@@ -146,7 +147,7 @@ func (a answers) answer(w http.ResponseWriter, e *exchange, c *bulkhead.Compartm
 		if !known {
 			p, known = e.answerToEnd(err)
 		}
-		p.requestID, a.request = cmp.Or(p.requestID, requestid.From(e.slot.Ctx)), e.outer
+		p.requestID, a.said = cmp.Or(p.requestID, requestid.From(e.slot.Ctx)), e.said
 	}
 	if known {
 		switch {
@@ -185,7 +186,7 @@ func setScope(h http.Header, c *bulkhead.Compartment, err error) {
 func (a answers) write(w http.ResponseWriter, p problem, err error) {
 	h, values := w.Header(),
 		[...]string{"application/problem+json", "nosniff", p.reason, "", cmp.Or(a.requestID, p.requestID), "no-store"}
-	forget(h, a.request)
+	forget(h, a.said)
 	h["Cache-Control"] = values[5:6:6]
 	h["Content-Type"], h["X-Content-Type-Options"] = values[0:1:1], values[1:2:2]
 	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {

@@ -32,10 +32,7 @@ import (
 // tenant is the compartment of a tenant.
 func tenant(t testing.TB) *bulkhead.Compartment {
 	t.Helper()
-	set := must(bulkhead.New(bulkhead.Config{Total: 10, Compartments: []bulkhead.CompartmentConfig{{
-		Name: "shared", Guaranteed: 10, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1},
-	}}}))(t)
-	c := set.Compartment("shared").Tenant("acme")
+	c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 10, MaxQueue: 1, Tenants: bulkhead.TenantsConfig{Max: 1}}).Tenant("acme")
 	if _, ok := c.TenantKey(); !ok {
 		t.Fatal("no tenant")
 	}
@@ -155,8 +152,7 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}
-	full := newGuard(t, 1, 0)
-	must(full.TryAcquire(warden.Task{}))(t)
+	full, _ := occupied(t, 0)
 	fallback := func(w http.ResponseWriter, _ *http.Request, _ error) bool {
 		_, err := io.WriteString(w, "bestsellers")
 		return err == nil
@@ -190,6 +186,7 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 					w.Header().Set(of, "7")
 					w.Header()[strings.ToLower(of)] = []string{"7"} // it is sent as it is
 				}
+				w.Header().Set(http.TrailerPrefix+"Etag", "7")
 				w.Header().Set("Cache-Control", "public, max-age=60")
 				w.Header()["cdn-cache-control"] = []string{"max-age=60"}
 				if c.cfg.Timeout > 0 {
@@ -198,18 +195,11 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 					m.WriteError(w, nil, rejected(decision.PressureHigh))
 				}
 			}))), false)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Warden-Timeout", "60000")
-			req.Header.Set("Warden-Priority", "-1")
-			resp, err := s.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
+			resp, _ := get(t, s, "Warden-Timeout", "60000", "Warden-Priority", "-1")
 			h := resp.Header
+			if len(resp.Trailer) > 0 {
+				t.Errorf("H6: trailers %v", resp.Trailer)
+			}
 			for of := range h {
 				if strings.Contains(strings.ToLower(of), "cache-control") && of != "Cache-Control" || h.Get(of) == "7" && stays[of] == nil {
 					t.Errorf("H6: %s: %v", of, h[of])
@@ -228,44 +218,19 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 	}
 }
 
-// A handler around the middleware that compresses whatever is written has said so before, and each answer is what it says.
-func TestAnOuterCompressorIsBelieved(t *testing.T) {
-	full := newGuard(t, 1, 0)
-	must(full.TryAcquire(warden.Task{}))(t)
-	for name, m := range map[string]*wardenhttp.Middleware{
-		"rejected": newMiddleware(t, full, wardenhttp.Config{}),
-		"late":     newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond}),
-		"buffered": newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond, Buffered: true}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			inner := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Encoding", "br")
-				<-r.Context().Done()
-			}))
-			rec := httptest.NewRecorder()
-			rec.Header().Set("Content-Encoding", "gzip")
-			zip := gzip.NewWriter(rec)
-			inner.ServeHTTP(compressed{rec, zip}, newRequest())
-			if err := zip.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if got := rec.Result().Header["Content-Encoding"]; !slices.Equal(got, []string{"gzip"}) {
-				t.Errorf("H6: %q", got)
-			}
-		})
-	}
-}
-
-// A compressor between a handler and the writer that WriteError knows, such as gorilla's, is believed too; what the handler itself has
-// said of its content is not.
-func TestWriteErrorIsWhatItsEncodingSays(t *testing.T) {
+// A handler around the middleware that compresses whatever is written has said so before, and each answer is what it says; so is one of
+// WriteError where a compressor, such as gorilla's, is between the handler and the writer that it knows. What the handler itself has said
+// of its content is not believed.
+func TestACompressorIsBelieved(t *testing.T) {
 	write := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		wardenhttp.WriteError(w, nil, rejected(decision.PressureHigh))
 	})
-	encoded := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "br")
-		write(w, r)
-	})
+	encoded := func(then http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "br")
+			then(w, r)
+		}
+	}
 	compress := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -274,22 +239,23 @@ func TestWriteErrorIsWhatItsEncodingSays(t *testing.T) {
 			next.ServeHTTP(compressed{w, zip}, r)
 		})
 	}
-	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{})
+	waits := encoded(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	full, _ := occupied(t, 0)
+	behind := func(cfg wardenhttp.Config, next http.Handler) http.Handler {
+		return newMiddleware(t, newGuard(t, 1, 0), cfg).Handler(next)
+	}
 	for name, h := range map[string]http.Handler{
-		"compressed": compress(write), "behind": m.Handler(compress(write)), "in front": compress(m.Handler(write)),
-		"encoded": encoded, "encoded, behind": m.Handler(encoded),
+		"compressed": compress(write), "behind": behind(wardenhttp.Config{}, compress(write)),
+		"in front": compress(behind(wardenhttp.Config{}, write)), "rejected": compress(newHandler(t, full, nil)),
+		"late":    compress(behind(wardenhttp.Config{Timeout: time.Millisecond}, waits)),
+		"kept":    compress(behind(wardenhttp.Config{Timeout: time.Millisecond, Buffered: true}, waits)),
+		"encoded": encoded(write), "encoded, behind": behind(wardenhttp.Config{}, encoded(write)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-				s := serve(h)
-				resp, err := s.Client().Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				body, err := io.ReadAll(resp.Body)
-				if !json.Valid(body) || err != nil || resp.Header["Content-Encoding"] != nil {
-					t.Errorf("H6: %q, %v, %v", body, resp.Header, err)
+				resp, body := get(t, serve(h))
+				if !json.Valid([]byte(body)) || resp.Header["Content-Encoding"] != nil {
+					t.Errorf("H6: %q, %v", body, resp.Header)
 				}
 			})
 		})
@@ -339,23 +305,14 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 // The inside is known to those alone who are allowed to.
 func TestNothingInternalUnlessVerbose(t *testing.T) {
 	for _, verbose := range []bool{false, true} {
-		g := newGuard(t, 1, 0)
-		busy := must(g.TryAcquire(warden.Task{}))(t)
+		g, _ := occupied(t, 0)
 		mux := http.NewServeMux()
 		mux.Handle("/inner/name/{id}", http.NotFoundHandler())
-		s := startServer(t, newMiddleware(t, g, wardenhttp.Config{Verbose: verbose}).Handler(mux), false)
-		resp, err := http.Get(s.URL + "/inner/name/7")
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := newMiddleware(t, g, wardenhttp.Config{Verbose: verbose}).Handler(mux)
+		rec := recorded(h, httptest.NewRequest(http.MethodGet, "/inner/name/7", http.NoBody))
 		var members map[string]any
-		noError(t, json.Unmarshal(body, &members))
-		all := fmt.Sprint(resp.Header, string(body))
+		noError(t, json.Unmarshal(rec.Body.Bytes(), &members))
+		all := fmt.Sprint(rec.Header(), rec.Body)
 		for _, secret := range []string{"secret", "/inner/name/{id}", "in flight", "target"} {
 			if strings.Contains(all, secret) != verbose {
 				t.Errorf("H6: verbose %v: %q in %s", verbose, secret, all)
@@ -364,31 +321,7 @@ func TestNothingInternalUnlessVerbose(t *testing.T) {
 		detail, _ := members["detail"].(string)
 		if members["reason"] != "pressure_high" || members["decision"] != 7.0 || (detail != "") != verbose ||
 			len(members) != map[bool]int{false: 5, true: 6}[verbose] {
-			t.Errorf("H6: verbose %v: %s", verbose, body)
+			t.Errorf("H6: verbose %v: %s", verbose, rec.Body)
 		}
-		busy.Release()
-	}
-}
-
-func TestHeadHasNoBody(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		s := serve(newHandler(t, newGuard(t, 0, 0), func(http.ResponseWriter, *http.Request) {}))
-		resp := send(t, s.Client(), http.MethodHead, s.URL)
-		defer resp.Body.Close()
-		if body, err := io.ReadAll(resp.Body); len(body) > 0 || err != nil || resp.StatusCode != 503 {
-			t.Errorf("H5: %s %q %v", resp.Status, body, err)
-		}
-	})
-}
-
-func TestZeroMiddlewareAnswers500(t *testing.T) {
-	rec := httptest.NewRecorder()
-	new(wardenhttp.Middleware).Handler(nil).ServeHTTP(rec, newRequest())
-	if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), `"reason":"invalid"`) {
-		t.Errorf("%d %s", rec.Code, rec.Body)
-	}
-	if rec = httptest.NewRecorder(); !new(wardenhttp.Middleware).WriteError(rec, nil, rejected(decision.PressureHigh)) ||
-		rec.Code != 503 {
-		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }

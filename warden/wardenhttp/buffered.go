@@ -44,10 +44,11 @@ type bufferedAnswer struct {
 func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
-	// a copy: the original's maps go on to outer handlers, while this handler may go on writing to them
-	trailer := r.Trailer // the server's, which it fills in at the end of the body
+	// a copy: the original's maps go on to outer handlers, while this handler may go on using them
 	r = r.Clone(r.Context())
-	r.Trailer = trailer
+	if e.body != nil {
+		e.body.copied = r.Trailer
+	}
 	k := &bufferedAnswer{exchange: e, header: w.Header().Clone(), done: make(chan struct{})}
 	defer k.free()
 	go k.run(e, r)
@@ -58,14 +59,20 @@ func (e *exchange) buffer(w http.ResponseWriter, r *http.Request) {
 	abandoned, cause := k.abandon(r.Context())
 	if !abandoned {
 		<-k.done
+		cause = k.cause
 		e.outer.MultipartForm, e.outer.Pattern = r.MultipartForm, r.Pattern
-		k.repeatEnd()
+		if k.panicked != http.ErrAbortHandler || !timelimit.TimeIsUp(cause) { //nolint:errorlint // what net/http looks for
+			k.repeatEnd()
+		}
 	}
 	if k.streaming { // the handler is done
 		k.sendHeader(e) // the trailers
+		if timelimit.TimeIsUp(cause) {
+			e.breakOff()
+		}
 		return
 	}
-	_, late := e.reads.state()
+	_, late := e.reads().state()
 	switch {
 	case timelimit.TimeIsUp(cause), errors.Is(late, context.DeadlineExceeded):
 		e.outOfTime(w)
@@ -98,7 +105,7 @@ func (k *bufferedAnswer) run(e *exchange, r *http.Request) {
 	}()
 	inflight.Serve(e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer k.finish(r.Context()) // before the slot is released, which ends the context
-		defer e.unwatch()
+		defer e.reads().unwatch()
 		e.next.ServeHTTP(w, r)
 	}), k, r)
 	k.returned = true

@@ -136,43 +136,25 @@ func write(t *testing.T, each, total, n int, steps [][3]int) (wrong string) {
 	return ""
 }
 
-// Over HTTP, an answer that is too long arrives while it is written, whole, with its trailer, and beyond its deadline.
+// Over HTTP, an answer that is too long arrives while it is written, whole, with its trailer.
 func TestALongBufferedAnswerIsSentAsItIsWritten(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const piece = 2 << 20 // more than is kept by default
 		g := newGuard(t, 1, 0)
 		read, late := make(chan struct{}), make(chan struct{})
-		h := newMiddleware(
-			t, g, wardenhttp.Config{Buffered: true},
-		).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.handle(t, wardenhttp.Config{Buffered: true}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Trailer", "Sum")
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = io.WriteString(w, strings.Repeat("x", piece))
-			<-r.Context().Done()
+			<-read
 			_, _ = io.WriteString(w, "the end")
 			w.Header().Set("Sum", "42")
 			close(late)
-		}))
-		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithCancelCause(r.Context())
-			defer cancel(nil)
-			go func() {
-				select {
-				case <-read:
-					cancel(context.DeadlineExceeded)
-				case <-ctx.Done():
-				}
-			}()
-			h.ServeHTTP(w, r.WithContext(ctx))
-		}))
-		resp, err := s.Client().Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		})
+		s := serve(h)
+		resp := send(t, s.Client(), http.MethodGet, s.URL, http.NoBody)
 		defer resp.Body.Close()
-		if _, err := io.CopyN(io.Discard, resp.Body, piece/2); err != nil {
-			t.Fatalf("H26: %v", err)
-		}
+		must(io.CopyN(io.Discard, resp.Body, piece/2))(t)
 		close(read)
 		rest, err := io.ReadAll(resp.Body)
 		if <-late; err != nil || resp.StatusCode != http.StatusTeapot || len(rest) != piece-piece/2+len("the end") ||
@@ -187,12 +169,12 @@ func TestALongBufferedAnswerIsSentAsItIsWritten(t *testing.T) {
 func TestABufferedAnswerHasTheHeadersAroundIt(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for _, cfg := range []wardenhttp.Config{{}, {Buffered: true}, {Buffered: true, BufferPerAnswer: 1}} {
-			h := newMiddleware(t, newGuard(t, 1, 0), cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := newGuard(t, 1, 0).handle(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Add("Vary", "Accept-Language")
 				w.Header().Del("X-Frame-Options")
 				_, _ = io.WriteString(w, "ok")
 				w.Header().Add("Sum", "42")
-			}))
+			})
 			s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Trailer", "Sum")
 				w.Header().Set("Vary", "Origin")

@@ -19,8 +19,8 @@ import (
 
 // classify fills in the task of r, which next serves and whose answer has these headers so far. The shortest deadline applies,
 // whatever its source, and so does a lower priority; only a trusted client may raise its priority. The service's own timeout is 0
-// if there is none.
-func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler, claim *slot.Claim, timeout time.Duration) {
+// if there is none. It returns what r says of its time and its priority.
+func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler, claim *slot.Claim, timeout time.Duration) wire.Said {
 	claim.Task = c.Task(r)
 	claim.Arrived, claim.Service = time.Now(), timeout
 	t := &claim.Task
@@ -34,15 +34,16 @@ func (c *Config) classify(answer http.Header, r *http.Request, next http.Handler
 	}
 	headers := wire.Read(func(n wire.Name) []string { return r.Header[n.HTTP] })
 	if !headers.Any() {
-		return
+		return headers.Said
 	}
 	trusted := c.Trusted != nil && c.Trusted(r)
 	if headers.HasPriority && (trusted || headers.Priority < t.Priority) {
 		t.Priority = headers.Priority
 	}
 	if headers.Timeout > 0 {
-		claim.Tell(headers.Timeout, trusted)
+		claim.Tell(headers.Timeout, trusted && !headers.Untrusted)
 	}
+	return headers.Said
 }
 
 // redirect is the type of the handlers with which a mux redirects.

@@ -71,9 +71,9 @@ type Config struct {
 	MinRate int
 
 	// Trusted reports requests that may raise their priority above the Task's. A shorter deadline or a lower priority is
-	// accepted from every client, because it only gives up capacity. A client's deadline moves as Timeout does. That of an
-	// untrusted one ends its request like a disconnect, and ctx.Deadline() says a second more, so that no library that sets a timer to it calls the dependency
-	// too slow; Grpc-Timeout and Connect-Timeout-Ms say that too, and outgoing requests through this package the client's own. The
+	// accepted from every client, because it only gives up capacity. A client's deadline moves as Timeout does,
+	// and is no Deadline of the context. That of an untrusted one ends its request like a disconnect, and next gets no Grpc-Timeout and
+	// no Connect-Timeout-Ms, to which a library would set a timer; outgoing requests through this package say what is left of it. The
 	// deadline of a trusted client counts as the service's timeout. nil: no request is trusted.
 	// The headers are Warden-Priority and Warden-Timeout, and those for timeouts and priorities of other systems that
 	// the package comment lists; a repeated or malformed header is ignored, also from a trusted client.
@@ -125,6 +125,8 @@ type Middleware struct {
 	warnedHTTP2          atomic.Bool  // HTTP/2 without a WriteByteTimeout was found, and logged
 	warnedNil            atomic.Bool  // a nil handler was found, and logged
 	warnedDry            atomic.Bool  // a request that only Enforce would have ended, logged
+	rejected             atomic.Int64 // requests since one was logged
+	logRejectedAt        atomic.Int64 // when the next may be, in Unix nanoseconds
 }
 
 // New returns a Middleware that acquires slots from w, or from the compartments of cfg.Compartment. With compartments, w may

@@ -29,12 +29,12 @@ import (
 //
 // The upstream does not learn that nobody waits. If it would stop, base is better: the work would be in vain. Only the wait for
 // the answer's header is detached: an answer whose body is being read ends with its request. So does a request that waits for a
-// connection or was not read to the end of its body, as with base; when RoundTrip returns, the body and the hooks of a trace are
+// connection or whose body was not read whole, as with base; when RoundTrip returns, the body and the hooks of a trace are
 // the caller's again. What goes on has the values of the context: do not send with one that a framework reuses, as gin does with
 // a *gin.Context, but with that of its http.Request.
 //
 // While an upstream works for nobody, the handler's next request through Detach, such as a retry, waits for it: a slot is one
-// request at the upstream. A request whose context has ended is not sent.
+// request at the upstream, and [NewRetry] hedges none over it. A request whose context has ended is not sent; its error matches context.Canceled.
 //
 // A nil base is [http.DefaultTransport]; one that is a nil pointer or function fails each request. Requests that no handler
 // behind a Middleware sends, with its context, go to base as they are. Transports that wait or retry, such as those of
@@ -76,12 +76,18 @@ func (d *detacher) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(slots) == 0 {
 		return d.base.RoundTrip(req)
 	}
+	if asked.Value(hedgeKey{}) != nil { // there may be transports between: NewRetry does not see all
+		endDetached(slots, slot.Discarded)
+		closeBody(req)
+		return nil, errNoHedge
+	}
 	if err := awaitUpstream(asked, slots); err != nil {
 		endDetached(slots, slot.Discarded)
 		closeBody(req)
-		return nil, err
+		return nil, innocent{err}
 	}
 	_, stranger, _ := timeLeft(asked, req.Header)
+	trip := tripOf(asked, req)
 	out, lent := lend(req)
 	done := make(chan upstreamReply, 1)
 	go d.send(out, lent, done)
@@ -92,9 +98,9 @@ func (d *detacher) RoundTrip(req *http.Request) (*http.Response, error) {
 			discard(reply.resp)
 			reply = upstreamReply{err: timelimit.ErrStranger}
 		}
-		if reply.err != nil {
+		if err := trip.end(reply.resp, reply.err); err != nil {
 			lent.end()
-			return reply.resp, reply.err
+			return reply.resp, err
 		}
 		lent.watch()
 		return ending(asked, reply.resp), nil
@@ -151,6 +157,9 @@ func awaitUpstream(ctx context.Context, slots []*exchange) error {
 	}
 	return context.Cause(ctx)
 }
+
+// errNoHedge is the error of a hedge.
+var errNoHedge = errors.New("wardenhttp: Detach sends no hedges: a slot is one request at the upstream")
 
 // errGoexit is the error of a base that did not return.
 var errGoexit = errors.New("wardenhttp: the base transport called runtime.Goexit")

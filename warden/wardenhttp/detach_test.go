@@ -12,10 +12,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"runtime"
-	"sync"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,65 +26,56 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A client that leaves is answered by nobody, and the upstream goes on: its slot stays with it, and nobody else gets one, until
-// it is done.
-func TestProxyKeepsTheSlotOfItsUpstream(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		begun, finish := make(chan struct{}, 3), make(chan struct{})
-		// it never looks at its client
-		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			begun <- struct{}{}
-			<-finish
-			_, _ = io.WriteString(w, "done")
+// A slot is one request at the upstream, whatever hedges above.
+func TestDetachSendsNoHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		under := wardenhttp.Detach(roundTrip(func(*http.Request) (*http.Response, error) {
+			sent++
+			time.Sleep(3 * time.Second)
+			return respond(http.StatusOK, http.NoBody), nil
 		}))
-		t.Cleanup(upstream.Close)
-		release := sync.OnceFunc(func() { close(finish) })
-		t.Cleanup(release)
-		g := newGuard(t, 1, 0)
-		base := &http.Transport{}
-		t.Cleanup(base.CloseIdleConnections)
-		to, err := url.Parse(upstream.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-		}, Transport: wardenhttp.Detach(base)}
-		proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) { wardenhttp.WriteError(w, nil, err) }
-		left := make(chan struct{}, 1) // the proxy's handler is done
-		h := newHandler(t, g, func(w http.ResponseWriter, r *http.Request) {
-			defer func() { left <- struct{}{} }()
-			proxy.ServeHTTP(w, r)
-		})
-		s := serve(h)
-
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		asks := make(chan error, 1)
-		go func() {
-			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
-			resp, err := s.Client().Do(req)
-			if err == nil {
-				resp.Body.Close()
+		rt := newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{HedgeAfter: time.Second, Base: roundTrip(under.RoundTrip)})
+		recorded(newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
+			if _, err := rt.RoundTrip(newRequest().WithContext(r.Context())); err != nil || sent != 1 {
+				t.Errorf("H33: %d sent, %v", sent, err)
 			}
-			asks <- err
-		}()
-		await(t, "upstream", begun)
-		cancel()
-		if err := <-asks; !errors.Is(err, context.Canceled) {
-			t.Fatalf("a client that left: %v", err)
-		}
-		await(t, "the end of the handler", left)
-		if g.wantInFlight(t, "H23: while the upstream works for nobody", 1); t.Failed() {
-			return // the next request would reach the upstream and wait
-		}
-		wantStatus(t, s, http.StatusServiceUnavailable)
-		release()
-		g.wantEmpty(t)
-		wantStatus(t, s, http.StatusOK)
-		await(t, "the end of the handler", left)
-		g.wantEmpty(t)
+		}), newRequest())
 	})
+}
+
+// A client may send all of a body, as its length says, and not its end: the upstream has it, and works.
+func TestABodyIsWholeAsItsLengthSays(t *testing.T) {
+	for sent, want := range []int{0, 0, 0, 0, 0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGuard(t, 1, 0)
+			rt := wardenhttp.Detach(roundTrip(func(r *http.Request) (*http.Response, error) {
+				if _, _ = io.ReadFull(r.Body, make([]byte, sent)); sent == 5 { // net/http looks for more
+					if n, err := r.Body.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+						t.Errorf("H23: %d bytes more, %v", n, err)
+					}
+				}
+				select {
+				case <-time.After(time.Second):
+				case <-r.Context().Done():
+				}
+				return nil, io.ErrUnexpectedEOF
+			}))
+			req := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("whole"[:sent]), dawdling{time.Hour}))
+			req.ContentLength = 5
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			recorded(newHandler(t, g, func(_ http.ResponseWriter, r *http.Request) {
+				if _, err := rt.RoundTrip(r.Clone(r.Context())); err == nil {
+					t.Error("H23: answered")
+				}
+			}), req.WithContext(ctx))
+			synctest.Wait()
+			g.wantInFlight(t, fmt.Sprintf("H23: the upstream has %d of 5 bytes", sent), want)
+			time.Sleep(time.Second)
+			g.wantEmpty(t)
+		})
+	}
 }
 
 // In whatever order client, handler, upstream and grace end: the slot is released when handler and upstream are done, or grace
@@ -185,6 +174,65 @@ func TestPropertyDetached(t *testing.T) {
 		})
 		if wrong != nil {
 			rt.Fatalf("H23: %q", wrong)
+		}
+	})
+}
+
+// A client that waits for the answer before it sends the rest of its body, as a two-way stream does, gets it.
+func TestDetachedAnswerWaitsForNoBody(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		u := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(w)
+			_ = rc.EnableFullDuplex() // an error: it is HTTP/2
+			_ = rc.Flush()
+			_, _ = io.Copy(w, r.Body)
+		}))
+		rt := wardenhttp.Detach(u.Client().Transport)
+		g := newGuard(t, 1, 0)
+		newHandler(t, g, func(_ http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), patience)
+			defer cancel()
+			rest, answered := io.Pipe()
+			context.AfterFunc(ctx, func() { _ = answered.CloseWithError(ctx.Err()) }) // at the latest
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, u.URL, rest)
+			resp := must(rt.RoundTrip(req))(t)
+			defer resp.Body.Close()
+			if ctx.Err() != nil {
+				t.Error("H23: the answer waited for the rest of the request")
+			}
+			go func() {
+				_, _ = io.WriteString(answered, "the rest")
+				_ = answered.Close()
+			}()
+			if got, err := io.ReadAll(resp.Body); string(got) != "the rest" || err != nil {
+				t.Errorf("H23: %q, %v", got, err)
+			}
+		}).ServeHTTP(httptest.NewRecorder(), newRequest())
+		g.wantEmpty(t)
+	})
+}
+
+// An upstream that hangs in the middle of its answer has failed when the service's own time is up, and not when a stranger's is.
+func TestDetachedAnswerSaysWhyItEnded(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		u := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		client := &http.Client{Transport: wardenhttp.Detach(u.Client().Transport)}
+		const own, strangers = 100 * time.Millisecond, "100"
+		for _, mine := range []bool{true, false} {
+			cfg, req := wardenhttp.Config{Timeout: own}, newRequest()
+			if !mine {
+				cfg.Timeout = 0
+				req.Header.Set("Warden-Timeout", strangers)
+			}
+			newGuard(t, 1, 0).handle(t, cfg, func(_ http.ResponseWriter, r *http.Request) {
+				err := inquire(r.Context(), client, u.URL, http.NoBody)
+				if errors.Is(err, context.DeadlineExceeded) != mine || errors.Is(err, context.Canceled) == mine {
+					t.Errorf("H14: the service's own time: %t; the error: %v", mine, err)
+				}
+			}).ServeHTTP(httptest.NewRecorder(), req)
 		}
 	})
 }

@@ -49,13 +49,14 @@
 //	Warden-Timeout, X-Request-Timeout-Ms, X-Envoy-Expected-Rq-Timeout-Ms, Connect-Timeout-Ms   milliseconds: the client waits that long
 //	Grpc-Timeout           digits and H, M, S, m, u or n
 //	X-Request-Timeout      seconds: 30, 2.5, 30s, 500ms
+//	Warden-Timeout-Untrusted   anything: whoever sends the time does not vouch for it, because a client of its own has chosen it
 //	Warden-Priority        -128 to 127, or background, normal, high, critical
 //	Priority (RFC 9218)    u=7 is background; other urgencies mean nothing here
 //
 // Only a request that is Trusted raises a priority. Decide Trusted by what a client cannot choose: a client certificate, the
-// listener, the gateway's address; and let the gateway remove Warden-Priority from outside. Requests sent through the transport
-// of [NewTransport] or [NewRetry] carry Warden-Timeout, the remaining time without that on the network, and Warden-Priority, to
-// foreign services too unless a Base deletes them.
+// listener, the gateway's address; and let a gateway without this middleware remove Warden-Priority and the times from outside.
+// Requests sent through the transport of [NewTransport] or [NewRetry] carry Warden-Timeout, the remaining time without that on the
+// network, and Warden-Priority, to foreign services too unless a Base deletes them.
 //
 // # Priorities, streams and requests that never end
 //
@@ -63,9 +64,9 @@
 // [Middleware.Handler], as the example of that method does. Config.Task can set it too. In a compartment the priority is the
 // compartment's Criticality, and that of the context only if the Criticality is Normal.
 //
-// A stream holds its slot for as long as it lives, whatever the Config.Timeout, and without one so does a handler whose dependency
-// hangs. Where such requests hold every slot, the limit rises by 512 at most; more of them stop everything else. So set a Timeout,
-// and let Config.Exempt list the streams if they may be many, or give them a warden of their own.
+// A stream gives the warden's slot back once it has begun, or, where others of its route worked until they ended, half a minute later
+// if it does not ([warden.Permit.Park]); a compartment's it keeps. Without a Config.Timeout a handler whose dependency hangs keeps its
+// slot for as long. The limit makes up for 512 of such requests in full, and less beyond.
 //
 // A request that never ends holds its slot forever: a hijacked connection that is never closed, or a response that is neither
 // read to its end nor closed. Both leak the connection without a warden as well. A handler that hijacks must close the

@@ -188,8 +188,8 @@ func ExampleNewTransport_onward() {
 		return server.URL, server.Close
 	}
 	url, stop := serve(func(w http.ResponseWriter, r *http.Request) {
-		_, bounded := r.Context().Deadline()
-		fmt.Fprint(w, "priority ", warden.PriorityFrom(r.Context()), ", deadline ", bounded)
+		told := r.Header.Get("Warden-Timeout") != ""
+		fmt.Fprint(w, "priority ", warden.PriorityFrom(r.Context()), ", told its time ", told)
 	})
 	defer stop()
 	w, err := warden.New(warden.Config{}) // of the service behind
@@ -230,7 +230,7 @@ func ExampleNewTransport_onward() {
 	body, err := io.ReadAll(resp.Body)
 	fmt.Println(string(body), err)
 	http.DefaultClient.CloseIdleConnections()
-	// Output: priority background, deadline true <nil>
+	// Output: priority background, told its time true <nil>
 }
 
 // Each route has its priority: the context of its requests carries it into the middleware, and tasks keep their usual names.

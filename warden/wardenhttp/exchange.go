@@ -13,6 +13,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,119 +39,190 @@ type exchange struct {
 	ctx                 exchangeContext
 	detached            detachedWork
 	outer               *http.Request // the original request
+	said                wire.Said     // by it: next may change its headers, and outlive it
 	compartment         *bulkhead.Compartment
 	arrived             time.Time
-	body                upload
-	reads, writes       direction
-	spared              atomic.Bool // the client was too slow, and only Enforce would have cut it off
-	unwatchContext      func() bool // stops watching the context; nil: not watched
-	hijacked            bool        // guarded by writes.mu
-	timedOut            bool        // the deadline has passed, and the fallback answers when the slot is released
-	begun               bool        // the answer has a status
-	answered            bool        // the middleware answers, not next
-	encoding            []string    // of what is written around next, such as by an outer handler that compresses it; nil: none
-	kept                int         // the status of an answer that is sent when the handler is done; 0: none, or not known
+	body                *upload // nil: there is none to wait for
+	writes              direction
+	stream              atomic.Pointer[slot.Stream] // the answer goes on for as long as the client likes; nil: it does not
+	spared              atomic.Bool                 // the client was too slow, and only Enforce would have cut it off
+	hijacked            atomic.Bool
+	timedOut            bool         // the deadline has passed, and the fallback answers when the slot is released
+	begun               bool         // the answer has a status
+	late                bool         // and came too late, or in too little time: no cache keeps it
+	length              string       // of the answer, as its header says
+	answered            bool         // the middleware answers, not next
+	encoding            []string     // of what is written around next, such as by an outer handler that compresses it; nil: none
+	kept                int          // the status of an answer that is sent when the handler is done; 0: none, or not known
+	wrong               atomic.Int32 // the answer to what its client has made wrong, in place of a proxy's; 0: none
 }
 
 // upload is the request's body as the handler reads it.
 type upload struct {
 	io.ReadCloser
-	e *exchange
+	reads   direction
+	trailer http.Header // of the request; its server fills it in at the end
+	copied  http.Header // to be filled in then too, if not nil
 	// held for reading while ReadCloser is in use: after the exchange, its memory may be another request's
-	mu       sync.RWMutex
-	tooLarge atomic.Bool // for an outer handler
+	mu sync.RWMutex
 }
 
-// request returns the handler's request: a copy with its own context and body.
-func (e *exchange) request() *http.Request {
-	r, hasBody := e.outer, e.hasBody()
+// request returns the handler's request: a copy with its own context and body, and without an untrusted client's time that a library
+// would set a timer to, which does not stand still. Of what is left, whoever it is sent on to learns that nobody vouches for it.
+func (e *exchange) request(claim *slot.Claim) *http.Request {
+	r := e.outer
 	e.ctx = exchangeContext{e.slot.Ctx, e}
 	r = r.WithContext(&e.ctx)
-	slack := time.Duration(0)
-	if e.slot.Impatient {
-		slack = timelimit.Slack
+	if e.said != (wire.Said{}) {
+		r.Header = wire.Undated(r.Header, claim.Trusted == 0)
 	}
-	r.Header = wire.Later(r.Header, slack)
-	if hasBody {
-		e.body.ReadCloser, e.body.e = r.Body, e
-		r.Body = &e.body
+	if claim.Stranger > 0 {
+		wire.Keep(r.Header)
+		r.Header[wire.UntrustedHTTP] = []string{"1"}
+	}
+	maps.DeleteFunc(r.Trailer, noTrailer)
+	// An outer handler may have wrapped an empty one: its length says so, and a deadline for it would pass while net/http reads
+	// ahead, see [direction.stop].
+	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
+		e.body = &upload{ReadCloser: r.Body, trailer: r.Trailer, reads: direction{e: e, reads: true, budget: e.m.pace.grace}}
+		_, _, e.body.reads.bounded = timelimit.Due(e.slot.Ctx)
+		r.Body = e.body
 	}
 	return r
 }
 
-// hasBody reports whether there is a body to wait for. An outer handler may have wrapped an empty one: its length says so, and a
-// deadline for it would pass while net/http reads ahead, see [direction.stop].
-func (e *exchange) hasBody() bool {
-	return e.outer != nil && e.outer.ContentLength != 0 && e.outer.Body != nil && e.outer.Body != http.NoBody
+// reads returns the direction of the body; nil: there is none.
+func (e *exchange) reads() *direction {
+	if e.body == nil {
+		return nil
+	}
+	return &e.body.reads
 }
 
 // attach starts to watch the client through w.
 func (e *exchange) attach(w http.ResponseWriter) {
 	e.ResponseWriter, e.encoding = w, w.Header()["Content-Encoding"]
-	e.reads = direction{e: e, w: w, reads: true, budget: e.m.pace.grace}
-	e.writes = direction{e: e, w: w, budget: e.m.pace.grace, client: e.slot.Ctx}
-	if _, _, bounded := timelimit.Due(e.slot.Ctx); bounded && e.hasBody() {
-		e.unwatchContext = context.AfterFunc(e.slot.Ctx, func() { e.reads.stop(e.slot.Ctx.Err()) })
-	}
+	e.writes = direction{e: e, budget: e.m.pace.grace}
 }
 
-// unwatch stops watching the context; call it before releasing the slot, which ends the context.
-func (e *exchange) unwatch() {
-	if e.unwatchContext != nil {
-		e.unwatchContext()
-	}
-}
-
-// detach stops watching the client. A deadline also bounds what net/http still has to read, and with a Config.Grace what it then has
-// to write: the grace, or what the server sets.
+// detach stops watching the client.
 func (e *exchange) detach() {
-	e.unwatch()
 	e.warnDry()
-	e.writes.mu.Lock()
-	hijacked := e.hijacked
-	e.writes.mu.Unlock()
-	server := serverOf(e.outer)
-	mine := e.body.mu.TryLock()
-	if !mine && !hijacked && e.reads.stop(io.ErrClosedPipe) { // what the handler has left behind reads, and the deadline ends that
-		e.body.mu.Lock()
-		mine = true
-	}
-	if mine {
-		defer e.body.mu.Unlock()
-	}
-	var read, written time.Time
-	if now, grace := time.Now(), e.m.pace.grace; !hijacked {
-		if written = now.Add(grace); e.hasBody() && e.outer.ProtoMajor == 1 {
-			read = written
-			if server != nil && server.ReadTimeout > 0 && e.arrived.Add(server.ReadTimeout).Before(read) {
-				read = e.arrived.Add(server.ReadTimeout)
-			}
-			written = read.Add(grace)
+	hijacked := e.hijacked.Load()
+	if e.body != nil {
+		e.reads().unwatch()
+		mine := e.body.mu.TryLock()
+		if !mine && !hijacked && e.reads().stop(io.ErrClosedPipe) { // what the handler has left behind reads, and the deadline ends that
+			e.body.mu.Lock()
+			mine = true
 		}
-		if server == nil || server.WriteTimeout > 0 || e.m.cfg.Grace == 0 { // nobody needs what the client holds
-			written = time.Time{}
+		if mine {
+			defer e.body.mu.Unlock()
 		}
 	}
-	e.reads.close(read)
-	e.writes.close(written)
-	if hijacked { // the connection may live for days: keep no more than its permit
-		e.ResponseWriter, e.reads.w, e.writes.w = hijackedWriter{}, hijackedWriter{}, hijackedWriter{}
-		e.outer, e.body.ReadCloser = nil, http.NoBody
+	if !hijacked {
+		read, written := e.rest()
+		e.reads().close(read)
+		e.writes.close(written)
+		return
 	}
+	e.reads().close(time.Time{})
+	e.writes.close(time.Time{})
+	// the connection may live for days: keep no more than its permit
+	if e.ResponseWriter, e.outer = (hijackedWriter{}), nil; e.body != nil {
+		e.body.ReadCloser = http.NoBody
+	}
+}
+
+// rest returns until when net/http may read the rest of the body, and with a Config.Grace until when it may then write that of the
+// answer: for the grace, or as long as the server says.
+func (e *exchange) rest() (read, written time.Time) {
+	_, eof := e.reads().progress()
+	uploads := e.body != nil && e.outer.ProtoMajor == 1 && !eof
+	if !uploads && e.m.cfg.Grace == 0 { // nobody needs what the client holds
+		return read, written
+	}
+	server, grace := serverOf(e.outer), e.m.pace.grace
+	if written = time.Now().Add(grace); uploads {
+		read = written
+		if server != nil && server.ReadTimeout > 0 && e.arrived.Add(server.ReadTimeout).Before(read) {
+			read = e.arrived.Add(server.ReadTimeout)
+		}
+		written = read.Add(grace)
+	}
+	if server == nil || server.WriteTimeout > 0 || e.m.cfg.Grace == 0 {
+		written = time.Time{}
+	}
+	return read, written
 }
 
 // ServeHTTP calls the next handler, and answers for one that wrote nothing because its deadline passed.
 func (e *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.attach(w)
 	defer e.detach()
+	returned := false
+	defer func() {
+		if !returned {
+			e.aborted(recover())
+		}
+	}()
 	e.next.ServeHTTP(e.writer(), r)
+	returned = true
+	e.over()
+}
+
+// over ends the answer of a handler that has returned.
+func (e *exchange) over() {
 	if used, _ := e.writes.state(); !used {
 		e.conclude()
+	} else if e.timeIsUp() || e.slot.Time.Short() {
+		e.breakOff()
 	}
+}
+
+// aborted does the same, when the time was up, for one that has panicked as a proxy does to break an answer off: ours, in place of it, is
+// whole.
+func (e *exchange) aborted(v any) {
+	if v == nil { // runtime.Goexit
+		return
+	}
+	if v == http.ErrAbortHandler && (e.timeIsUp() || e.slot.Time.Short()) { //nolint:errorlint // what net/http looks for
+		if e.over(); e.answered || e.timedOut {
+			return
+		}
+	}
+	panic(v) //nolint:forbidigo // it is the handler's own
+}
+
+// parting is how long what there is of an answer that is cut may take to leave.
+const parting = 250 * time.Millisecond
+
+// breakOff ends an answer in the middle of which the time was up, or became too short, if it was not whole by what it says of its
+// length: nobody must take it for that, neither the client nor a cache in front. What there is of it is sent first: a client that has
+// seen nothing sends its request again.
+func (e *exchange) breakOff() {
+	status, _ := e.writes.answer()
+	bytes, _ := e.writes.progress()
+	switch {
+	case e.answered, e.late, e.stream.Load() != nil, e.length == strconv.FormatInt(bytes, 10),
+		e.outer.Method == http.MethodHead, status == http.StatusNoContent, status == http.StatusNotModified:
+		return
+	}
+	_ = http.NewResponseController(e.ResponseWriter).SetWriteDeadline(time.Now().Add(parting))
+	_ = http.NewResponseController(e.ResponseWriter).Flush()
+	if !e.writes.stop(http.ErrHandlerTimeout) && serverOf(e.outer) != nil {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // there is no other way through who has wrapped the writer; httputil.ReverseProxy does it too
+	}
+}
+
+// timeIsUp reports whether the handler's context has ended for a deadline.
+func (e *exchange) timeIsUp() bool {
+	return e.slot.Ctx.Err() != nil && timelimit.TimeIsUp(context.Cause(e.slot.Ctx))
 }
 
 // conclude answers if the handler has not. Otherwise net/http would send an empty 200.
 func (e *exchange) conclude() {
+	e.slot.Time.Expire()
 	p, why := e.verdict(e.kept)
 	e.timedOut = p.status == http.StatusGatewayTimeout && e.fallsBack()
 	if why != nil && !e.timedOut {
@@ -160,7 +233,7 @@ func (e *exchange) conclude() {
 // verdict returns the middleware's own answer, in place of status, to a request that its slow client or a deadline has ended, and why;
 // nil: it has none.
 func (e *exchange) verdict(status int) (p problem, why error) {
-	_, late := e.reads.state()
+	_, late := e.reads().state()
 	switch {
 	case errors.Is(late, ErrSlowPeer):
 		return slowPeer(), late
@@ -176,9 +249,9 @@ func (e *exchange) fallsBack() bool {
 	return e.m.cfg.Fallback != nil && !timelimit.TooShort(e.slot.Ctx)
 }
 
-// tooShort reports whether this status is for want of time of a client that has set that itself.
+// tooShort reports whether this status is for want of time of a client that has set that itself, and not a failure of the handler's own.
 func (e *exchange) tooShort(status int) bool {
-	return status >= statusClientClosed && timelimit.TooShort(e.slot.Ctx)
+	return (status == statusClientClosed || status >= http.StatusBadGateway) && timelimit.TooShort(e.slot.Ctx)
 }
 
 // answerToEnd returns the answer to err if it is a context's error and the request has ended.
@@ -216,11 +289,11 @@ func (e *exchange) AnswerLater(status int) { e.kept = status }
 // answer answers with p. It stops reading first, because net/http would otherwise wait for the rest of the body.
 func (e *exchange) answer(p problem, err error) {
 	e.own()
-	if e.hasBody() {
-		e.reads.stop(err)
+	if e.body != nil {
+		e.reads().stop(err)
 	}
 	answers := e.m.answers
-	answers.requestID, answers.request = requestid.From(e.slot.Ctx), e.outer
+	answers.requestID, answers.said = requestid.From(e.slot.Ctx), e.said
 	answers.write(e, p, err)
 }
 
@@ -241,7 +314,7 @@ func (e *exchange) restoreEncoding(h http.Header) {
 // End releases the slot, unless a detached request keeps it. The execution time of a request whose client is too slow says
 // nothing about the service.
 func (e *exchange) End(outcome inflight.Outcome) {
-	for _, s := range []*direction{&e.reads, &e.writes} {
+	for _, s := range [...]*direction{e.reads(), &e.writes} {
 		switch _, late := s.state(); {
 		case errors.Is(late, ErrSlowPeer):
 			outcome.Err, outcome.Upgraded = context.Canceled, true
@@ -263,12 +336,13 @@ func (e *exchange) release() {
 		b.outcome.Err, b.outcome.Upgraded = timelimit.ErrStranger, true
 	}
 	ending, answer := endingOf(b.outcome, status), slot.Served
-	switch err := b.outcome.Err; {
+	err := b.outcome.Err
+	failed := isFailure(max(status, e.kept)) ||
+		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	switch {
 	case ending == slot.Abandoned, short, tooLate && !b.outcome.Upgraded:
 		answer = slot.Unserved
-	case e.reads.clientFault() || e.writes.clientFault():
-	case max(status, e.kept) >= http.StatusInternalServerError,
-		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+	case failed && e.wrong.Load() == 0 && !e.broken() && !e.writes.keeps(time.Second, e.arrived, 0):
 		answer = slot.Failed
 	}
 	switch {
@@ -277,7 +351,8 @@ func (e *exchange) release() {
 	case b.completed:
 		ending = slot.Completed
 	}
-	e.slot.Without(e.reads.waited()+e.writes.waited()).End(b.outcome.Err, ending, answer)
+	e.stream.Load().Ended(&e.slot, ending == slot.Completed)
+	e.slot.Without(e.reads().waited()+e.writes.waited()).End(b.outcome.Err, ending, answer)
 }
 
 // writer returns the exchange with the optional interfaces of the original.
@@ -302,7 +377,17 @@ func (e *exchange) writer() http.ResponseWriter {
 func (e *exchange) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 // SetReadDeadline is called through http.ResponseController: from now on the handler decides how long it waits for the body.
-func (e *exchange) SetReadDeadline(t time.Time) error { return e.reads.setHandlerDeadline(t) }
+func (e *exchange) SetReadDeadline(t time.Time) error {
+	if e.body != nil {
+		return e.reads().setHandlerDeadline(t)
+	}
+	e.writes.mu.Lock()
+	defer e.writes.mu.Unlock()
+	if e.writes.closed {
+		return e.writes.err
+	}
+	return http.NewResponseController(e.ResponseWriter).SetReadDeadline(t)
+}
 
 // SetWriteDeadline does the same for the answer.
 func (e *exchange) SetWriteDeadline(t time.Time) error { return e.writes.setHandlerDeadline(t) }
@@ -320,12 +405,18 @@ func (e *exchange) WriteHeader(status int) {
 			return
 		}
 	}
-	if status == statusClientClosed && e.body.tooLarge.Load() {
-		status = http.StatusRequestEntityTooLarge
+	if status == http.StatusBadGateway && e.outer != nil && slices.ContainsFunc(e.outer.Header["Upgrade"], unprintable) {
+		e.wrong.Store(http.StatusBadRequest) // httputil.ReverseProxy does not ask anybody
+	}
+	if wrong := int(e.wrong.Load()); wrong > 0 && (status == statusClientClosed || status == http.StatusBadGateway) {
+		uncached(e.Header(), e.said)
+		status = wrong
 	}
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		if !e.begin(status) {
+			return
+		}
 		e.writes.setAnswered(status)
-		e.begin(status)
 	}
 	if status == http.StatusServiceUnavailable {
 		e.m.warnTimeoutHandler(e.outer)
@@ -344,7 +435,9 @@ func (e *exchange) Write(b []byte) (n int, err error) {
 }
 
 func (e *exchange) write(b []byte) (int, error) {
-	e.begin(http.StatusOK)
+	if !e.begin(http.StatusOK) {
+		return 0, http.ErrHandlerTimeout
+	}
 	began, err := e.writes.beginWait()
 	if err != nil {
 		return 0, err
@@ -364,7 +457,9 @@ func (e *exchange) WriteString(s string) (n int, err error) {
 }
 
 func (e *exchange) writeString(s string) (int, error) {
-	e.begin(http.StatusOK)
+	if !e.begin(http.StatusOK) {
+		return 0, http.ErrHandlerTimeout
+	}
 	began, err := e.writes.beginWait()
 	if err != nil {
 		return 0, err
@@ -384,7 +479,9 @@ func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	if !ok || !regular(source) {
 		return io.Copy(struct{ io.Writer }{e}, r)
 	}
-	e.begin(http.StatusOK)
+	if !e.begin(http.StatusOK) {
+		return 0, http.ErrHandlerTimeout
+	}
 	for rest > n {
 		most := min(rest-n, int64(e.m.pace.chunk()))
 		began, err := e.writes.beginWait()
@@ -418,37 +515,34 @@ func regular(r io.Reader) bool {
 func (u *upload) Read(b []byte) (n int, err error) {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	began, err := u.e.reads.beginWait()
+	began, err := u.reads.beginWait()
 	if err == nil {
 		n, err = u.ReadCloser.Read(b)
-		err = u.e.reads.endWait(began, int64(n), err)
+		err = u.reads.endWait(began, int64(n), err)
 	}
-	var tooLarge *http.MaxBytesError
-	if err != nil && u.e.reads.clientFault() {
-		if errors.As(err, &tooLarge) {
-			u.tooLarge.Store(true)
+	if errors.Is(err, io.EOF) {
+		u.reads.e.stream.Load().Asked()
+		maps.DeleteFunc(u.trailer, noTrailer) // net/http adds whatever comes
+		if u.copied != nil {
+			maps.Copy(u.copied, u.trailer)
 		}
-		return n, bodyError{err}
+		return n, err
+	}
+	if err != nil && u.reads.clientFault() {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			u.reads.e.wrong.Store(http.StatusRequestEntityTooLarge) // for an outer handler
+		}
+		return n, blameless{err}
 	}
 	return n, err
 }
 
-// Close closes the body, as long as it is the handler's.
+// Close ends reading. The body itself is its server's, which closes it when the handler is done, and waits for the client then.
 func (u *upload) Close() error {
-	u.mu.RLock()
-	defer u.mu.RUnlock()
-	if u.e.reads.over() {
-		return nil
-	}
-	return u.ReadCloser.Close()
+	u.reads.shutDown()
+	return nil
 }
-
-// bodyError is the error of a body that its client broke off, sends too slowly, or makes longer than an outer handler allows. It
-// matches context.Canceled too, as if the client had left: whoever sends the body on does not blame the dependency for it.
-type bodyError struct{ error }
-
-func (e bodyError) Unwrap() error      { return e.error }
-func (bodyError) Is(target error) bool { return target == context.Canceled }
 
 // flusher is an exchange with http.Flusher.
 type flusher struct{ *exchange }
@@ -458,12 +552,18 @@ func (w flusher) Flush() { _ = w.FlushError() }
 
 // FlushError is called by http.ResponseController.
 func (w flusher) FlushError() error {
-	w.begin(http.StatusOK)
+	if !w.begin(http.StatusOK) {
+		return http.ErrHandlerTimeout
+	}
 	began, err := w.writes.beginWait()
 	if err != nil {
 		return err
 	}
-	return w.writes.endWait(began, 0, http.NewResponseController(w.ResponseWriter).Flush())
+	err = w.writes.endWait(began, 0, http.NewResponseController(w.ResponseWriter).Flush())
+	if err == nil {
+		w.stream.Load().Sent(&w.slot)
+	}
+	return err
 }
 
 // hijacker is an exchange with http.Hijacker.
@@ -477,9 +577,8 @@ func (e *exchange) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err == nil {
 		e.writes.setAnswered(http.StatusSwitchingProtocols)
 		e.slot.Time.Lift()
-		e.writes.mu.Lock()
-		e.hijacked = true
-		e.writes.mu.Unlock()
+		e.streams().Sent(&e.slot)
+		e.hijacked.Store(true)
 	}
 	return c, buf, err
 }

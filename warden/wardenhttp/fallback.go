@@ -12,24 +12,25 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
 // fallBack lets the Config's Fallback, which is not nil, answer r, which c rejected or ended with cause, and reports whether
 // there is an answer. ctx bounds it, and so does Grace. It has an exchange of its own, without slot and body: the handler's may
 // still be in use, and a slow client must not keep a fallback either.
 func (m *Middleware) fallBack(
-	ctx context.Context, w http.ResponseWriter, r *http.Request, c *bulkhead.Compartment, cause error,
+	ctx context.Context, w http.ResponseWriter, r *http.Request, said wire.Said, c *bulkhead.Compartment, cause error,
 ) (answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, m.pace.grace)
 	defer cancel()
 	_ = c.RunFallback(ctx, cause, func(ctx context.Context, cause error) error { // what matters is whether it answered
-		uncached(w.Header(), r) // the Fallback may say otherwise
+		uncached(w.Header(), said) // the Fallback may say otherwise
 		if id := requestid.From(ctx); id != "" {
 			w.Header()[requestid.HTTP] = []string{id}
 		}
 		inner := r.WithContext(ctx)
 		inner.Body = http.NoBody
-		e := &exchange{m: m, slot: slot.Slot{Ctx: ctx}, outer: inner}
+		e := &exchange{m: m, slot: slot.Slot{Ctx: ctx}, outer: inner, said: said, compartment: c}
 		e.attach(w)
 		defer e.detach()
 		answeredByFallback := m.cfg.Fallback(e.writer(), inner, cause)
@@ -55,9 +56,9 @@ func (e *exchange) outOfTime(w http.ResponseWriter) {
 		cause = timeout
 	}
 	id := requestid.From(e.slot.Ctx)
-	if !e.m.fallBack(requestid.With(e.outer.Context(), id), w, e.outer, e.compartment, cause) {
+	if !e.m.fallBack(requestid.With(e.outer.Context(), id), w, e.outer, e.said, e.compartment, cause) {
 		answers := e.m.answers
-		answers.requestID, answers.request = id, e.outer
+		answers.requestID, answers.said = id, e.said
 		answers.write(w, timeoutRunning(), cause)
 	}
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The throttle pays for overload only (H25): a broken path of a host throttles nobody who calls the others.
+// The throttle pays for overload only (H25, R8): a broken path of a host, or a full part of it, throttles nobody who calls the others.
 
 package wardenhttp_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,12 +23,11 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A path of a host is broken and gets 100 requests a second; two others get ten each, for ten seconds.
+// A path of a host is broken and gets 100 requests a second; two others get ten each.
 func TestABrokenPathThrottlesNobodyElse(t *testing.T) {
 	says := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
@@ -54,199 +54,134 @@ func TestABrokenPathThrottlesNobodyElse(t *testing.T) {
 		}},
 		"no other path": {says(http.StatusBadGateway), nil, most, none},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux := http.NewServeMux()
-				mux.Handle("/broken", c.broken)
-				if c.other != nil {
-					mux.Handle("/", c.other)
-				}
-				l := newPipes()
-				s := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-				done := make(chan error, 1)
-				go func() { done <- s.Serve(l) }()
-
-				caller := newCaller(t, retry.Config{Rand: rand.New(rand.NewPCG(1, 2)).Float64})
-				base := &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 1000}
-				again := newRetry(t, caller, wardenhttp.RetryConfig{Base: base, AttemptTimeout: 50 * time.Millisecond})
-				client := http.Client{Transport: again}
-				var innocent atomic.Int32
-				var clients sync.WaitGroup
-				get := func(path string, failed func()) {
-					clients.Go(func() {
-						req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://host"+path, http.NoBody)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						resp, err := client.Do(req)
-						if err != nil {
-							failed()
-							return
-						}
-						resp.Body.Close()
-						if resp.StatusCode != http.StatusOK {
-							failed()
-						}
-					})
-				}
-				for i := range 1000 {
-					get("/broken", func() {})
-					if i%10 == 0 && c.other != nil {
-						get("/users", func() { innocent.Add(1) })
-						get(fmt.Sprintf("/orders/%d", i), func() { innocent.Add(1) })
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
-				clients.Wait()
-				stats := caller.Stats()
-				if n := int(innocent.Load()); !c.innocent(n) || !c.throttled(int(stats.Throttled)) {
-					t.Errorf("H25: %d of 200 calls to other paths failed; %+v", n, stats)
-				}
-				base.CloseIdleConnections()
-				_ = s.Close() // the listener has no error
-				if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-					t.Error(err)
-				}
-			})
+		bubble(t, name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.Handle("/broken", c.broken)
+			if c.other != nil {
+				mux.Handle("/", c.other)
+			}
+			caller := newCaller(t, retry.Config{Rand: rand.New(rand.NewPCG(1, 2)).Float64})
+			base := inMemory(t, &http.Server{Handler: mux})
+			again := newRetry(t, caller, wardenhttp.RetryConfig{Base: base, AttemptTimeout: 50 * time.Millisecond})
+			others := []string{"/users", "/orders/*"}
+			if c.other == nil {
+				others = nil
+			}
+			if n, stats := besideNoise(t, again, "/broken", others...), caller.Stats(); !c.innocent(n) || !c.throttled(int(stats.Throttled)) {
+				t.Errorf("H25: %d of 200 calls to other paths failed; %+v", n, stats)
+			}
 		})
 	}
 }
 
-// A busy server rejects at once what a stranger gives too little time. That is his doing, and no overload that others pay for.
-func TestTooLittleTimeOfAStrangersThrottlesNobody(t *testing.T) {
-	for _, trusted := range []bool{false, true} {
-		server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Warden-Rejected", "deadline_exceeded")
-			w.WriteHeader(http.StatusGatewayTimeout)
-		}), false)
-		caller := newCaller(t, retry.Config{Attempts: 1})
-		client := &http.Client{Transport: newRetry(t, caller, wardenhttp.RetryConfig{Base: server.Client().Transport})}
-		m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, wardenhttp.Config{Trusted: func(*http.Request) bool { return trusted }}))(t)
-		h := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_ = inquire(r.Context(), client, server.URL, http.NoBody)
-		}))
-		for range 9 {
-			r := newRequest()
-			r.Header.Set("Warden-Timeout", "60000")
-			h.ServeHTTP(httptest.NewRecorder(), r)
-		}
-		want := retry.Stats{Calls: 9}
-		if trusted {
-			want.Rejected = 9
-		}
-		if diff := cmp.Diff(want, caller.Stats()); diff != "" {
-			t.Errorf("H14: trusted %v (-want +got)\n%s", trusted, diff)
-		}
+// besideNoise sends 100 requests a second to one path, and ten to each of the others, for ten seconds. It returns how many of these failed.
+func besideNoise(t *testing.T, rt http.RoundTripper, noisy string, others ...string) int {
+	t.Helper()
+	var lost, noise atomic.Int32
+	var clients sync.WaitGroup
+	get := func(path string, lost *atomic.Int32) {
+		clients.Go(func() {
+			if status, _, err := do(t, rt, http.MethodGet, "http://host"+path, ""); err != nil || status != http.StatusOK {
+				lost.Add(1)
+			}
+		})
 	}
+	for i := range 1000 {
+		get(noisy, &noise)
+		for _, path := range others {
+			if i%10 == 0 {
+				get(strings.ReplaceAll(path, "*", strconv.Itoa(i)), &lost)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	clients.Wait()
+	return int(lost.Load())
 }
 
-// Nor is it a failure of the server's, in the eyes of a breaker.
-func TestTooLittleTimeOfAStrangersOpensNoBreaker(t *testing.T) {
-	busy := newBusy(t, time.Hour)
-	server := startServer(t, must(wardenhttp.New(busy, wardenhttp.Config{Trusted: func(*http.Request) bool { return true }}))(t).
-		Handler(http.NotFoundHandler()), false)
-	for _, trusted := range []bool{false, true} {
-		told := &fuse{}
-		client := &http.Client{Transport: must(wardenhttp.NewTransport(nil, wardenhttp.TransportConfig{
-			Base: server.Client().Transport, Compartment: in(compartment(t, bulkhead.CompartmentConfig{Breaker: told})),
-		}))(t)}
-		m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, wardenhttp.Config{Trusted: func(*http.Request) bool { return trusted }}))(t)
-		r := newRequest()
-		r.Header.Set("Warden-Timeout", "60000")
-		m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_ = inquire(r.Context(), client, server.URL, http.NoBody)
-		})).ServeHTTP(httptest.NewRecorder(), r)
-		if n := busy.Limiter().Stats().RejectedFor(decision.DeadlineExceeded); n == 0 {
-			t.Error("the server did not reject it for want of time")
-		}
-		told.mu.Lock()
-		if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
-			t.Errorf("H14: trusted %v: the breaker was told %v", trusted, told.told)
-		}
-		told.mu.Unlock()
-	}
-}
-
-// newBusy returns a warden whose one slot is taken, of work that needs that much time.
-func newBusy(t *testing.T, need time.Duration) *warden.Warden {
-	d := decision.ControlDecision{Seq: 1, TargetConcurrency: 1, Needs: map[string]time.Duration{"": need}}
-	w := must(warden.New(warden.Config{
-		Controller: constant{d}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: d, MaxQueue: 10},
-	}))(t)
-	_, p, err := w.Acquire(t.Context(), warden.Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Release() })
-	return w
-}
-
-// A compartment of the host gets 100 requests a second and serves twenty; another one gets ten. What a host rejects because one
-// compartment is full, or because its breaker is open, throttles nobody who calls the other; what it rejects in overload does.
+// A compartment of the host gets 100 requests a second and serves twenty, or a tenant does in one that it shares; another one gets ten.
+// What a host rejects because one of them is full, or because its breaker is open, throttles nobody who calls the other; what it rejects
+// in overload does.
 func TestAFullCompartmentThrottlesNoOther(t *testing.T) {
+	none := func(n int) bool { return n == 0 }
+	shared := bulkhead.TenantsConfig{Max: 1}
 	for name, c := range map[string]struct {
 		noisy  bulkhead.CompartmentConfig
 		target int // of a decision; 0: none
 		lost   func(int) bool
 	}{
-		"full": {bulkhead.CompartmentConfig{Guaranteed: 1}, 0, func(n int) bool { return n == 0 }},
-		"it queues": {
-			bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 50, MaxWait: 100 * time.Millisecond},
-			0, func(n int) bool { return n == 0 },
-		},
-		"broken": {bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: &fuse{open: errors.New("open")}}, 0, func(n int) bool {
-			return n == 0
-		}},
-		"overloaded": {bulkhead.CompartmentConfig{Guaranteed: 10}, 2, func(n int) bool { return n > 30 }},
+		"full":                  {bulkhead.CompartmentConfig{Guaranteed: 1}, 0, none},
+		"it queues":             {bulkhead.CompartmentConfig{Guaranteed: 1, MaxQueue: 50, MaxWait: 100 * time.Millisecond}, 0, none},
+		"broken":                {bulkhead.CompartmentConfig{Guaranteed: 1, Breaker: &fuse{open: errors.New("open")}}, 0, none},
+		"overloaded":            {bulkhead.CompartmentConfig{Guaranteed: 10}, 2, func(n int) bool { return n > 30 }},
+		"a tenant's full queue": {bulkhead.CompartmentConfig{Guaranteed: 10, MaxQueue: 2, Tenants: shared}, 0, none},
+		"a tenant's long wait":  {bulkhead.CompartmentConfig{Guaranteed: 10, MaxQueue: 1000, MaxWait: time.Second, Tenants: shared}, 0, none},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c.noisy.Name = "/noisy"
-				set := must(bulkhead.New(bulkhead.Config{
-					Total: 20, Compartments: []bulkhead.CompartmentConfig{{Name: "/quiet", Guaranteed: 10}, c.noisy},
-				}))(t)
-				if c.target > 0 {
-					set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: c.target})
+		bubble(t, name, func(t *testing.T) {
+			c.noisy.Name = "/noisy"
+			set := must(bulkhead.New(bulkhead.Config{
+				Total: 20, Compartments: []bulkhead.CompartmentConfig{{Name: "/quiet", Guaranteed: 10}, c.noisy},
+			}))(t)
+			if c.target > 0 {
+				set.Apply(decision.ControlDecision{Seq: 1, TargetConcurrency: c.target})
+			}
+			h := handle(t, nil, wardenhttp.Config{Compartment: func(r *http.Request) *bulkhead.Compartment {
+				if c.noisy.Tenants.Max > 0 {
+					return set.Compartment("/noisy").Tenant(r.URL.Path)
 				}
-				h := inCompartment(t, wardenhttp.Config{Compartment: func(r *http.Request) *bulkhead.Compartment {
-					return set.Compartment(r.URL.Path)
-				}}, func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) })
-				l := newPipes()
-				s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-				done := make(chan error, 1)
-				go func() { done <- s.Serve(l) }()
-
-				caller := newCaller(t, retry.Config{Rand: rand.New(rand.NewPCG(1, 2)).Float64})
-				base := &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 1000}
-				again := newRetry(t, caller, wardenhttp.RetryConfig{Base: base})
-				var lost atomic.Int32
-				var clients sync.WaitGroup
-				get := func(path string, lost *atomic.Int32) {
-					clients.Go(func() {
-						if status, _, _ := do(t, again, http.MethodGet, "http://host"+path, ""); status != http.StatusOK {
-							lost.Add(1)
-						}
-					})
-				}
-				for i := range 1000 {
-					get("/noisy", new(atomic.Int32))
-					if i%10 == 0 {
-						get("/quiet", &lost)
-					}
-					time.Sleep(10 * time.Millisecond)
-				}
-				clients.Wait()
-				if n := int(lost.Load()); !c.lost(n) {
-					t.Errorf("H25: %d of 100 calls to the other compartment failed; %+v", n, caller.Stats())
-				}
-				base.CloseIdleConnections()
-				_ = s.Close() // the listener has no error
-				if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-					t.Error(err)
-				}
-			})
+				return set.Compartment(r.URL.Path)
+			}}, func(http.ResponseWriter, *http.Request) { time.Sleep(50 * time.Millisecond) })
+			caller := newCaller(t, retry.Config{Rand: rand.New(rand.NewPCG(1, 2)).Float64})
+			again := newRetry(t, caller, wardenhttp.RetryConfig{Base: inMemory(t, &http.Server{Handler: h})})
+			if n := besideNoise(t, again, "/noisy", "/quiet"); !c.lost(n) {
+				t.Errorf("H25: %d of 100 calls to the other compartment failed; %+v", n, caller.Stats())
+			}
 		})
+	}
+}
+
+// What each answer teaches the throttle.
+func TestWhatAnAnswerTeaches(t *testing.T) {
+	accepted, rejected, nothing := retry.Stats{Calls: 1, Accepted: 1}, retry.Stats{Calls: 1, Rejected: 1}, retry.Stats{Calls: 1}
+	failed := retry.Stats{Calls: 1, Failed: 1}
+	ours, tenants := http.Header{"Warden-Rejected": {"queue_overflow"}}, http.Header{"Warden-Scope": {"tenant"}}
+	both := http.Header{"Warden-Rejected": {"queue_overflow"}, "Warden-Scope": {"tenant"}}
+	for _, c := range []struct {
+		status int
+		header http.Header
+		want   retry.Stats
+	}{
+		{200, nil, accepted},
+		{200, tenants, accepted},
+		{404, nil, accepted},
+		{500, nil, accepted},
+		{502, nil, failed},
+		{503, nil, rejected},
+		{504, nil, failed},
+		{502, ours, rejected},
+		{503, ours, rejected},
+		{504, ours, rejected},
+		{429, nil, nothing},     // a stranger's quota
+		{429, ours, rejected},   // Connect's resource_exhausted
+		{429, both, nothing},    // a tenant that has used up its share,
+		{429, tenants, nothing}, // as a handler's WriteError says it
+		{504, both, nothing},    // a tenant that had to wait too long
+		{503, http.Header{"Warden-Scope": {"compartment"}}, failed}, // one compartment is full, or its breaker open
+		{429, http.Header{"Warden-Rejected": {"queue_overflow"}, "Warden-Scope": {"compartment"}}, failed},
+		{503, http.Header{"Warden-Scope": {"server"}}, rejected},
+		{503, http.Header{"Warden-Scope": {"tenant", "tenant"}}, rejected},
+	} {
+		caller := newCaller(t, retry.Config{Attempts: 1})
+		rt := newRetry(t, caller, wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
+			resp := respond(c.status, http.NoBody)
+			resp.Header = c.header
+			return resp, nil
+		})})
+		resp := must(rt.RoundTrip(newRequest()))(t)
+		resp.Body.Close()
+		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
+			t.Errorf("R8: %d %v (-want +got)\n%s", c.status, c.header, diff)
+		}
 	}
 }
 
@@ -278,14 +213,9 @@ func TestOutcomeDecides(t *testing.T) {
 	} {
 		caller := newCaller(t, retry.Config{Attempts: 2, Backoff: 1})
 		cfg.Base = roundTrip(func(*http.Request) (*http.Response, error) {
-			resp := respond(c.status, http.NoBody)
-			resp.Header = http.Header{"Server": {c.server}}
-			return resp, nil
+			return respond(c.status, http.NoBody, "Server", c.server), nil
 		})
-		resp, err := newRetry(t, caller, cfg).RoundTrip(newRequest())
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must(newRetry(t, caller, cfg).RoundTrip(newRequest()))(t)
 		resp.Body.Close()
 		if diff := cmp.Diff(c.want, caller.Stats()); diff != "" {
 			t.Errorf("H25: %d of %q (-want +got)\n%s", c.status, c.server, diff)

@@ -5,7 +5,6 @@
 package wardenhttp_test
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -73,13 +72,13 @@ func TestPropertyLoadIsForTheTrusted(t *testing.T) {
 				w.SampleIfDue()
 			}
 			l = w.Load()
-			h := must(wardenhttp.New(w, cfg))(t).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := handle(t, w, cfg, func(w http.ResponseWriter, r *http.Request) {
 				if late && path == "/work" {
 					<-r.Context().Done()
 				} else {
 					w.WriteHeader(http.StatusTeapot)
 				}
-			}))
+			})
 			r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 			if trusted {
 				r.Header.Set("Balancer", "1")
@@ -109,26 +108,12 @@ func TestPropertyLoadIsForTheTrusted(t *testing.T) {
 	})
 }
 
-// TestLoadReportsAreConfiguredWhole: a report that nobody would get, or that says nothing, is a mistake; and a request without
-// one costs what it did.
-func TestLoadReportsAreConfiguredWhole(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	trusted := func(*http.Request) bool { return false }
-	for _, cfg := range []wardenhttp.Config{
-		{LoadReports: true}, {LoadReports: true, Trusted: trusted, Compartment: in(nil)},
-	} {
-		w := g.Warden
-		if cfg.Compartment != nil {
-			w = nil
-		}
-		var invalid *warden.InvalidError
-		if _, err := wardenhttp.New(w, cfg); !errors.As(err, &invalid) || invalid.Field != "wardenhttp.Config.LoadReports" {
-			t.Errorf("H28: %v", err)
-		}
-	}
+// A request that gets no report costs what it does where nobody gets one.
+func TestLoadReportsCostTheOthersNothing(t *testing.T) {
 	cost := func(reports bool) float64 {
-		m := must(wardenhttp.New(g.Warden, wardenhttp.Config{LoadReports: reports, Trusted: trusted}))(t)
-		h, rec, req := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})), httptest.NewRecorder(), newRequest()
+		cfg := wardenhttp.Config{LoadReports: reports, Trusted: always(false)}
+		h := newGuard(t, 1, 0).handle(t, cfg, func(http.ResponseWriter, *http.Request) {})
+		rec, req := httptest.NewRecorder(), newRequest()
 		return testing.AllocsPerRun(100, func() { h.ServeHTTP(rec, req) })
 	}
 	if without, with := cost(false), cost(true); with > without {

@@ -76,7 +76,7 @@ func (l *loan) request(ctx context.Context) *http.Request {
 func (l *loan) lend(body io.ReadCloser, trailer http.Header) *lentBody {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.body = &lentBody{loan: l, body: body, trailer: trailer, close: sync.OnceValue(body.Close)}
+	l.body = &lentBody{loan: l, body: body, trailer: trailer, left: l.caller.ContentLength, close: sync.OnceValue(body.Close)}
 	return l.body
 }
 
@@ -175,17 +175,27 @@ type lentBody struct {
 	body    io.Reader
 	trailer http.Header  // of the request that is sent
 	close   func() error // once
-	whole   atomic.Bool  // it was read to its end
+	left    int64        // bytes, as the request says; not above 0: unknown
+	whole   atomic.Bool  // all of it was read
 }
 
 // Read reads the body until the loan is over. At the body's end the trailers are known.
 func (b *lentBody) Read(p []byte) (int, error) {
 	b.loan.using.RLock()
 	defer b.loan.using.RUnlock()
-	if b.loan.over.Load() {
+	switch {
+	case b.whole.Load():
+		return 0, io.EOF // net/http looks for more than the length
+	case b.loan.over.Load():
 		return 0, errLoanOver
 	}
 	n, err := b.body.Read(p)
+	if b.loan.over.Load() { // what it has read may be somebody else's by now
+		return 0, errLoanOver
+	}
+	if b.left -= int64(n); err == nil && b.left == 0 && n > 0 && len(b.trailer) == 0 { // a client over HTTP/2 may send all and no end
+		err = io.EOF
+	}
 	if errors.Is(err, io.EOF) && !b.whole.Swap(true) && b.trailer != nil {
 		clear(b.trailer)
 		maps.Copy(b.trailer, b.loan.caller.Trailer.Clone())

@@ -14,6 +14,7 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/requestid"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/wire"
 )
 
 // Handler returns a handler that calls next for requests that get a slot, and answers the others itself as [WriteError] does.
@@ -89,17 +90,17 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return false
 	}
 	reports := m.cfg.LoadReports && m.cfg.Trusted(r)
-	got, err := m.acquire(w.Header(), r, next, &claim)
+	got, said, err := m.acquire(w.Header(), r, next, &claim)
 	if reports {
 		reportLoad(w.Header(), m.capacity.warden.Load())
 	}
 	if err != nil {
-		m.reject(w, r, &claim, err)
+		m.reject(w, r, &claim, said, err)
 		return true
 	}
 	m.warnHTTP2(r)
-	e := &exchange{m: m, next: next, slot: got, outer: r, compartment: claim.Compartment, arrived: claim.Arrived}
-	inner := e.request()
+	e := &exchange{m: m, next: next, slot: got, outer: r, said: said, compartment: claim.Compartment, arrived: claim.Arrived}
+	inner := e.request(&claim)
 	if m.cfg.Buffered {
 		e.buffer(w, inner)
 		return e.answered
@@ -113,11 +114,11 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	return e.answered
 }
 
-// reject answers r, rejected under claim is. Over HTTP/1, net/http's server reads up to 256 KiB of an unread body before it
+// reject answers r, whose claim got no slot. Over HTTP/1, net/http's server reads up to 256 KiB of an unread body before it
 // answers, unless the connection will be closed, so a rejection would come only after an upload, or never. A short body
 // therefore gets a moment to arrive, which keeps the connection, and others none. (Over HTTP/2 the server does not read, and
 // closing the connection would end all its requests.)
-func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.Claim, err error) {
+func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.Claim, said wire.Said, err error) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// on failure, the server's ReadTimeout applies
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout))
@@ -125,9 +126,10 @@ func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.
 			w.Header().Set("Connection", "close")
 		}
 	}
+	m.logRejected(r, claim.Task.Name, err)
 	answers := m.answers
-	answers.unprocessed, answers.requestID, answers.request = true, claim.Task.ID, r
-	if m.cfg.Fallback != nil && m.fallBack(requestid.With(r.Context(), claim.Task.ID), w, r, claim.Compartment, err) {
+	answers.unprocessed, answers.requestID, answers.said = true, claim.Task.ID, said
+	if m.cfg.Fallback != nil && m.fallBack(requestid.With(r.Context(), claim.Task.ID), w, r, said, claim.Compartment, err) {
 		return
 	}
 	if m.cfg.Answer != nil {
@@ -135,7 +137,7 @@ func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.
 			w.Header()[requestid.HTTP] = []string{answers.requestID}
 		}
 		setScope(w.Header(), claim.Compartment, err)
-		uncached(w.Header(), r)
+		uncached(w.Header(), answers.said)
 		if m.cfg.Answer(w, r, err) {
 			return
 		}
@@ -145,17 +147,29 @@ func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.
 	}
 }
 
+// logRejected logs rejections, one a minute and how many there were: the access log of a program that calls the Middleware is often
+// inside it, and does not see them.
+func (m *Middleware) logRejected(r *http.Request, name string, err error) {
+	n, now, due := m.rejected.Add(1), time.Now(), m.logRejectedAt.Load()
+	if now.UnixNano() < due || !m.logRejectedAt.CompareAndSwap(due, now.Add(time.Minute).UnixNano()) {
+		return
+	}
+	m.rejected.Add(-n)
+	logf(r, "wardenhttp: %d requests were rejected, the last of them %.100q: %.300v (this is logged once a minute)", n, name, err)
+}
+
 const (
 	maxUnread     = 64 << 10               // the longest unread body, in bytes, for which the connection is kept
 	unreadTimeout = 500 * time.Millisecond // how long the rest of it may take
 )
 
 // acquire classifies the request, which next serves and whose answer has these headers so far, and acquires its slot.
-func (m *Middleware) acquire(answer http.Header, r *http.Request, next http.Handler, claim *slot.Claim) (slot.Slot, error) {
+func (m *Middleware) acquire(answer http.Header, r *http.Request, next http.Handler, claim *slot.Claim) (got slot.Slot, said wire.Said, err error) {
 	if m.cfg.Task == nil {
-		return slot.Slot{}, notMade("Middleware", "wardenhttp.New")
+		return got, said, notMade("Middleware", "wardenhttp.New")
 	}
 	bounds, _, _ := m.capacity.warden.Bounds()
-	m.cfg.classify(answer, r, next, claim, cmp.Or(bounds.Timeout, m.cfg.Timeout))
-	return claim.Acquire(r.Context())
+	said = m.cfg.classify(answer, r, next, claim, cmp.Or(bounds.Timeout, m.cfg.Timeout))
+	got, err = claim.Acquire(r.Context())
+	return got, said, err
 }

@@ -71,6 +71,36 @@ func (l narrow) Accept() (net.Conn, error) {
 	return c, err
 }
 
+// A Buffered handler that is left behind has trailers of its own, which the server does not fill in while it may be using them; one
+// that reads its body has the client's.
+func TestTrailersOfABufferedHandler(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		answered, seen := make(chan struct{}), make(chan string, 1)
+		cfg := wardenhttp.Config{Buffered: true, Timeout: 50 * time.Millisecond}
+		s := startServer(t, newGuard(t, 1, 0).handle(t, cfg, func(_ http.ResponseWriter, r *http.Request) {
+			if reads {
+				_, _ = io.Copy(io.Discard, r.Body)
+			}
+			for over := false; !over; {
+				select {
+				case <-answered:
+					over = true
+				default:
+					_ = r.Clone(r.Context()) // the race detector looks
+				}
+			}
+			seen <- r.Trailer.Get("Checksum")
+		}), false)
+		_, answer := raw(t, s, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: Checksum\r\n\r\n"+
+			"5\r\nhello\r\n0\r\nChecksum: 7\r\n\r\n")
+		_, _ = io.Copy(io.Discard, answer) // until the server has read what has come of the body, and closes
+		close(answered)
+		if got, want := <-seen, map[bool]string{true: "7"}[reads]; got != want {
+			t.Errorf("H32: the handler, which reads: %t, has the trailer %q, want %q", reads, got, want)
+		}
+	}
+}
+
 // A worker is an upstream that goes on whatever its client does. It reads a body when it is told to.
 type worker struct {
 	*httptest.Server
@@ -132,21 +162,13 @@ type sender struct {
 }
 
 func senders() []sender {
-	hedging := wardenhttp.RetryConfig{HedgeAfter: time.Millisecond}
 	return []sender{
 		{"Detach", func(_ *testing.T, base *http.Transport) http.RoundTripper { return wardenhttp.Detach(base) }, true},
 		{"NewTransport over Detach", func(t *testing.T, base *http.Transport) http.RoundTripper {
 			return newTransport(t, newGuard(t, 10, 10), wardenhttp.Detach(base))
 		}, true},
-		{"hedges over Detach", func(t *testing.T, base *http.Transport) http.RoundTripper {
-			hedging := hedging
-			hedging.Base = wardenhttp.Detach(base)
-			return newRetry(t, newCaller(t, retry.Config{}), hedging)
-		}, true},
 		{"hedges", func(t *testing.T, base *http.Transport) http.RoundTripper {
-			hedging := hedging
-			hedging.Base = base
-			return newRetry(t, newCaller(t, retry.Config{}), hedging)
+			return newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: base, HedgeAfter: time.Millisecond})
 		}, true},
 		{"NewTransport", func(t *testing.T, base *http.Transport) http.RoundTripper {
 			return newTransport(t, newGuard(t, 10, 10), base)
@@ -187,10 +209,7 @@ func ask(t *testing.T, g *guard, handle func(r *http.Request)) (leave func(), do
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
-		if resp, err := s.Client().Do(req); err == nil {
-			resp.Body.Close()
-		}
+		_ = inquire(ctx, s.Client(), s.URL, http.NoBody)
 	}()
 	t.Cleanup(func() { cancel(); <-left })
 	return cancel, over
@@ -259,12 +278,12 @@ func TestBodyIsNotReadAfterItsAnswer(t *testing.T) {
 			if hedged {
 				rt = newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{HedgeAfter: time.Second, Base: base})
 			}
-			newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
+			recorded(newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
 				if err := take(rt, b.request(r.Context(), "http://upstream")); err != nil {
 					t.Error(err)
 				}
 				b.reused.Store(true)
-			}).ServeHTTP(httptest.NewRecorder(), newRequest())
+			}), newRequest())
 			time.Sleep(time.Hour)
 		})
 	}
@@ -373,8 +392,8 @@ func TestBufferedHandlerLeftBehind(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		var over, late atomic.Bool
 		headers, done := make(chan http.Header, 1), make(chan struct{})
-		m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{Buffered: true, Task: until(50 * time.Millisecond)})
-		inner := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cfg := wardenhttp.Config{Buffered: true, Task: dueIn(50 * time.Millisecond)}
+		inner := newGuard(t, 1, 0).handle(t, cfg, func(_ http.ResponseWriter, r *http.Request) {
 			defer close(done)
 			_, err := io.ReadAll(r.Body)
 			of := <-headers
@@ -382,7 +401,7 @@ func TestBufferedHandlerLeftBehind(t *testing.T) {
 			if _, again := r.Body.Read(make([]byte, 1)); err == nil || again == nil || of.Get("Late") != "" || r.Body.Close() != nil {
 				t.Errorf("H32: a body after its request: %v, %v; outer headers %v", err, again, of)
 			}
-		}))
+		})
 		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			from := r.Body
 			r.Body = struct {
@@ -404,11 +423,7 @@ func TestBufferedHandlerLeftBehind(t *testing.T) {
 		pr, pw := io.Pipe()
 		defer pw.Close()
 		go func() { _, _ = io.WriteString(pw, "the rest never comes") }()
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, pr)
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := send(t, s.Client(), http.MethodPost, s.URL, pr)
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusGatewayTimeout {
 			t.Errorf("status %d", resp.StatusCode)
@@ -503,8 +518,8 @@ func TestSlotIsOneRequestAtTheUpstream(t *testing.T) {
 		await(t, "a request that waits", waits)
 		leave()
 		await(t, "the end of the handler", done)
+		g.wantEmpty(t) // it waits for a connection no more
 		u.proceed()
-		g.wantEmpty(t)
 		if err := <-others; err != nil {
 			t.Error(err)
 		}
@@ -520,12 +535,7 @@ func TestDetachOutlivesTheTimeoutOfAClient(t *testing.T) {
 	g := newGuard(t, 1, 0)
 	client := &http.Client{Transport: wardenhttp.Detach(u.base(t)), Timeout: 20 * time.Millisecond}
 	_, done := ask(t, g, func(r *http.Request) {
-		req, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, u.URL, http.NoBody)
-		resp, err := client.Do(req)
-		if err == nil {
-			resp.Body.Close()
-		}
-		if !errors.Is(err, context.DeadlineExceeded) {
+		if err := inquire(r.Context(), client, u.URL, http.NoBody); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -535,5 +545,29 @@ func TestDetachOutlivesTheTimeoutOfAClient(t *testing.T) {
 	}
 	g.wantInFlight(t, "H23: while the upstream works for nobody", 1)
 	u.proceed()
+	g.wantEmpty(t)
+}
+
+// A Buffered handler that was left behind answers, for nobody, while an outer handler does with the request's headers what it likes.
+// What the answer varies by is known from the beginning, whatever the handler has made of them.
+func TestAnAnswerOfAHandlerLeftBehind(t *testing.T) {
+	over, done := make(chan struct{}), make(chan struct{})
+	g := newGuard(t, 1, 0)
+	r := newRequest("Priority", "u=7")
+	cfg := wardenhttp.Config{Buffered: true, Timeout: 10 * time.Millisecond}
+	w := recorded(g.handle(t, cfg, func(w http.ResponseWriter, r *http.Request) {
+		defer close(done)
+		r.Header.Del("Priority")
+		<-over
+		if wardenhttp.WriteError(w, nil, r.Context().Err()); w.Header().Get("Vary") != "Priority" {
+			t.Errorf("H6: %v", w.Header())
+		}
+	}), r)
+	close(over)
+	r.Header = http.Header{"Late": {"1"}} // it is another's
+	if w.Header().Get("Vary") != "Priority" {
+		t.Errorf("H6: %v", w.Header())
+	}
+	await(t, "the end of the handler", done)
 	g.wantEmpty(t)
 }

@@ -17,18 +17,14 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -108,25 +104,24 @@ var moves = rapid.Custom(func(t *rapid.T) move {
 func TestPropertyPoolTellsConnections(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		script := rapid.SliceOfN(moves, 1, 40).Draw(rt, "moves")
-		base := &http.Transport{MaxConnsPerHost: 2, DisableKeepAlives: rapid.Bool().Draw(rt, "a connection for each request")}
+		each := rapid.Bool().Draw(rt, "a connection for each request")
 		var wrong error
-		synctest.Test(t, func(t *testing.T) { wrong = play(t, base, script) })
+		synctest.Test(t, func(t *testing.T) { wrong = play(t, each, script) })
 		if wrong != nil {
 			rt.Fatal("H22:", wrong)
 		}
 	})
 }
 
-func play(t *testing.T, base *http.Transport, script []move) error {
-	network, visits := newPipes(), []*visit{}
-	base.DialContext = network.dial
-	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0),
+func play(t *testing.T, each bool, script []move) error {
+	visits := []*visit{}
+	base := inMemory(t, &http.Server{ErrorLog: log.New(io.Discard, "", 0),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var i int
 			_, _ = fmt.Sscan(r.Header.Get("Visit"), &i)
 			visits[i].serve(t, w)
-		})}
-	go func() { _ = server.Serve(network) }()
+		})})
+	base.MaxConnsPerHost, base.DisableKeepAlives = 2, each
 	pool, transport := wardenhttp.Pool("payments", base)
 	defer func() {
 		for _, v := range visits {
@@ -139,9 +134,6 @@ func play(t *testing.T, base *http.Transport, script []move) error {
 				v.resp.Body.Close()
 			}
 		}
-		base.CloseIdleConnections()
-		server.Close()
-		time.Sleep(time.Hour) // net/http lingers
 	}()
 
 	binds := false // there was a connection
@@ -232,23 +224,14 @@ func play(t *testing.T, base *http.Transport, script []move) error {
 // A request that waits for its own new connection does not wait for a full pool, and one whose dial fails is over.
 func TestPoolWhileConnectionsAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := newPipes()
-		server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
-		go func() { _ = server.Serve(network) }()
-		defer server.Close()
+		base := inMemory(t, &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+		base.MaxConnsPerHost, base.DisableKeepAlives = 2, true
 		refused := make(chan struct{})
-		dial := network.dial
-		pool, transport := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 2, DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				return dial(ctx, network, addr)
-			}})
+		dial := base.DialContext
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) { return dial(ctx, network, addr) }
+		pool, transport := wardenhttp.Pool("payments", base)
 		send := func(ctx context.Context) (monitor.PoolStats, error) {
-			resp, err := transport.RoundTrip(
-				must(http.NewRequestWithContext(ctx, http.MethodGet, "http://a.example", http.NoBody))(t),
-			)
-			if err == nil {
-				resp.Body.Close()
-			}
+			err := inquire(ctx, &http.Client{Transport: transport}, "http://a.example", http.NoBody)
 			return pool.Stats(), err
 		}
 		if got, err := send(t.Context()); err != nil || got != use(0, 2) {
@@ -288,89 +271,49 @@ func TestPoolWhileConnectionsAreMade(t *testing.T) {
 	})
 }
 
-// A hook of a trace may be called often, late or never, and a base may fail in any way: a request is counted at most once, and
-// not after its end.
-func TestPropertyPoolCountsARequestOnce(t *testing.T) {
-	const most = 100
-	rapid.Check(t, func(rt *rapid.T) {
-		base := &http.Transport{MaxConnsPerHost: most}
+// A hook of a trace may be called often, or late, and a base may fail in any way: a request is counted once, and not after its end.
+func TestPoolCountsARequestOnce(t *testing.T) {
+	for name, end := range map[string]func() (*http.Response, error){
+		"a body":  func() (*http.Response, error) { return respond(http.StatusOK, newPayload("body")), nil },
+		"no body": func() (*http.Response, error) { return respond(http.StatusOK, http.NoBody), nil },
+		"error":   func() (*http.Response, error) { return nil, errors.New("no") },
+		"panic":   func() (*http.Response, error) { panic("no") },
+		"Goexit":  func() (*http.Response, error) { runtime.Goexit(); return nil, nil },
+	} {
+		base := &http.Transport{MaxConnsPerHost: 100}
 		pool, transport := wardenhttp.Pool("payments", base)
-		want, binds := 0, false
-		check := func(when string) {
-			told := use(want, most)
-			if !binds {
-				told = monitor.PoolStats{}
-			}
-			if diff := cmp.Diff(told, pool.Stats()); diff != "" {
-				rt.Errorf("H22: %s (-want +got)\n%s", when, diff)
+		check := func(when string, want int) {
+			t.Helper()
+			if diff := cmp.Diff(use(want, 100), pool.Stats()); diff != "" {
+				t.Errorf("H22: %s: %s (-want +got)\n%s", name, when, diff)
 			}
 		}
-		type open struct {
-			body    io.Closer
-			trace   *httptrace.ClientTrace
-			counted int
-		}
-		var left []open
+		var trace *httptrace.ClientTrace
 		base.RegisterProtocol("odd", roundTrip(func(r *http.Request) (*http.Response, error) {
-			trace, counted := httptrace.ContextClientTrace(r.Context()), false
-			for _, hook := range rapid.SliceOfN(
-				rapid.SampledFrom([]string{"GetConn", "GotConn", "GotConn, HTTP/2"}), 0, 5,
-			).Draw(rt, "hooks") {
-				before := counted
-				switch hook {
-				case "GetConn":
-					trace.GetConn("a.example:1")
-					counted = true
-				case "GotConn":
-					trace.GotConn(httptrace.GotConnInfo{Conn: fakeConn{}})
-					binds = true
-				default:
-					base.Protocols = new(http.Protocols)
-					base.Protocols.SetUnencryptedHTTP2(true)
-					trace.GotConn(httptrace.GotConnInfo{Conn: fakeConn{}})
-					base.Protocols = nil
-					counted = false
-				}
-				want += number(counted) - number(before)
-				check(hook)
+			trace = httptrace.ContextClientTrace(r.Context())
+			for range 3 {
+				trace.GetConn("a.example:1")
+				trace.GotConn(httptrace.GotConnInfo{Conn: fakeConn{}})
+				check("it has a connection", 1)
 			}
-			end := rapid.SampledFrom([]string{"body", "no body", "error", "panic", "Goexit"}).Draw(rt, "end")
-			if end != "body" {
-				want -= number(counted)
-			}
-			switch end {
-			case "error":
-				return nil, errors.New("no")
-			case "panic":
-				panic("no")
-			case "Goexit":
-				runtime.Goexit()
-			case "no body":
-				return respond(http.StatusOK, http.NoBody), nil
-			}
-			left = append(left, open{trace: trace, counted: number(counted)})
-			return respond(http.StatusOK, io.NopCloser(strings.NewReader("body"))), nil
+			return end()
 		}))
-		for range rapid.IntRange(1, 5).Draw(rt, "requests") {
-			finish(func() {
-				req := newRequest()
-				req.URL.Scheme, req.URL.Host = "odd", "a.example"
-				if resp, err := transport.RoundTrip(req); err == nil && resp.Body != http.NoBody {
-					left[len(left)-1].body = resp.Body
-				}
-			})
-			check("returned")
-		}
-		for i := range left {
-			want -= left[i].counted
+		for range 2 {
+			var resp *http.Response
+			req := newRequest()
+			req.URL.Scheme, req.URL.Host = "odd", "a.example"
+			finish(func() { resp, _ = transport.RoundTrip(req) })
+			check("returned", number(name == "a body"))
 			for range 2 {
-				left[i].body.Close()
-				check("closed")
-				left[i].trace.GetConn("a.example:1")
-				check("too late")
+				if resp != nil {
+					resp.Body.Close()
+				}
+				check("closed", 0)
+				trace.GetConn("a.example:1")
+				check("too late", 0)
 			}
 		}
-	})
+	}
 }
 
 // Requests over HTTP/2 never wait for a connection: net/http opens as many as the server's limit of streams makes it, whatever
@@ -421,27 +364,18 @@ func TestPoolByProtocol(t *testing.T) {
 			client := &http.Client{Transport: transport}
 			defer client.CloseIdleConnections()
 			if c.beside {
-				resp := send(t, client, http.MethodGet, startServer(t, http.NotFoundHandler(), false).URL)
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
+				_ = inquire(t.Context(), client, startServer(t, http.NotFoundHandler(), false).URL, http.NoBody)
 			}
 			for range 10 {
 				clients.Go(func() {
-					resp, err := client.Get(s.URL)
-					if err != nil {
+					if err := inquire(t.Context(), client, s.URL, http.NoBody); err != nil {
 						t.Error(err)
-						return
 					}
-					resp.Body.Close()
 				})
 			}
-			// a queue says nothing when it grows
-			for hangs := time.Now().Add(patience); arrived.Load() < c.arrive ||
-				pool.Stats() != c.want; time.Sleep(time.Millisecond) {
-				if time.Now().After(hangs) {
-					t.Fatalf("H22: %d have arrived over %d connections, %+v", arrived.Load(), conns.Load(), pool.Stats())
-				}
-			}
+			eventually(t, fmt.Sprintf("H22: %d arrived, %+v", c.arrive, c.want), func() bool {
+				return arrived.Load() >= c.arrive && pool.Stats() == c.want
+			})
 			if got := conns.Load(); got < c.conns {
 				t.Errorf("%d have arrived over %d connections, want %d", arrived.Load(), got, c.conns)
 			}
@@ -451,98 +385,5 @@ func TestPoolByProtocol(t *testing.T) {
 				t.Errorf("H22: at the end %+v", got)
 			}
 		})
-	}
-}
-
-// Forty users of a dependency over four connections: the limit follows to what those are enough for, and the reason names the
-// pool. So it does where the warden is that of a server whose handlers wait.
-func TestLimitFollowsTheConnections(t *testing.T) {
-	for _, of := range []string{"dependency", "server"} {
-		t.Run(of, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			defer running.Wait()
-			defer cancel()
-			payments := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				time.Sleep(5 * time.Millisecond)
-			}), false)
-			pool, base := wardenhttp.Pool("payments", &http.Transport{MaxConnsPerHost: 4, MaxIdleConnsPerHost: 4})
-			w := must(warden.New(warden.Config{Interval: 10 * time.Millisecond, Pools: []monitor.Pool{pool}}))(t)
-			running.Go(func() { _ = w.Run(ctx) })
-			client, url := &http.Client{Transport: base}, payments.URL
-			defer client.CloseIdleConnections()
-			if of == "dependency" {
-				client = &http.Client{Transport: must(wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: base}))(t)}
-			} else {
-				behind := client
-				s := startServer(t, must(wardenhttp.New(w, wardenhttp.Config{}))(t).Handler(http.HandlerFunc(func(
-					_ http.ResponseWriter, r *http.Request,
-				) {
-					req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, payments.URL, http.NoBody)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if resp, err := behind.Do(req); err == nil {
-						resp.Body.Close()
-					}
-				})), false)
-				client, url = s.Client(), s.URL
-			}
-			for range 40 {
-				running.Go(func() {
-					for ctx.Err() == nil {
-						req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						if resp, err := client.Do(req); err == nil {
-							resp.Body.Close()
-						}
-					}
-				})
-			}
-			for hangs := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // nothing tells when
-				d := w.Latest().Decision
-				if why := fmt.Sprint(d.Reasons); d.TargetConcurrency <= 6 &&
-					strings.Contains(why, "pool_full: payments: 4 of 4 in use, ") {
-					break
-				}
-				if time.Now().After(hangs) {
-					t.Fatalf("limit %d, %v, %+v", d.TargetConcurrency, d.Reasons, pool.Stats())
-				}
-			}
-		})
-	}
-}
-
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func TestPoolWithoutBaseOrBound(t *testing.T) {
-	pool, transport := wardenhttp.Pool("payments", nil)
-	var invalid *decision.InvalidError
-	if _, err := warden.New(warden.Config{Pools: []monitor.Pool{pool}}); transport != nil || !errors.As(err, &invalid) ||
-		invalid.Field != "monitor.Pools[0].Stats" {
-		t.Errorf("no base: %v, %v", transport, err)
-	}
-	pool, transport = wardenhttp.Pool("payments", &http.Transport{})
-	client := &http.Client{Transport: transport}
-	defer client.CloseIdleConnections()
-	resp := send(t, client, http.MethodGet, startServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "body")
-	}), false).URL)
-	if got := pool.Stats(); got != (monitor.PoolStats{}) {
-		t.Errorf("no bound: %+v", got)
-	}
-	resp.Body.Close()
-	var argument *warden.InvalidError
-	if _, err := transport.RoundTrip(nil); !errors.As(err, &argument) || argument.Field != "wardenhttp.req" {
-		t.Errorf("no request: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What holds for any request, any answer and any order of things: H3 to H7, H9 to H11, H17 to H20, R2.
+// What holds for any request, any answer and any order of things: H3, H4, H7, H11, H17 to H20, R2.
 
 package wardenhttp_test
 
@@ -11,11 +11,8 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,10 +26,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
-	"github.com/stopbank/stopbank/warden/monitor"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
@@ -99,41 +93,29 @@ func TestPropertyNeverMoreThanTheTarget(t *testing.T) {
 	}
 }
 
-// The model knows four words and whole numbers from -128 to 127, written once; of a stranger it takes the lower one.
-func TestPropertyPriorityByTrust(t *testing.T) {
-	words := map[string]decision.Priority{
-		"background": decision.Background, "normal": 0, "high": decision.High, "critical": decision.Critical,
+// Of a stranger it is the lower priority that counts; one that is said twice is nobody's. What values mean, package wire tests.
+func TestPriorityByTrust(t *testing.T) {
+	for value, said := range map[string]decision.Priority{
+		"background": decision.Background, "normal": 0, "critical": decision.Critical, "9": 9, "127": 127, "-128": -128,
+	} {
+		for _, ours := range []decision.Priority{-128, -5, 0, 10, 127} {
+			for i, trust := range []func(*http.Request) bool{nil, always(false), always(true)} {
+				cfg := wardenhttp.Config{Trusted: trust, Task: func(*http.Request) warden.Task { return warden.Task{Priority: ours} }}
+				want, trusted := min(said, ours), i == 2
+				if trusted {
+					want = said
+				}
+				r := newRequest("Warden-Priority", value)
+				if got := taskOf(t, cfg, r).Priority; got != want {
+					t.Errorf("H4: %q, trusted %v, over %d: %d, want %d", value, trusted, ours, got, want)
+				}
+				r.Header.Add("Warden-Priority", value)
+				if got := taskOf(t, cfg, r).Priority; got != ours {
+					t.Errorf("H4: %q twice, trusted %v, over %d: %d", value, trusted, ours, got)
+				}
+			}
+		}
 	}
-	rapid.Check(t, func(rt *rapid.T) {
-		ours := decision.Priority(rapid.Int8().Draw(rt, "ours"))
-		values := rapid.SliceOfN(rapid.OneOf(
-			rapid.Map(rapid.IntRange(-300, 300), strconv.Itoa),
-			rapid.SampledFrom([]string{"background", "normal", "high", "critical"}),
-			rapid.StringMatching(`[-+ x.,]?[0-9a-z]{0,4}[ .]?`)), 0, 2).Draw(rt, "values")
-		trusted := rapid.Bool().Draw(rt, "trusted")
-		want := ours
-		if len(values) == 1 {
-			said, known := words[values[0]]
-			if n, err := strconv.Atoi(values[0]); regexp.MustCompile(`^(0|-?[1-9]\d*)$`).MatchString(values[0]) && err == nil &&
-				n >= -128 && n <= 127 {
-				said, known = decision.Priority(n), true
-			}
-			if known && (trusted || said < ours) {
-				want = said
-			}
-			if regexp.MustCompile(`^-?0\d+$|^-0$`).MatchString(values[0]) {
-				return // leading zeros: nobody says
-			}
-		}
-		r := newRequest()
-		r.Header["Warden-Priority"] = values
-		cfg := wardenhttp.Config{Task: func(*http.Request) warden.Task {
-			return warden.Task{Priority: ours}
-		}, Trusted: func(*http.Request) bool { return trusted }}
-		if got := taskOf(t, cfg, r).Priority; got != want {
-			rt.Fatalf("H4: %q, trusted %v, over %d: %d, want %d", values, trusted, ours, got, want)
-		}
-	})
 }
 
 // The deadline that counts is the earliest of all, whoever sets it and whether anybody is trusted.
@@ -161,9 +143,7 @@ func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 			} else if garbage {
 				r.Header.Set("Warden-Timeout", "soon")
 			}
-			cfg := wardenhttp.Config{Timeout: timeout, Trusted: func(*http.Request) bool {
-				return trusted
-			}, Task: func(*http.Request) warden.Task {
+			cfg := wardenhttp.Config{Timeout: timeout, Trusted: always(trusted), Task: func(*http.Request) warden.Task {
 				if task == 0 {
 					return warden.Task{}
 				}
@@ -173,78 +153,6 @@ func TestPropertyNobodyExtendsADeadline(t *testing.T) {
 		})
 		if earliest == 0 && !got.IsZero() || earliest > 0 && !got.Equal(now.Add(earliest)) {
 			rt.Fatalf("H4: task %v, timeout %v, header %v: %v, want %v", task, timeout, header, got.Sub(now), earliest)
-		}
-	})
-}
-
-// Two rejections for the same reason, by the same decision, are answered alike to the byte, with the table's status and
-// Retry-After, whatever else is behind them; and nothing of that is in the answer.
-func TestPropertyTheCauseAlone(t *testing.T) {
-	acme := tenant(t)
-	reasons := []decision.RejectionReason{decision.PressureHigh, decision.QueueOverflow, decision.ProbabilisticShedding,
-		decision.PriorityDrop, decision.DeadlineExceeded,
-		decision.Canceled, decision.Closed, decision.MaxWaitExceeded}
-	m := newMiddleware(t, newGuard(t, 1, 0), wardenhttp.WithRand(wardenhttp.Config{}, func() float64 { return 0 }))
-	rapid.Check(t, func(rt *rapid.T) {
-		why := rapid.SampledFrom(reasons).Draw(rt, "reason")
-		seq := rapid.Uint64Range(1, 99_999).Draw(rt, "decision")
-		estimate := time.Duration(rapid.IntRange(0, 5000).Draw(rt, "estimate")) * time.Millisecond
-		status, wait := http.StatusServiceUnavailable, strconv.Itoa(max(1, int(math.Ceil(estimate.Seconds()))))
-		var of *bulkhead.Compartment
-		if rapid.Bool().Draw(rt, "a tenant's") {
-			if of = acme; why == decision.QueueOverflow {
-				status = http.StatusTooManyRequests
-			}
-		}
-		switch why {
-		case decision.DeadlineExceeded:
-			status, wait = http.StatusGatewayTimeout, ""
-		case decision.Canceled:
-			status, wait = 499, ""
-		}
-		var answers []string
-		for range 2 {
-			inside := decision.Explanation{
-				Reason: why, InFlight: rapid.IntRange(1e6, 9e6).Draw(rt, "in flight"),
-				QueueLen: rapid.IntRange(1e6, 9e6).Draw(rt, "queued"),
-				Waited:   time.Duration(rapid.IntRange(1e6, 9e6).Draw(rt, "waited")) * time.Hour,
-				Decision: &decision.ControlDecision{Seq: seq, TargetConcurrency: rapid.IntRange(1e6, 9e6).Draw(rt, "target")},
-				Task: warden.Task{
-					Name:     rapid.StringMatching(`[A-Z]{12,20}`).Draw(rt, "name"),
-					Priority: decision.Priority(rapid.Int8().Draw(rt, "priority")),
-				},
-			}
-			rec := httptest.NewRecorder()
-			if !m.WriteError(rec, of, &warden.Rejection{Explanation: inside, RetryAfter: estimate}) {
-				rt.Fatal("H5: a refusal was not answered")
-			}
-			if got := rec.Header().Get("Retry-After"); rec.Code != status || got != wait {
-				rt.Fatalf(
-					"H5: %s of a tenant %v after %v: %d, Retry-After %q; want %d, %q",
-					why, of != nil, estimate, rec.Code, got, status, wait,
-				)
-			}
-			var answer bytes.Buffer
-			fmt.Fprintln(&answer, rec.Code)
-			_ = rec.Header().Write(&answer)
-			answer.Write(rec.Body.Bytes())
-			answers = append(answers, answer.String())
-			for what, secret := range map[string]string{
-				"what is in flight": strconv.Itoa(inside.InFlight), "the queue": strconv.Itoa(inside.QueueLen),
-				"the target": strconv.Itoa(inside.Decision.TargetConcurrency),
-				"the name":   inside.Task.Name, "the wait": inside.Waited.String(),
-			} {
-				if strings.Contains(answer.String(), secret) {
-					rt.Fatalf("H6: %s is told: %s", what, answer.String())
-				}
-			}
-			if !strings.Contains(answer.String(), fmt.Sprintf(`"reason":%q`, why)) ||
-				!strings.Contains(answer.String(), fmt.Sprintf(`"decision":%d}`, seq)) {
-				rt.Fatalf("H6: reason %s and decision %d are not told: %s", why, seq, answer.String())
-			}
-		}
-		if answers[0] != answers[1] {
-			rt.Fatalf("H5: the same cause is answered\n%s\nand\n%s", answers[0], answers[1])
 		}
 	})
 }
@@ -264,12 +172,10 @@ func (w *able) do(what string) error {
 	return nil
 }
 
-func (w *able) FlushError() error               { return w.do("flush") }
-func (w *able) EnableFullDuplex() error         { return w.do("full duplex") }
-func (w *able) SetReadDeadline(time.Time) error { return w.do("read deadline") }
-func (w *able) SetWriteDeadline(time.Time) error {
-	return w.do("write deadline")
-}
+func (w *able) FlushError() error                { return w.do("flush") }
+func (w *able) EnableFullDuplex() error          { return w.do("full duplex") }
+func (w *able) SetReadDeadline(time.Time) error  { return w.do("read deadline") }
+func (w *able) SetWriteDeadline(time.Time) error { return w.do("write deadline") }
 
 // A flushing writer is one that a handler may take for an http.Flusher.
 type flushing struct{ *able }
@@ -277,163 +183,55 @@ type flushing struct{ *able }
 func (w flushing) Flush() { _ = w.FlushError() }
 
 // Whatever the original can do, a handler can have done, and whatever it cannot is refused in the same way.
-func TestPropertyTheWriterKeepsItsAbilities(t *testing.T) {
+func TestTheWriterKeepsItsAbilities(t *testing.T) {
 	all := []string{"flush", "full duplex", "read deadline", "write deadline"}
-	rapid.Check(t, func(rt *rapid.T) {
-		w := &able{ResponseWriter: httptest.NewRecorder()}
-		for _, what := range all {
-			if rapid.Bool().Draw(rt, what) {
-				w.can = append(w.can, what)
+	for which := range 1 << len(all) {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			w := &able{ResponseWriter: httptest.NewRecorder()}
+			for i, what := range all {
+				if which&(1<<i) != 0 {
+					w.can = append(w.can, what)
+				}
 			}
-		}
-		asks := rapid.SliceOfN(rapid.SampledFrom(all), 1, 6).Draw(rt, "asks")
-		timeout := time.Duration(rapid.IntRange(0, 1).Draw(rt, "timeout")) * time.Hour
-		g := newGuard(t, 1, 0)
-		h := newMiddleware(
-			t, g, wardenhttp.Config{Timeout: timeout},
-		).Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-			rc := http.NewResponseController(rw)
-			for _, what := range asks {
-				w.asked = nil
-				err := map[string]func() error{
+			h := newGuard(t, 1, 0).handle(t, wardenhttp.Config{Timeout: timeout}, func(rw http.ResponseWriter, _ *http.Request) {
+				rc := http.NewResponseController(rw)
+				for what, ask := range map[string]func() error{
 					"flush": rc.Flush, "full duplex": rc.EnableFullDuplex,
 					"read deadline":  func() error { return rc.SetReadDeadline(time.Time{}) },
 					"write deadline": func() error { return rc.SetWriteDeadline(time.Time{}) },
-				}[what]()
-				if can := slices.Contains(w.can, what); can != (err == nil) || !can && !errors.Is(err, http.ErrNotSupported) ||
-					!slices.Contains(w.asked, what) {
-					rt.Fatalf("H7: %s of a writer that can do %v: %v, it was asked for %v", what, w.can, err, w.asked)
+				} {
+					w.asked = nil
+					err := ask()
+					if can := slices.Contains(w.can, what); can != (err == nil) || !can && !errors.Is(err, http.ErrNotSupported) ||
+						!slices.Contains(w.asked, what) {
+						t.Errorf("H7: %s of a writer that can do %v: %v, it was asked for %v", what, w.can, err, w.asked)
+					}
 				}
-			}
-		}))
-		if rapid.Bool().Draw(rt, "Flusher") {
-			h.ServeHTTP(flushing{w}, newRequest())
-		} else {
+			})
 			h.ServeHTTP(w, newRequest())
+			h.ServeHTTP(flushing{w}, newRequest())
 		}
-	})
-}
-
-// Of any number of requests, those count that ended by themselves, and their callers were there; those are abandoned that their
-// context ended without an answer.
-func TestPropertyWhoseTimeCounts(t *testing.T) {
-	ways := map[string]auditor{
-		"returns": {counted: 1}, "panics": {counted: 1}, "hijacked": {},
-		"too late": {abandoned: 1}, "canceled": {abandoned: 1}, "canceled and panics": {abandoned: 1},
-		"a stranger waits no longer": {abandoned: 1}, "a friend waits no longer": {abandoned: 1},
-		"too late, answered": {counted: 1}, "too late, failed": {abandoned: 1}, "canceled, answered": {},
-		"canceled, noted": {abandoned: 1},
 	}
-	rapid.Check(t, func(rt *rapid.T) {
-		endings := rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(ways))), 1, 12).Draw(rt, "endings")
-		want := auditor{}
-		for _, way := range endings {
-			want.counted += ways[way].counted
-			want.abandoned += ways[way].abandoned
-		}
-		a := new(auditor)
-		synctest.Test(t, func(t *testing.T) {
-			w := must(warden.New(warden.Config{Controller: a, Limiter: limiter.Config{Initial: a.Step(monitor.Sample{})}}))(t)
-			m := must(wardenhttp.New(w, wardenhttp.Config{Trusted: func(r *http.Request) bool {
-				return r.Header.Get("Friend") != ""
-			}}))(t)
-			for _, way := range endings {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-				req := newRequest().WithContext(ctx)
-				if strings.Contains(way, "waits") {
-					req.Header.Set("Warden-Timeout", "1000")
-				}
-				if strings.Contains(way, "friend") {
-					req.Header.Set("Friend", "1")
-				}
-				h := m.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-					time.Sleep(time.Millisecond)
-					if strings.Contains(way, "canceled") {
-						cancel()
-					}
-					switch {
-					case strings.HasPrefix(way, "too late"), strings.Contains(way, "waits"):
-						<-r.Context().Done()
-					case way == "hijacked":
-						if c, _, err := http.NewResponseController(rw).Hijack(); err != nil || c.Close() != nil {
-							panic(err)
-						}
-					}
-					switch {
-					case strings.Contains(way, "answered"):
-						_, _ = io.WriteString(rw, "here")
-					case strings.Contains(way, "noted"): // as a reverse proxy does for its log
-						rw.WriteHeader(499)
-					case strings.Contains(way, "failed"):
-						rw.WriteHeader(http.StatusBadGateway)
-					case strings.Contains(way, "panics"):
-						panic("on purpose")
-					}
-				}))
-				rec := httptest.NewRecorder()
-				finish(func() { h.ServeHTTP(fakeWriter{rec, rec}, req) })
-				cancel()
-			}
-			time.Sleep(time.Second)
-			w.SampleIfDue()
-		})
-		if *a != want {
-			rt.Fatalf("H9: of %v are %+v, want %+v", endings, *a, want)
-		}
-	})
 }
 
-// Whatever is rejected costs four allocations at most.
-func TestPropertyRejectionCostsFourAllocations(t *testing.T) {
-	h := rejecting(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		r := httptest.NewRequest(rapid.SampledFrom([]string{"GET", "POST", "PUT"}).Draw(rt, "method"), "/"+
-			rapid.StringMatching(`[a-z/]{0,80}`).Draw(rt, "path"), http.NoBody)
-		for i := range rapid.IntRange(0, 5).Draw(rt, "headers") {
-			r.Header.Set(fmt.Sprint("X-", i), rapid.StringMatching(`[a-z]{0,40}`).Draw(rt, "value"))
-		}
-		if rapid.Bool().Draw(rt, "a priority") {
-			r.Header.Set("Warden-Priority", rapid.SampledFrom([]string{"background", "high", "12", "none"}).Draw(rt, "priority"))
-		}
-		w := &discarding{header: http.Header{}}
-		serve := func() { h.ServeHTTP(w, r) }
-		got := testing.AllocsPerRun(50, serve)
-		for range 3 { // the rest of the process allocates too: what is ours is seen each time
-			got = min(got, testing.AllocsPerRun(50, serve))
-		}
-		if got > 4 || w.status != http.StatusServiceUnavailable {
-			rt.Fatalf("H10: %v allocations for a %d, want 4 at most for a 503", got, w.status)
-		}
-	})
-}
-
-// Requests come one after the other; those that are exempt are answered whatever the limiter does, and it never hears of them.
-func TestPropertyExemptAsksNobody(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		slots := rapid.IntRange(0, 1).Draw(rt, "slots")
-		paths := rapid.SliceOfN(rapid.SampledFrom([]string{"/healthz", "/other"}), 1, 20).Draw(rt, "paths")
+// Requests that are exempt are answered whatever the limiter does, and it never hears of them.
+func TestExemptAsksNobody(t *testing.T) {
+	for slots, want := range []int{http.StatusServiceUnavailable, http.StatusNoContent} {
 		g := newGuard(t, slots, 0)
-		h := newMiddleware(t, g, wardenhttp.Config{Exempt: func(r *http.Request) bool {
-			return r.URL.Path == "/healthz"
-		}}).Handler(
-			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-		asked := 0
-		for _, path := range paths {
-			want := http.StatusNoContent
-			if path == "/other" {
-				if asked++; slots == 0 {
-					want = http.StatusServiceUnavailable
-				}
-			}
-			rec := httptest.NewRecorder()
-			if h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody)); rec.Code != want {
-				rt.Fatalf("H11: %s: %d, want %d", path, rec.Code, want)
+		cfg := wardenhttp.Config{Exempt: func(r *http.Request) bool { return r.URL.Path == "/healthz" }}
+		h := g.handle(t, cfg, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+		for asked := range 3 {
+			if rec := recorded(h, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)); rec.Code != http.StatusNoContent {
+				t.Errorf("H11: %d", rec.Code)
 			}
 			if started, rejected, _, _ := g.counts(); started+rejected != asked {
-				rt.Fatalf("H11: %d were asked for, the limiter heard of %d", asked, started+rejected)
+				t.Errorf("H11: %d were asked for, the limiter heard of %d", asked, started+rejected)
+			}
+			if rec := recorded(h, newRequest()); rec.Code != want {
+				t.Errorf("H11: beside it %d, want %d", rec.Code, want)
 			}
 		}
-	})
+	}
 }
 
 // A patient writer notes until when its server would wait for the rest of a body.
@@ -462,12 +260,10 @@ func TestPropertyUnreadBodiesEnd(t *testing.T) {
 			if rejected {
 				slots = 0
 			}
-			h := newMiddleware(
-				t, newGuard(t, slots, 0), wardenhttp.Config{Grace: grace},
-			).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := newGuard(t, slots, 0).handle(t, wardenhttp.Config{Grace: grace}, func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.ReadFull(r.Body, make([]byte, read))
 				time.Sleep(works)
-			}))
+			})
 			w := &patient{ResponseWriter: httptest.NewRecorder()}
 			r := httptest.NewRequest(http.MethodPost, "/", io.LimitReader(strings.NewReader(strings.Repeat("x", 1000)), 1000))
 			r.ContentLength = length
@@ -491,50 +287,43 @@ func TestPropertyUnreadBodiesEnd(t *testing.T) {
 }
 
 // The name of a task that is remembered lies nowhere in its request's own memory.
-func TestPropertyNamesAreTheirOwn(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		line := strings.Repeat(rapid.StringMatching(`[a-z]{1,20}`).Draw(rt, "piece"), rapid.IntRange(1, 50).Draw(rt, "times"))
-		from, to := 0, len(line)
-		if rapid.Bool().Draw(rt, "a piece") {
-			from = rapid.IntRange(0, len(line)-1).Draw(rt, "from")
-			to = rapid.IntRange(from+1, len(line)).Draw(rt, "to")
-		}
-		r := newRequest()
-		cfg := wardenhttp.Config{}
-		if rapid.Bool().Draw(rt, "a header") {
-			r.Header.Set("Name", line)
-			cfg.Task = func(r *http.Request) warden.Task { return warden.Task{Name: r.Header.Get("Name")[from:to]} }
-		} else {
-			line = "/" + line
-			r.RequestURI, r.URL.Path = line, line[:to]
-			cfg.Task = func(r *http.Request) warden.Task { return warden.Task{Name: r.URL.Path[from:]} }
-		}
-		if rapid.Bool().Draw(rt, "the pattern is the same") {
-			if r.Pattern = line[from:to]; to-from <= 256 {
-				r.Pattern = strings.Clone(r.Pattern)
+func TestNamesAreTheirOwn(t *testing.T) {
+	for _, length := range []int{1, 256, 257, 1000} {
+		for _, from := range []string{"a header", "the path", "a pattern of one's own", "a pattern that is a piece"} {
+			line := strings.Repeat("x", length+10)
+			r := newRequest()
+			cfg := wardenhttp.Config{Task: func(*http.Request) warden.Task { return warden.Task{Name: line[5 : 5+length]} }}
+			switch from {
+			case "a header":
+				r.Header.Set("Name", line)
+			case "the path":
+				r.RequestURI, r.URL.Path = line, line
+			case "a pattern of one's own":
+				r.Pattern = strings.Clone(line[5 : 5+length])
+			default:
+				if r.Pattern = line[5 : 5+length]; length <= 256 {
+					continue // a mux has it, and it is a route's
+				}
+			}
+			g := newGuard(t, 0, 0) // what it rejects it remembers
+			recorded(newMiddleware(t, g, cfg).Handler(nil), r)
+			name := g.Limiter().Recent()[0].Task.Name
+			begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
+			if shared := at >= begin && at < begin+uintptr(len(line)); name != line[:min(length, 256)] || shared {
+				t.Errorf("H18: from %s: %d bytes, want %d, in the request's memory: %v", from, len(name), min(length, 256), shared)
 			}
 		}
-		g := newGuard(t, 0, 0) // what it rejects it remembers
-		newMiddleware(t, g, cfg).Handler(nil).ServeHTTP(httptest.NewRecorder(), r)
-		name, want := g.Limiter().Recent()[0].Task.Name, line[from:min(to, from+256)]
-		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(line))), uintptr(unsafe.Pointer(unsafe.StringData(name)))
-		if shared := at >= begin && at < begin+uintptr(len(line)); name != want || shared {
-			rt.Fatalf("H18: %q, want %q, in the request's memory: %v", name, want, shared)
-		}
-	})
+	}
 }
 
 // Some handlers are slower than the TimeoutHandler around them waits: the first of them is told of, and no other.
-func TestPropertyToldOnce(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		slow := rapid.SliceOfN(rapid.Bool(), 1, 8).Draw(rt, "slow")
-		where := rapid.SampledFrom([]string{"inside", "outside", "nowhere"}).Draw(rt, "TimeoutHandler")
-		inside := where == "inside"
-		var logged bytes.Buffer
-		var after []int // how often it had been told after each
-		synctest.Test(t, func(t *testing.T) {
+func TestATimeoutHandlerInsideIsToldOnce(t *testing.T) {
+	for _, where := range []string{"inside", "outside", "nowhere"} {
+		bubble(t, where, func(t *testing.T) {
+			var logged bytes.Buffer
+			server := &http.Server{ErrorLog: log.New(&logged, "", 0)} //nolint:gosec // it serves nothing
 			m := newMiddleware(t, newGuard(t, 100, 0), wardenhttp.Config{})
-			handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			slow := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Slow") != "" {
 					time.Sleep(time.Minute)
 				}
@@ -542,62 +331,37 @@ func TestPropertyToldOnce(t *testing.T) {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				}
 			}))
+			h := m.Handler(slow)
 			switch where {
 			case "inside":
-				handler = m.Handler(http.TimeoutHandler(handler, time.Second, ""))
+				h = m.Handler(http.TimeoutHandler(slow, time.Second, ""))
 			case "outside":
-				handler = http.TimeoutHandler(m.Handler(handler), time.Second, "")
-			default:
-				handler = m.Handler(handler)
+				h = http.TimeoutHandler(h, time.Second, "")
 			}
-			server := &http.Server{ErrorLog: log.New(&logged, "", 0)} //nolint:gosec // it serves nothing
-			for _, is := range slow {
-				r := newRequest()
-				if is {
-					r.Header.Set("Slow", "1")
+			for i, header := range [][]string{nil, {"Slow", "1"}, nil, {"Slow", "1"}} {
+				recorded(h, by(server, newRequest(header...)))
+				told := strings.Count(logged.String(), "http.TimeoutHandler inside the middleware")
+				if told != number(where == "inside" && i > 0) {
+					t.Errorf("H19: told %d times after request %d", told, i)
 				}
-				handler.ServeHTTP(
-					httptest.NewRecorder(), r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, server)),
-				)
-				after = append(after, strings.Count(logged.String(), "http.TimeoutHandler inside the middleware"))
 			}
 			time.Sleep(time.Hour)
 		})
-		told := 0
-		for i, is := range slow {
-			if is && inside {
-				told = 1
-			}
-			if after[i] != told {
-				rt.Fatalf("H19: %v, TimeoutHandler %s: told %d times after request %d, want %d", slow, where, after[i], i, told)
-			}
-		}
-	})
+	}
 }
 
-// The model is a switch that Drain turns once.
-func TestPropertyReadyUntilItDrains(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		ops := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(rt, "ops")
-		var ready wardenhttp.Readiness
-		rejecting := newHandler(t, newGuard(t, 0, 0), nil)
-		drained := false
-		for _, op := range ops {
-			switch {
-			case op == 9:
-				ready.Drain()
-				drained = true
-			case op > 5:
-				rejecting.ServeHTTP(httptest.NewRecorder(), newRequest())
-			default:
-				rec := httptest.NewRecorder()
-				ready.ServeHTTP(rec, newRequest())
-				if want := map[bool]int{false: http.StatusOK, true: http.StatusServiceUnavailable}[drained]; rec.Code != want {
-					rt.Fatalf("H20: %d, drained %v", rec.Code, drained)
-				}
+// Ready is answered until Drain, whatever is rejected meanwhile, and not from then on.
+func TestReadyUntilItDrains(t *testing.T) {
+	var ready wardenhttp.Readiness
+	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+		for range 3 {
+			recorded(newHandler(t, newGuard(t, 0, 0), nil), newRequest())
+			if rec := recorded(&ready, newRequest()); rec.Code != want {
+				t.Errorf("H20: %d, want %d", rec.Code, want)
 			}
 		}
-	})
+		ready.Drain()
+	}
 }
 
 // Attempts take their time and end as they like, at a dependency that rejects so much that budget and throttle have their say.

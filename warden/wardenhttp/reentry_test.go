@@ -9,10 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -20,93 +17,69 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// Handlers in one another, transports and functions, in any order, under two wardens and in two compartments: each that is met
-// for the second time passes the request on if it is a middleware, and rejects it otherwise. Nothing waits, and nothing is left.
-func TestPropertyAnyNesting(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		set, err := bulkhead.New(bulkhead.Config{Total: 2, Compartments: []bulkhead.CompartmentConfig{
-			{Name: "c", Guaranteed: 1}, {Name: "d", Guaranteed: 1}, // nobody may wait, so that nothing hangs if this fails
-		}})
-		if err != nil {
-			rt.Fatal(err)
+// A middleware that is met for the second time passes the request on, whatever is between; anything else is rejected at once. Nothing
+// waits, and nothing is left. What else nests, packages limiter and bulkhead know and test.
+func TestASecondSlot(t *testing.T) {
+	type place struct {
+		w   *warden.Warden
+		of  func(*http.Request) *bulkhead.Compartment
+		run func(ctx context.Context, f func(context.Context) error) error
+	}
+	newPlace := func(inCompartment bool) (place, func() int) {
+		if inCompartment {
+			c := compartment(t, bulkhead.CompartmentConfig{MaxQueue: 1})
+			return place{nil, in(c), func(ctx context.Context, f func(context.Context) error) error {
+				_, err := bulkhead.Do(ctx, c, func(ctx context.Context) (int, error) { return 0, f(ctx) })
+				return err
+			}}, func() int { return c.Snapshot().InFlight + c.Snapshot().Queued }
 		}
-		guards := []*guard{newGuard(t, 1, 0), newGuard(t, 1, 0)}
-		steps := rapid.SliceOfN(rapid.IntRange(0, 11), 1, 8).Draw(rt, "steps")
-		held, rejected, reached := map[int]bool{}, false, false
-		var enter func(w http.ResponseWriter, r *http.Request, rest []int)
-		enter = func(w http.ResponseWriter, r *http.Request, rest []int) {
-			if len(rest) == 0 {
-				reached = true
-				return
-			}
-			who, how := rest[0]%4, rest[0]/4 // two wardens, two compartments; middleware, transport, function
-			again := held[who]
-			wasHeld := held[who]
-			held[who] = true
-			defer func() { held[who] = wasHeld }()
-			onward := func(ctx context.Context) error { enter(w, r.WithContext(ctx), rest[1:]); return nil }
-			var cfg wardenhttp.Config
-			var tcfg wardenhttp.TransportConfig
-			var wd *warden.Warden
-			if who < 2 {
-				wd = guards[who].Warden
-			} else {
-				cfg.Compartment = in(set.Compartment([]string{"c", "d"}[who-2]))
-				tcfg.Compartment = cfg.Compartment
-			}
-			var err error
-			switch {
-			case how == 0:
-				m := must(wardenhttp.New(wd, cfg))(rt)
-				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					_ = onward(r.Context())
-				})).ServeHTTP(w, r)
-				return
-			case how == 1:
-				tcfg.Base = roundTrip(func(r *http.Request) (*http.Response, error) {
-					return respond(http.StatusOK, http.NoBody), onward(r.Context())
+		g := newGuard(t, 1, 1)
+		return place{g.Warden, nil, func(ctx context.Context, f func(context.Context) error) error {
+			_, err := warden.Do(ctx, g.Warden, warden.Task{}, func(ctx context.Context) (int, error) { return 0, f(ctx) })
+			return err
+		}}, func() int { s := g.Limiter().Stats(); return s.Running + s.Queued }
+	}
+	// Each enters a place on its way to what is inside.
+	ways := map[string]func(p place, ctx context.Context, inside func(context.Context) error) error{
+		"a middleware": func(p place, ctx context.Context, inside func(context.Context) error) (err error) {
+			recorded(handle(t, p.w, wardenhttp.Config{Compartment: p.of}, func(_ http.ResponseWriter, r *http.Request) {
+				err = inside(r.Context())
+			}), newRequest().WithContext(ctx))
+			return err
+		},
+		"a transport": func(p place, ctx context.Context, inside func(context.Context) error) error {
+			cfg := wardenhttp.TransportConfig{Compartment: p.of, Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+				return respond(http.StatusOK, http.NoBody), inside(r.Context())
+			})}
+			return take(must(wardenhttp.NewTransport(p.w, cfg))(t), newRequest().WithContext(ctx))
+		},
+		"a function": func(p place, ctx context.Context, inside func(context.Context) error) error {
+			return p.run(ctx, inside)
+		},
+	}
+	for _, inCompartment := range []bool{false, true} {
+		for first, enter := range ways {
+			for second, again := range ways {
+				here, held := newPlace(inCompartment)
+				there, _ := newPlace(!inCompartment)
+				reached := false
+				err := enter(here, t.Context(), func(ctx context.Context) error {
+					return ways["a middleware"](there, ctx, func(ctx context.Context) error {
+						return again(here, ctx, func(context.Context) error { reached = true; return nil })
+					})
 				})
-				tr, err2 := wardenhttp.NewTransport(wd, tcfg)
-				if err2 != nil {
-					rt.Fatal(err2)
+				passes := second == "a middleware"
+				var reentry *decision.ReentryError
+				if reached != passes || errors.As(err, &reentry) == passes || errors.Is(err, decision.ErrReentry) == passes {
+					t.Errorf("H13: %s in %s, compartment %t: reached %t, %v", second, first, inCompartment, reached, err)
 				}
-				var resp *http.Response
-				if resp, err = tr.RoundTrip(newRequest().WithContext(r.Context())); err == nil {
-					resp.Body.Close()
+				if rec := httptest.NewRecorder(); !passes && (!wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError) {
+					t.Errorf("H13: answered %d", rec.Code)
 				}
-			case who < 2:
-				_, err = warden.Do(r.Context(), wd, warden.Task{}, func(ctx context.Context) (int, error) {
-					return 0, onward(ctx)
-				})
-			default:
-				_, err = bulkhead.Do(r.Context(), cfg.Compartment(nil), func(ctx context.Context) (int, error) {
-					return 0, onward(ctx)
-				})
-			}
-			var reentry *decision.ReentryError
-			if errors.As(err, &reentry) != again || again && !errors.Is(err, decision.ErrReentry) {
-				rt.Fatalf("H13: %v: %v, again %v", rest, err, again)
-			}
-			if again {
-				rejected = true
-				rec := httptest.NewRecorder()
-				if !wardenhttp.WriteError(rec, nil, err) || rec.Code != http.StatusInternalServerError ||
-					!strings.Contains(rec.Body.String(), `"reason":"reentry"`) {
-					rt.Fatalf("H13: told %d %s", rec.Code, rec.Body)
+				if n := held(); n > 0 {
+					t.Errorf("H13: %d slots are left", n)
 				}
 			}
 		}
-		enter(httptest.NewRecorder(), newRequest(), steps)
-		if rejected == reached {
-			rt.Fatalf("H13: %v: rejected %v, reached %v", steps, rejected, reached)
-		}
-		for _, g := range guards {
-			if s := g.Limiter().Stats(); s.Running != 0 || s.Queued != 0 || s.Rejected+s.Canceled != 0 {
-				rt.Fatalf("H13: %+v", s)
-			}
-		}
-		if s := set.Snapshot(); s.InFlight != 0 {
-			rt.Fatalf("H13: %+v", s)
-		}
-	})
+	}
 }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Requests that wait, are rejected, go away or are exempt, on real connections.
+// Requests that wait, are rejected, go away or are exempt, and who answers them.
 
 package wardenhttp_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -51,79 +52,66 @@ func occupied(t *testing.T, queue int) (*guard, warden.Permit) {
 	return g, busy
 }
 
-func TestWaitsForItsSlot(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g, busy := occupied(t, 1)
-		s := serve(newHandler(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
-		answered := make(chan int, 1)
-		go func() {
-			resp, err := post(t, s)
-			if err != nil {
-				t.Error(err)
-				answered <- 0
-				return
-			}
-			resp.Body.Close()
-			answered <- resp.StatusCode
-		}()
-		g.wantQueued(t, 1)
-		busy.Release()
-		if got := <-answered; got != http.StatusAccepted {
-			t.Errorf("H1: status %d", got)
+// Rejections are logged once a minute, with their number, wherever the program's own access log is.
+func TestRejectionsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := occupied(t, 0)
+		h := newMiddleware(t, g, wardenhttp.Config{}).Handler(http.NotFoundHandler())
+		var lines strings.Builder
+		server := &http.Server{ErrorLog: log.New(&lines, "", 0)} //nolint:gosec // it serves nothing
+		for range 150 {                                          // one a second
+			recorded(h, by(server, newRequest()))
+			time.Sleep(time.Second)
 		}
-		g.wantEmpty(t)
-	})
-}
-
-// Who goes away while waiting leaves the queue, is never served, and is 499 to a log.
-func TestClientThatGoesAwayIsCanceled(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g, _ := occupied(t, 1)
-		h, seen := statuses(newHandler(t, g, func(http.ResponseWriter, *http.Request) { t.Error("H5: called") }))
-		s := serve(h)
-		ctx, cancel := context.WithCancel(t.Context())
-		req := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody))(t)
-		gone := make(chan error, 1)
-		go func() {
-			resp, err := s.Client().Do(req)
-			if err == nil {
-				resp.Body.Close()
-			}
-			gone <- err
-		}()
-		g.wantQueued(t, 1)
-		cancel()
-		if err := <-gone; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		if got := <-seen; got != 499 {
-			t.Errorf("H5: status %d", got)
-		}
-		if s := g.Limiter().Stats(); s.Canceled != 1 || s.Queued != 0 || s.Running != 1 {
-			t.Errorf("H5: %+v", s)
+		want := regexp.MustCompile(`^wardenhttp: 1 requests were rejected, the last of them .*: limiter: "secret": rejected: .*
+wardenhttp: 60 requests .*
+wardenhttp: 60 requests .*
+$`)
+		if !want.MatchString(lines.String()) {
+			t.Errorf("logged %s", &lines)
 		}
 	})
 }
 
-func TestDeadlineThatPassesInTheQueueIs504(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g, _ := occupied(t, 1)
-		s := serve(newMiddleware(t, g, wardenhttp.Config{Timeout: time.Millisecond}).Handler(nil))
-		wantStatus(t, s, http.StatusGatewayTimeout)
-		if got := g.Limiter().Stats().RejectedFor(decision.DeadlineExceeded); got != 1 {
-			t.Errorf("H5: %d for their deadline", got)
-		}
-	})
-}
-
-// raw sends head over a connection of its own and returns it, with what can be read from it.
-func raw(t *testing.T, s *httptest.Server, head string) (net.Conn, *bufio.Reader) {
-	t.Helper()
-	c := must(net.Dial("tcp", s.Listener.Addr().String()))(t)
-	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	must(io.WriteString(c, head))(t)
-	return c, bufio.NewReader(c)
+// A request that waits gets its slot, leaves, or waits until its time is up; an access log sees which.
+func TestWhoWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		then    func(busy warden.Permit, leave func())
+		want    int
+	}{
+		"its turn comes": {0, func(busy warden.Permit, _ func()) { busy.Release() }, http.StatusAccepted},
+		"it leaves":      {0, func(_ warden.Permit, leave func()) { leave() }, 499},
+		"it is too late": {time.Millisecond, func(warden.Permit, func()) {}, http.StatusGatewayTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+				g, busy := occupied(t, 1)
+				h, seen := statuses(g.handle(t, wardenhttp.Config{Timeout: c.timeout}, func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusAccepted)
+				}))
+				s := serve(h)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				gone := make(chan error, 1)
+				go func() { gone <- inquire(ctx, s.Client(), s.URL, http.NoBody) }()
+				if c.timeout == 0 {
+					g.wantQueued(t, 1)
+				}
+				c.then(busy, leave)
+				if err := <-gone; errors.Is(err, context.Canceled) != (c.want == 499) {
+					t.Error(err)
+				}
+				if got := <-seen; got != c.want {
+					t.Errorf("H5: status %d, want %d", got, c.want)
+				}
+				if s := g.Limiter().Stats(); s.Queued != 0 || s.Canceled != uint64(number(c.want == 499)) ||
+					s.RejectedFor(decision.DeadlineExceeded) != uint64(number(c.timeout > 0)) {
+					t.Errorf("H5: %+v", s)
+				}
+			})
+		})
+	}
 }
 
 // Where the rest of the request is short, the connection is worth more.
@@ -134,14 +122,14 @@ func TestRejectionKeepsTheConnection(t *testing.T) {
 	c, in := raw(t, s, "")
 	for _, body := range []string{"", "short", strings.Repeat("x", 64<<10)} {
 		must(fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body))(t)
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must(http.ReadResponse(in, nil))(t)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusServiceUnavailable || resp.Close {
 			t.Errorf("H10: %d bytes: %s, close %v", len(body), resp.Status, resp.Close)
+		}
+		if h := resp.Header; h.Get("Content-Type") != "application/problem+json" || h.Get("Retry-After") != "1" && h.Get("Retry-After") != "2" {
+			t.Errorf("H5: %v", h)
 		}
 	}
 }
@@ -158,11 +146,7 @@ func TestRejectionKeepsTheHTTP2Connection(t *testing.T) {
 			}
 		}})
 		upload, rest := io.Pipe() // whose end never comes
-		req := must(http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload))(t)
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must(s.Client().Do(must(http.NewRequestWithContext(ctx, http.MethodPost, s.URL, upload))(t)))(t)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		_ = rest.Close()
@@ -174,25 +158,58 @@ func TestRejectionKeepsTheHTTP2Connection(t *testing.T) {
 
 // Answer answers in its own form, or leaves it to the middleware.
 func TestAnswerOfOnesOwn(t *testing.T) {
-	w, err := warden.New(warden.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Limiter().Close()
-	mw := must(wardenhttp.New(w, wardenhttp.Config{Answer: func(w http.ResponseWriter, r *http.Request, err error) bool {
-		var why *warden.Rejection
-		if r.URL.Path != "/page" || !errors.As(err, &why) {
+	full, _ := occupied(t, 0)
+	h := full.handle(t, wardenhttp.Config{Answer: func(w http.ResponseWriter, r *http.Request, err error) bool {
+		if r.URL.Path != "/page" {
 			return false
 		}
-		w.WriteHeader(http.StatusTeapot)
-		_, _ = io.WriteString(w, string(why.Reason))
+		http.Error(w, err.Error(), http.StatusTeapot)
 		return true
-	}}))(t)
-	for path, want := range map[string]string{"/page": "418 closed", "/other": "503 {"} {
-		rec := httptest.NewRecorder()
-		mw.Handler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	}}, nil)
+	for path, want := range map[string]string{"/page": `418 limiter: "secret": rejected`, "/other": `503 {`} {
+		rec := recorded(h, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		if got := fmt.Sprintf("%d %s", rec.Code, rec.Body); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s", path, got)
+			t.Errorf("H5: %s: %s", path, got)
 		}
 	}
+}
+
+// Each request brings its own next. The middleware says whose the answer is.
+func TestServeSaysWhoAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, 1, 0)
+		m := newMiddleware(t, g, wardenhttp.Config{
+			Timeout: time.Second, Exempt: func(r *http.Request) bool { return r.URL.Path == "/exempt" },
+		})
+		fails := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		answers := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }
+		for _, c := range []struct {
+			name, path string
+			full       bool
+			next       http.HandlerFunc
+			answered   bool
+			status     int
+		}{
+			{"next answers", "/", false, answers, false, http.StatusTeapot},
+			{"next says nothing", "/", false, func(http.ResponseWriter, *http.Request) {}, false, http.StatusOK},
+			{"no slot", "/", true, answers, true, http.StatusServiceUnavailable},
+			{"time is up", "/", false, fails, true, http.StatusGatewayTimeout},
+			{"time is up, next answers", "/", false, func(w http.ResponseWriter, r *http.Request) {
+				fails(w, r)
+				answers(w, r)
+			}, false, http.StatusTeapot},
+			{"exempt", "/exempt", true, answers, false, http.StatusTeapot},
+		} {
+			var full warden.Permit
+			if c.full {
+				full = must(g.TryAcquire(warden.Task{}))(t)
+			}
+			rec := httptest.NewRecorder()
+			answered := m.Serve(rec, httptest.NewRequest(http.MethodGet, c.path, http.NoBody), c.next)
+			full.Release()
+			if answered != c.answered || rec.Code != c.status {
+				t.Errorf("%s: answered %t with %d, want %t with %d", c.name, answered, rec.Code, c.answered, c.status)
+			}
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,14 +41,6 @@ func (o *told) add(where, id string) {
 	o.ids[where] = append(o.ids[where], id)
 }
 
-func (o *told) recent(all []decision.Explanation) {
-	for _, e := range all {
-		if e.Outcome == decision.Rejected {
-			o.add("recent", e.Task.ID)
-		}
-	}
-}
-
 func (o *told) Observe(e limiter.Event) {
 	if e.Outcome == decision.Rejected {
 		o.add("event", e.Task.ID)
@@ -63,21 +56,8 @@ func (o toldOfCalls) Observe(e bulkhead.Event) {
 	}
 }
 
-type openBreaker struct{}
-
-func (openBreaker) Allow() (func(error), error) { return nil, errors.New("open") }
-
-// rejecter is a handler that rejects every request, for one of the reasons that there are, and what it has told.
-type rejecter struct {
-	http.Handler
-	told   *told
-	recent func()
-	kept   bool // recent tells of it
-}
-
-func newRejecter(t *rapid.T, how string, own string) rejecter {
-	o := &told{}
-	r := rejecter{told: o, recent: func() {}, kept: true}
+// rejecter is a handler that rejects every request, for one of the reasons that there are, and what is remembered of that.
+func rejecter(t *rapid.T, o *told, how, own string) (h http.Handler, recent func() []decision.Explanation) {
 	cfg := wardenhttp.Config{
 		Task: func(*http.Request) warden.Task { return warden.Task{Name: "x", ID: own} },
 		Answer: func(w http.ResponseWriter, _ *http.Request, _ error) bool {
@@ -85,55 +65,39 @@ func newRejecter(t *rapid.T, how string, own string) rejecter {
 			return false
 		},
 	}
-	c := bulkhead.CompartmentConfig{Name: "c", Guaranteed: 1}
-	var w *warden.Warden
-	inside := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was not rejected") })
-	switch how {
-	case "warden":
+	inside := func(http.ResponseWriter, *http.Request) { t.Error("it was not rejected") }
+	if how == "warden" {
 		initial := decision.ControlDecision{Seq: 7, TargetConcurrency: 1, ShedProbability: 1}
-		var err error
-		if w, err = warden.New(warden.Config{
+		w := must(warden.New(warden.Config{
 			Controller: constant{initial}, Interval: 10 * time.Second, Limiter: limiter.Config{Initial: initial, Observer: o},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		must(w.TryAcquire(warden.Task{}))(t)
-		r.recent = func() { o.recent(w.Limiter().Recent()) }
+		return handle(t, w, cfg, inside), w.Limiter().Recent
+	}
+	c := bulkhead.CompartmentConfig{Name: "c", Guaranteed: 1}
+	switch how {
 	case "breaker":
-		c.Breaker, r.kept = openBreaker{}, false
+		c.Breaker = &fuse{open: errors.New("open")}
 	case "max wait":
 		c.MaxQueue, c.MaxWait = 1, time.Millisecond
 	}
-	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{c}, Observer: toldOfCalls{o}})
-	if err != nil {
-		t.Fatal(err)
+	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{c}, Observer: toldOfCalls{o}}))(t)
+	of := set.Compartment("c")
+	if how != "breaker" {
+		_, _, err := of.Acquire(context.Background())
+		noError(t, err)
 	}
-	if how == "full" || how == "max wait" || how == "handler" {
-		if _, _, err := set.Compartment("c").Acquire(context.Background()); err != nil {
-			t.Fatal(err)
+	if how != "handler" {
+		cfg.Compartment = in(of)
+		return handle(t, nil, cfg, inside), set.Recent
+	}
+	// which asks for a slot itself, and answers with WriteError
+	return handle(t, must(warden.New(warden.Config{Interval: 10 * time.Second}))(t), cfg, func(w http.ResponseWriter, r *http.Request) {
+		_, _, err := of.Acquire(r.Context())
+		if o.add("before Answer", warden.RequestIDFrom(r.Context())); !wardenhttp.WriteError(w, nil, err) {
+			t.Errorf("%v is not ours", err)
 		}
-	}
-	switch how {
-	case "warden":
-	case "handler": // which asks for a slot itself, and answers with WriteError
-		if w, err = warden.New(warden.Config{Interval: 10 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		inside = func(w http.ResponseWriter, r *http.Request) {
-			_, _, err := set.Compartment("c").Acquire(r.Context())
-			if o.add("before Answer", warden.RequestIDFrom(r.Context())); !wardenhttp.WriteError(w, nil, err) {
-				t.Errorf("%v is not ours", err)
-			}
-		}
-	default:
-		cfg.Compartment = in(set.Compartment("c"))
-	}
-	if how != "warden" {
-		r.recent = func() { o.recent(set.Recent()) }
-	}
-	m := must(wardenhttp.New(w, cfg))(t)
-	r.Handler = m.Handler(inside)
-	return r
+	}), set.Recent
 }
 
 // What clients and programs may give as an id; the first is none.
@@ -151,7 +115,8 @@ func TestPropertyOneIDWhereverItIsTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		own, outer, given := texts().Draw(t, "own"), texts().Draw(t, "outer"), rapid.SliceOfN(texts(), 0, 2).Draw(t, "given")
 		traced := rapid.Bool().Draw(t, "traced")
-		h := newRejecter(t, rapid.SampledFrom([]string{"warden", "full", "max wait", "breaker", "handler"}).Draw(t, "how"), own)
+		how, o := rapid.SampledFrom([]string{"warden", "full", "max wait", "breaker", "handler"}).Draw(t, "how"), &told{}
+		h, recent := rejecter(t, o, how, own)
 		req, rec := newRequest(), httptest.NewRecorder()
 		req.Header["X-Request-Id"] = given
 		if rec.Header()["X-Request-Id"] = nil; outer != "" {
@@ -172,7 +137,11 @@ func TestPropertyOneIDWhereverItIsTold(t *testing.T) {
 			want = trace
 		}
 		h.ServeHTTP(rec, req)
-		h.recent()
+		for _, e := range recent() {
+			if e.Outcome == decision.Rejected {
+				o.add("recent", e.Task.ID)
+			}
+		}
 		var body struct {
 			ID *string `json:"request_id"`
 		}
@@ -188,11 +157,11 @@ func TestPropertyOneIDWhereverItIsTold(t *testing.T) {
 			t.Errorf("H21: header %q, body %q", all, id)
 		}
 		for _, where := range []string{"before Answer", "event", "recent"} {
-			if got := h.told.ids[where]; where == "recent" && !h.kept {
-				if len(got) != 0 {
-					t.Errorf("H21: %s: %q", where, got)
-				}
-			} else if len(got) != 1 || got[0] != id {
+			want := []string{id}
+			if where == "recent" && how == "breaker" {
+				want = nil // it is not remembered
+			}
+			if got := o.ids[where]; !slices.Equal(got, want) {
 				t.Errorf("H21: %s: %q, body %q", where, got, id)
 			}
 		}
@@ -203,36 +172,18 @@ func TestPropertyOneIDWhereverItIsTold(t *testing.T) {
 func TestTheTimeIsUp(t *testing.T) {
 	for _, buffered := range []bool{false, true} {
 		g := newGuard(t, 1, 0)
-		m := newMiddleware(t, g, wardenhttp.Config{Timeout: time.Millisecond, Buffered: buffered, Instance: `a"b`})
 		inside := make(chan string, 1)
-		s := startServer(t, m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cfg := wardenhttp.Config{Timeout: time.Millisecond, Buffered: buffered, Instance: `a"b`}
+		resp, text := get(t, startServer(t, g.handle(t, cfg, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			inside <- warden.RequestIDFrom(r.Context())
-		})), false)
-		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
-		req.Header.Set("X-Request-Id", "mine")
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), false), "X-Request-Id", "mine")
 		var body map[string]any
-		noError(t, json.NewDecoder(resp.Body).Decode(&body))
-		resp.Body.Close()
+		noError(t, json.Unmarshal([]byte(text), &body))
 		if id := <-inside; id != "mine" || body["request_id"] != "mine" || resp.Header.Get("X-Request-Id") != "mine" ||
 			body["server_instance"] != `a"b` {
 			t.Errorf("H21: buffered %v: inside %q, %v, %v", buffered, id, body, resp.Header)
 		}
 		g.wantEmpty(t)
-	}
-}
-
-func TestInstanceIsChecked(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	for _, name := range []string{strings.Repeat("x", 129), "\xff"} {
-		var invalid *warden.InvalidError
-		if _, err := wardenhttp.New(g.Warden, wardenhttp.Config{Instance: name}); !errors.As(err, &invalid) ||
-			invalid.Field != "wardenhttp.Config.Instance" {
-			t.Errorf("%q: %v", name, err)
-		}
 	}
 }

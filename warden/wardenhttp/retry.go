@@ -36,7 +36,7 @@ type RetryConfig struct {
 	// bounds it. The error of an attempt that exceeds it matches context.DeadlineExceeded.
 	AttemptTimeout time.Duration
 	// HedgeAfter is how long a repeatable request waits for the header of its response before a hedge is sent, a second attempt
-	// beside the first, 10 µs or more; 0: no hedges. The 95th percentile of that latency is the choice of Dean and Barroso
+	// beside the first, 10 µs or more; 0: no hedges, as over [Detach], whose slot is one request at the upstream. The 95th percentile of that latency is the choice of Dean and Barroso
 	// ("The Tail at Scale", 2013).
 	HedgeAfter time.Duration
 }
@@ -93,6 +93,9 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	if err := checkBase("RetryConfig", cfg.Base); err != nil {
 		return nil, err
 	}
+	if cfg.HedgeAfter > 0 && detaches(cfg.Base) {
+		return nil, invalidField("RetryConfig.HedgeAfter", cfg.HedgeAfter, "0 (no hedging) over Detach, whose slot is one request at the upstream")
+	}
 	if cfg.Base == nil {
 		cfg.Base = http.DefaultTransport
 	}
@@ -104,6 +107,15 @@ func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 		r.base = headerSender{cfg.Base}
 	}
 	return r, nil
+}
+
+// detaches reports whether a transport is Detach's, or NewTransport's over it.
+func detaches(of http.RoundTripper) bool {
+	if t, ok := of.(*transport); ok {
+		of = t.base
+	}
+	_, ok := of.(*detacher)
+	return ok
 }
 
 // headerSender adds the headers for deadline and priority in front of a base that does not.
@@ -138,14 +150,20 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline, _, _ := timelimit.Due(req.Context())
+	deadline, strangers, _ := timelimit.Due(req.Context())
 	for next := req; ; {
 		resp, v, err := t.attempt(next, &c)
 		if !v.again || !c.rewindable || !(v.unprocessed || c.repeatable) {
 			return resp, err
 		}
+		if req.Context().Err() != nil {
+			return resp, err
+		}
 		wait, ok := c.Retry(v.after, deadline)
 		if !ok {
+			if strangers && wait > 0 {
+				timelimit.TooLate(req.Context(), deadline, true)
+			}
 			return resp, err
 		}
 		following, failed := rewound(req)
@@ -197,6 +215,7 @@ func (t *retrier) attempt(req *http.Request, c *call) (*http.Response, result, e
 		return t.race(req, c)
 	}
 	ctx := req.Context()
+	trip := tripOf(ctx, req)
 	var resp *http.Response
 	var err error
 	if t.cfg.AttemptTimeout == 0 {
@@ -205,13 +224,13 @@ func (t *retrier) attempt(req *http.Request, c *call) (*http.Response, result, e
 		inner, cancel := context.WithCancelCause(ctx)
 		resp, err = t.send(req.WithContext(inner), cancel)
 	}
-	return resp, t.report(ctx, c, c.priority, resp, err), err
+	return resp, t.report(ctx, trip, c, c.priority, resp, err), err
 }
 
 // report classifies the result of an attempt sent with priority p, and reports it to the Caller. It closes the response if
 // Outcome panics, because it is not returned then.
-func (t *retrier) report(ctx context.Context, c *call, p decision.Priority, resp *http.Response, err error) result {
-	v := classifyAttempt(ctx, resp, err)
+func (t *retrier) report(ctx context.Context, trip trip, c *call, p decision.Priority, resp *http.Response, err error) result {
+	v := classifyAttempt(ctx, trip, resp, err)
 	outcome := v.outcome
 	if t.cfg.Outcome != nil && err == nil && resp != nil {
 		decided := false
@@ -236,13 +255,14 @@ func (t *retrier) send(req *http.Request, cancel context.CancelCauseFunc) (*http
 		inTime = time.AfterFunc(t.cfg.AttemptTimeout, func() { cancel(late) }).Stop
 	}
 	defer inTime()
+	trip := tripOf(req.Context(), req)
 	resp, err := inflight.RoundTrip(canceling(cancel), t.base, req)
 	if err == nil && inTime() {
 		return resp, nil
 	}
 	if cause := context.Cause(req.Context()); errors.Is(cause, late) || errors.Is(cause, errLost) {
 		discard(resp)
-		return nil, cause
+		return nil, trip.end(nil, cause)
 	}
 	return resp, err
 }
@@ -290,10 +310,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 // errLost is the cancellation cause of the slower of two attempts.

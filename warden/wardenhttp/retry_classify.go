@@ -52,7 +52,7 @@ type result struct {
 }
 
 // classifyAttempt classifies an attempt of a request with this context.
-func classifyAttempt(ctx context.Context, resp *http.Response, err error) result {
+func classifyAttempt(ctx context.Context, trip trip, resp *http.Response, err error) result {
 	if err != nil || resp == nil {
 		return classifyError(ctx, err)
 	}
@@ -60,6 +60,9 @@ func classifyAttempt(ctx context.Context, resp *http.Response, err error) result
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
 	default:
 		return result{outcome: retry.Accepted}
+	}
+	if trip.fault(nil) {
+		return result{}
 	}
 	v := result{
 		outcome: retry.Rejected, again: true,

@@ -43,8 +43,9 @@ func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, erro
 			discard(r.endHedge(true)) //nolint:bodyclose // discard closes it
 		}
 	}()
+	trip := tripOf(ctx, req)
 	resp, err := t.send(lentTo(req.WithContext(ctx), cancel))
-	v := t.report(req.Context(), c, c.priority, resp, err)
+	v := t.report(req.Context(), trip, c, c.priority, resp, err)
 	returned = true
 	accepted := v.outcome == retry.Accepted
 	second := r.endHedge(accepted)
@@ -72,6 +73,9 @@ func (r *race) endHedge(answered bool) *http.Response {
 	return r.resp
 }
 
+// hedgeKey is the key of a hedge's context: Detach sends none.
+type hedgeKey struct{}
+
 // lentTo returns the request of one of two attempts, and a cancel with which its end, of no cause, ends its loan too: its base may go
 // on reading a body for a while, as net/http's does over HTTP/2.
 func lentTo(req *http.Request, cancel context.CancelCauseFunc) (*http.Request, context.CancelCauseFunc) {
@@ -91,7 +95,7 @@ func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context
 		cancel(nil)
 		return
 	}
-	second = second.WithContext(warden.WithPriority(ctx, p))
+	second = second.WithContext(context.WithValue(warden.WithPriority(ctx, p), hedgeKey{}, true))
 	resp, v, err := t.sendHedge(req.Context(), second, c, p, cancel) //nolint:bodyclose // returned or discarded
 	r.mu.Lock()
 	r.resp, r.result, r.err = resp, v, err
@@ -107,7 +111,7 @@ func (t *retrier) hedge(r *race, req *http.Request, c *call, cancelFirst context
 func (r *race) begin(req *http.Request, c *call, cancel context.CancelCauseFunc) (second *http.Request, p decision.Priority) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.firstEnded {
+	if r.firstEnded || req.Context().Err() != nil {
 		return nil, p
 	}
 	defer func() {
@@ -137,6 +141,7 @@ func (t *retrier) sendHedge(
 			resp, v, err = nil, result{}, fmt.Errorf("wardenhttp: a panic in a hedge: %v", of)
 		}
 	}()
+	trip := tripOf(ctx, req)
 	resp, err = t.send(lentTo(req, cancel))
-	return resp, t.report(ctx, c, p, resp, err), err
+	return resp, t.report(ctx, trip, c, p, resp, err), err
 }

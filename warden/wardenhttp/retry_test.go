@@ -117,7 +117,6 @@ func TestPropertyMachine(t *testing.T) {
 				return nil, o.err
 			}
 			resp := respond(o.status, responses[len(responses)-1])
-			resp.Header = http.Header{}
 			if o.rejected {
 				resp.Header.Set("Warden-Rejected", "pressure_high")
 			}
@@ -193,7 +192,7 @@ func TestRealServers(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		closed := newGuard(t, 1, 0)
 		closed.Limiter().Close()
-		rejecting := newMiddleware(t, closed, wardenhttp.Config{}).Handler(nil)
+		rejecting := newHandler(t, closed, nil)
 		ours := func(w http.ResponseWriter, r *http.Request) { rejecting.ServeHTTP(hasty{w}, r) }
 		by := func(w http.ResponseWriter, _ *http.Request) { // a handler that has begun
 			wardenhttp.WriteError(hasty{w}, nil, &warden.Rejection{})
@@ -309,16 +308,11 @@ func TestDeadlineBoundsTheWait(t *testing.T) {
 	c := newCaller(t, generous)
 	rt := newRetry(t, c, wardenhttp.RetryConfig{Base: roundTrip(func(*http.Request) (*http.Response, error) {
 		sent++
-		resp := respond(http.StatusServiceUnavailable, newPayload("later"))
-		resp.Header = http.Header{"Retry-After": {"2"}}
-		return resp, nil
+		return respond(http.StatusServiceUnavailable, newPayload("later"), "Retry-After", "2"), nil
 	})})
 	ctx, cancel := context.WithTimeout(t.Context(), 1900*time.Millisecond)
 	defer cancel()
-	resp, err := rt.RoundTrip(newRequest().WithContext(ctx))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(rt.RoundTrip(newRequest().WithContext(ctx)))(t)
 	if b, err := io.ReadAll(resp.Body); sent != 1 || string(b) != "later" || err != nil || ctx.Err() != nil ||
 		c.Stats().NoTime != 1 {
 		t.Errorf("R5: sent %d times, %q, %v, %+v", sent, b, err, c.Stats())
@@ -330,14 +324,10 @@ func TestDeadlineBoundsTheWait(t *testing.T) {
 func TestCanceledBetweenAttempts(t *testing.T) {
 	answer, first, second := newPayload("later"), newPayload("body"), newPayload("body")
 	ctx, cancel := context.WithCancel(t.Context())
-	rt := newRetry(t, newCaller(
-		t, retry.Config{},
-	), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 		r.Body.Close()
 		time.AfterFunc(time.Millisecond, cancel)
-		resp := respond(http.StatusServiceUnavailable, answer)
-		resp.Header = http.Header{"Retry-After": {"5"}}
-		return resp, nil
+		return respond(http.StatusServiceUnavailable, answer, "Retry-After", "5"), nil
 	})})
 	req := httptest.NewRequest(http.MethodPut, "/", first).WithContext(ctx)
 	req.GetBody = func() (io.ReadCloser, error) { return second, nil }
@@ -396,13 +386,9 @@ func TestHedgeWins(t *testing.T) {
 		}))
 		c := newCaller(t, generous)
 		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: s.Client().Transport, HedgeAfter: time.Millisecond})
-		req := must(
-			http.NewRequestWithContext(warden.WithPriority(t.Context(), decision.High), http.MethodGet, s.URL, http.NoBody),
-		)(t)
-		resp, err := rt.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ctx := warden.WithPriority(t.Context(), decision.High)
+		req := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody))(t)
+		resp := must(rt.RoundTrip(req))(t)
 		if b, err := io.ReadAll(resp.Body); string(b) != "hedge" || err != nil {
 			t.Errorf("R7: %q, %v", b, err)
 		}
@@ -417,44 +403,52 @@ func TestHedgeWins(t *testing.T) {
 	})
 }
 
-// A hedge that is rejected leaves the first attempt alone, and the first attempt's answer ends the hedge.
-func TestHedgesThatLose(t *testing.T) {
-	for _, rejected := range []bool{true, false} {
-		hedged, ended := make(chan struct{}), make(chan struct{})
-		var attempts atomic.Int32
-		answer, rejection := newPayload("first"), newPayload("busy")
-		base := roundTrip(func(r *http.Request) (*http.Response, error) {
-			if attempts.Add(1) == 1 {
-				<-hedged
-				if err := r.Context().Err(); err != nil {
-					t.Errorf("the first attempt was canceled: %v", err)
-				}
-				return respond(http.StatusOK, answer), nil
+// What nobody waits for any more is neither hedged nor sent again, and costs no budget.
+func TestNothingIsSentAgainForNobody(t *testing.T) {
+	for _, cfg := range []wardenhttp.RetryConfig{{}, {HedgeAfter: time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			attempts := 0
+			cfg.Base = roundTrip(func(*http.Request) (*http.Response, error) {
+				attempts++
+				time.Sleep(2 * time.Second)
+				return respond(http.StatusServiceUnavailable, http.NoBody), nil
+			})
+			c := newCaller(t, generous)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second/2, cancel)
+			if resp, err := newRetry(t, c, cfg).RoundTrip(newRequest().WithContext(ctx)); err == nil {
+				resp.Body.Close()
 			}
-			if rejected {
-				close(hedged)
-				defer close(ended)
-				return respond(http.StatusServiceUnavailable, rejection), nil
+			if s := c.Stats(); attempts != 1 || s.Retries+s.Hedges != 0 {
+				t.Errorf("R7: %d attempts, %+v", attempts, s)
 			}
-			close(hedged)
-			<-r.Context().Done()
-			close(ended)
-			return nil, r.Context().Err()
 		})
-		c := newCaller(t, generous)
-		rt := newRetry(t, c, wardenhttp.RetryConfig{Base: base, HedgeAfter: time.Millisecond})
-		resp, err := rt.RoundTrip(newRequest())
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// A hedge that is rejected leaves the first attempt alone. One that has not answered before it, outlive_test.go ends.
+func TestHedgeIsRejected(t *testing.T) {
+	hedged := make(chan struct{})
+	var attempts atomic.Int32
+	c := newCaller(t, generous)
+	rt := newRetry(t, c, wardenhttp.RetryConfig{HedgeAfter: time.Millisecond, Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if attempts.Add(1) == 2 {
+			defer close(hedged)
+			return respond(http.StatusServiceUnavailable, newPayload("busy")), nil
 		}
-		if b, err := io.ReadAll(resp.Body); string(b) != "first" || err != nil {
-			t.Errorf("%q, %v", b, err)
+		<-hedged
+		if err := r.Context().Err(); err != nil {
+			t.Errorf("R7: the first attempt was canceled: %v", err)
 		}
-		resp.Body.Close()
-		await(t, "the hedge ends", ended)
-		if got := c.Stats(); got.Hedges != 1 || got.Accepted != 1 {
-			t.Errorf("%+v", got)
-		}
+		return respond(http.StatusOK, newPayload("first")), nil
+	})})
+	resp := must(rt.RoundTrip(newRequest()))(t)
+	if b, err := io.ReadAll(resp.Body); string(b) != "first" || err != nil {
+		t.Errorf("R7: %q, %v", b, err)
+	}
+	resp.Body.Close()
+	if got := c.Stats(); got.Hedges != 1 || got.Accepted != 1 {
+		t.Errorf("R7: %+v", got)
 	}
 }
 
@@ -473,78 +467,6 @@ func TestRetryAllocatesOnce(t *testing.T) {
 		}); n > most {
 			t.Errorf("%s: %v allocations", path, n)
 		}
-	}
-}
-
-func TestInvalidRetry(t *testing.T) {
-	c := newCaller(t, retry.Config{})
-	for field, f := range map[string]func() (http.RoundTripper, error){
-		"wardenhttp.NewRetry: the caller": func() (http.RoundTripper, error) {
-			return wardenhttp.NewRetry(nil, wardenhttp.RetryConfig{})
-		},
-		"wardenhttp.RetryConfig.AttemptTimeout": func() (http.RoundTripper, error) {
-			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{AttemptTimeout: 500})
-		},
-		"wardenhttp.RetryConfig.HedgeAfter": func() (http.RoundTripper, error) {
-			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{HedgeAfter: 50})
-		},
-		"wardenhttp.RetryConfig.Base": func() (http.RoundTripper, error) {
-			return wardenhttp.NewRetry(c, wardenhttp.RetryConfig{Base: (*http.Transport)(nil)})
-		},
-	} {
-		rt, err := f()
-		var invalid *warden.InvalidError
-		if rt != nil || !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%s: %v, %v", field, rt, err)
-		}
-	}
-}
-
-// A nil request, and a nil of everything that has a method, is an error or nothing, and never a panic.
-func TestNilArgumentsAreRejected(t *testing.T) {
-	base := roundTrip(func(*http.Request) (*http.Response, error) {
-		t.Error("sent")
-		return nil, errors.New("sent")
-	})
-	for name, c := range map[string]struct {
-		rt    http.RoundTripper
-		req   *http.Request
-		field string
-	}{
-		"a Retry, nil":     {newRetry(t, newCaller(t, generous), wardenhttp.RetryConfig{Base: base}), nil, "wardenhttp.req"},
-		"a Transport, nil": {newTransport(t, newGuard(t, 1, 0), base), nil, "wardenhttp.req"},
-	} {
-		resp, err := c.rt.RoundTrip(c.req)
-		var invalid *warden.InvalidError
-		if resp != nil || !errors.As(err, &invalid) || invalid.Field != c.field {
-			t.Errorf("%s: %v, %v", name, resp, err)
-		}
-	}
-	// The base says what it thinks of a request without a URL, and closes its body.
-	asked := false
-	rt := newTransport(t, newGuard(t, 1, 0), roundTrip(func(r *http.Request) (*http.Response, error) {
-		asked = r.URL == nil
-		return nil, errors.New("no URL")
-	}))
-	if _, err := rt.RoundTrip(&http.Request{}); err == nil || !asked {
-		t.Errorf("no URL: %v, the base was asked: %v", err, asked)
-	}
-
-	var noMiddleware *wardenhttp.Middleware
-	rec := httptest.NewRecorder()
-	noMiddleware.Handler(nil).ServeHTTP(rec, newRequest())
-	if rec.Code != http.StatusInternalServerError {
-		t.Errorf("no Middleware: %d", rec.Code)
-	}
-	if rec = httptest.NewRecorder(); !noMiddleware.WriteError(rec, nil, rejected(decision.PressureHigh)) ||
-		rec.Code != http.StatusServiceUnavailable {
-		t.Errorf("no Middleware: %d", rec.Code)
-	}
-	if wardenhttp.WriteError(nil, nil, rejected(decision.PressureHigh)) {
-		t.Error("nobody was told")
-	}
-	if rec = httptest.NewRecorder(); wardenhttp.WriteError(rec, nil, nil) || rec.Body.Len() > 0 {
-		t.Errorf("no error: %q", rec.Body)
 	}
 }
 
@@ -578,25 +500,4 @@ func TestNoTimeToSendCountsNothing(t *testing.T) {
 			}
 		}
 	})
-}
-
-// must is for what cannot fail here: x := must(f())(t).
-func must[T any](v T, err error) func(fataler) T {
-	return func(t fataler) T {
-		t.Helper()
-		noError(t, err)
-		return v
-	}
-}
-
-func noError(t fataler, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
 }

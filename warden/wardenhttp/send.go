@@ -68,6 +68,9 @@ func withHeaders(ctx context.Context, req *http.Request) (out *http.Request, str
 	if delete(out.Header, wire.PriorityHTTP); p != decision.Normal {
 		out.Header[wire.PriorityHTTP] = []string{p.String()}
 	}
+	if delete(out.Header, wire.UntrustedHTTP); !stranger.IsZero() {
+		out.Header[wire.UntrustedHTTP] = []string{"1"}
+	}
 	switch {
 	case !bounded:
 	case left < time.Millisecond && timelimit.TooLate(ctx, stranger, true):
@@ -88,7 +91,11 @@ type onTime struct {
 }
 
 func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
+	trip := tripOf(req.Context(), req)
 	resp, err := o.RoundTripper.RoundTrip(req)
+	if err := trip.end(resp, err); err != nil {
+		return resp, err
+	}
 	if resp != nil && tooLate(req.Context(), resp, o.stranger) {
 		discard(resp)
 		return nil, timelimit.ErrStranger

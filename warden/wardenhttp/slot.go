@@ -48,6 +48,7 @@ func (c capacity) claim(r *http.Request) slot.Claim {
 type held struct {
 	slot.Slot
 	sends *sentBody // nil: the request has no body
+	trip  trip
 }
 
 // sentBody is the body of a request that is sent.
@@ -65,18 +66,28 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errStatus is reported to a compartment's breaker for a response with status 500 or more and no other error.
-var errStatus = errors.New("wardenhttp: the response has a status of 500 or more")
+// isFailure reports whether a server that answers with this status has failed. 501 and 505 say of the request that there is no such
+// method or protocol, whoever asks.
+func isFailure(status int) bool {
+	return status >= http.StatusInternalServerError && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported
+}
+
+// errStatus is reported to a compartment's breaker for a response that is a failure, and no other error.
+var errStatus = errors.New("wardenhttp: the response says that the server has failed")
 
 // End releases the slot.
 func (h held) End(outcome inflight.Outcome) {
 	err := outcome.Err
-	if h.sends != nil && h.sends.broken.Load() {
+	if cause := context.Cause(h.Ctx); errors.Is(err, context.Canceled) && errors.Is(cause, context.DeadlineExceeded) {
+		err = cause // an attempt's time, after which it is canceled
+	}
+	if err == nil && isFailure(outcome.Status) {
+		err = errStatus
+	}
+	h.trip.answers = true
+	if h.sends != nil && h.sends.broken.Load() || err != nil && !outcome.Upgraded && h.trip.fault(err) {
 		h.Slot.End(context.Canceled, slot.Discarded, slot.Served)
 		return
-	}
-	if err == nil && outcome.Status >= http.StatusInternalServerError {
-		err = errStatus
 	}
 	ending, answer := endingOf(outcome, outcome.Status), slot.Served
 	switch {

@@ -36,34 +36,39 @@ func (p pace) earned(n int64) time.Duration {
 	return time.Duration(min(float64(n)/float64(p.rate), p.grace.Seconds()) * float64(time.Second))
 }
 
+// noticeable is how long a wait for the client is one that the monitor has to know of.
+const noticeable = 25 * time.Millisecond
+
 // recheck is how often it is looked whether others need the slot of a client whose budget is used up.
 const recheck = 250 * time.Millisecond
 
-// A direction is the request's body or its answer, with a time budget that starts at the grace, its maximum: waiting in Read or
-// Write spends it, and each byte transferred earns some back. When the budget is used up during a wait and others need the slot, a
-// deadline in the past ends the wait. A handler that computes, and an event stream without events, spend nothing.
+// A direction is the request's body, nil if there is none, or its answer, with a time budget that starts at the grace, its maximum:
+// waiting in Read or Write spends it, and each byte transferred earns some back. When the budget is used up during a wait and others
+// need the slot, a deadline in the past ends the wait. A handler that computes, and an event stream without events, spend nothing.
 type direction struct {
 	e     *exchange
-	w     http.ResponseWriter // carries the deadlines
 	reads bool
-	// of the request, to know whether the client was gone when the answer began; nil: not asked for
-	client context.Context
 
-	mu              sync.Mutex // guards all below; never held while waiting for the client
-	budget          time.Duration
-	due             time.Time
-	timer           *time.Timer
-	waiting         bool          // a Read or Write is waiting for the client
-	handlerDeadline bool          // the handler sets the deadlines
-	used            bool          // data was read or written
-	status          int           // of the answer
-	tooLate         bool          // the answer began when its client had left
-	bytes           int64         // transferred
-	away            time.Duration // of all waits
-	eof             bool          // the body was read to its end
-	broken          bool          // the client sent what is no body, or stopped in the middle of it
-	err             error         // the error of every later wait
-	closed          bool          // the handler is done, and w must not be touched
+	mu     sync.Mutex // guards all below; never held while waiting for the client
+	budget time.Duration
+	began  time.Time // of the wait
+	timer  *time.Timer
+	status int           // of the answer
+	bytes  int64         // transferred
+	away   time.Duration // of all waits
+	err    error         // the error of every later wait
+	unhook func() bool   // from the request's context; nil: it is not watched
+
+	bounded         bool // the end of the request's context ends the waits too
+	waiting         bool // a Read or Write is waiting for the client,
+	noticed         bool // and the monitor knows
+	handlerDeadline bool // the handler sets the deadlines
+	used            bool // data was read or written
+	tooLate         bool // the answer began when its client had left
+	shut            bool // whoever reads the body has closed it
+	eof             bool // the body was read to its end
+	broken          bool // the client sent what is no body, or stopped in the middle of it
+	closed          bool // the handler is done, and its ResponseWriter must not be touched
 }
 
 // beginWait starts a wait for the client.
@@ -71,19 +76,21 @@ func (s *direction) beginWait() (began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.useLocked()
+	s.lookLocked()
 	if s.err != nil {
 		return began, s.err
 	}
+	if s.shut {
+		return began, http.ErrBodyReadAfterClose
+	}
 	began = time.Now()
 	s.e.slot.Time.Wait(began)
-	if s.handlerDeadline {
-		return began, nil
-	}
-	s.waiting, s.due = true, began.Add(s.budget)
+	s.waiting, s.began = true, began
+	first := min(noticeable, s.budget)
 	if s.timer == nil {
-		s.timer = time.AfterFunc(s.budget, s.expire)
+		s.timer = time.AfterFunc(first, s.expire)
 	} else {
-		s.timer.Reset(s.budget)
+		s.timer.Reset(first)
 	}
 	return began, nil
 }
@@ -95,31 +102,63 @@ func (s *direction) endWait(began time.Time, n int64, err error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	s.e.slot.Time.Resume(now, err == nil && !s.reads)
-	s.away += now.Sub(began)
+	took := time.Since(began) // which takes half the time of time.Now
+	s.e.slot.Time.Resume(began.Add(took), err == nil && !s.reads)
+	s.away += took
 	s.waiting = false
+	if s.noticed {
+		s.noticed = false
+		s.e.slot.Resume()
+	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}
 	s.bytes += n
-	s.eof = s.eof || errors.Is(err, io.EOF)
-	s.broken = s.broken || err != nil && !s.eof && s.err == nil && !errors.Is(err, http.ErrBodyReadAfterClose) &&
-		!(s.handlerDeadline && errors.Is(err, os.ErrDeadlineExceeded))
 	pace := s.e.m.pace
-	s.budget = min(pace.grace, max(0, s.budget-now.Sub(began))+pace.earned(n))
-	if err != nil && !s.eof && s.err != nil {
+	s.budget = min(pace.grace, max(0, s.budget-took)+pace.earned(n))
+	if err == nil {
+		return nil
+	}
+	s.eof = s.eof || errors.Is(err, io.EOF)
+	s.broken = s.broken || !s.eof && s.err == nil && !errors.Is(err, http.ErrBodyReadAfterClose) &&
+		!(s.handlerDeadline && errors.Is(err, os.ErrDeadlineExceeded))
+	if !s.eof && s.err != nil {
 		return s.err
 	}
 	return err
 }
 
+// notice tells the monitor of a wait that is no short one, once, and reports whether the budget is used up.
+func (s *direction) notice() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if s.err != nil || !s.waiting || s.closed {
+		return false
+	}
+	if !s.noticed && now.Sub(s.began) >= noticeable {
+		s.noticed = true
+		s.e.slot.Await()
+		if ctx := s.e.slot.Ctx; s.bounded && s.unhook == nil {
+			s.unhook = context.AfterFunc(ctx, func() { s.stop(ctx.Err()) })
+		}
+	}
+	left := s.budget - now.Sub(s.began)
+	if left > 0 && !s.handlerDeadline {
+		s.timer.Reset(left)
+	}
+	return left <= 0
+}
+
 // expire is the timer's function.
 func (s *direction) expire() {
+	if !s.notice() {
+		return
+	}
 	impatient := s.e.impatient() // before the mutex: it takes the limiter's
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || s.handlerDeadline || !s.waiting || time.Now().Before(s.due) {
+	if s.err != nil || s.handlerDeadline || !s.waiting || time.Since(s.began) < s.budget {
 		return
 	}
 	if !impatient {
@@ -136,13 +175,37 @@ func (s *direction) expire() {
 func (s *direction) stop(why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
+	return !s.closed && s.stopLocked(why)
+}
+
+func (s *direction) stopLocked(why error) bool {
 	if s.err == nil {
 		s.err = why
 	}
 	return s.eof || s.setDeadlineLocked(time.Unix(1, 0)) == nil
+}
+
+// lookLocked stops if the request's context has ended.
+func (s *direction) lookLocked() {
+	if !s.bounded || s.closed {
+		return
+	}
+	if over := s.e.slot.Ctx.Err(); over != nil {
+		s.stopLocked(over)
+	}
+}
+
+// unwatch is lookLocked for the last time: call it before releasing the slot, which ends the context.
+func (s *direction) unwatch() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lookLocked()
+	if s.bounded = false; s.unhook != nil {
+		s.unhook()
+	}
 }
 
 // refuse makes every later wait fail.
@@ -157,6 +220,9 @@ func (s *direction) refuse(why error) {
 // close is stop for a handler that is done: the ResponseWriter must not be used afterwards. Waits on other goroutines are
 // ended. net/http's remaining I/O gets the deadline due; zero: none.
 func (s *direction) close(due time.Time) {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil {
@@ -195,8 +261,8 @@ func (s *direction) setAnswered(status int) {
 
 // useLocked records that data is read or written.
 func (s *direction) useLocked() {
-	if !s.used && s.client != nil {
-		s.tooLate = errors.Is(s.client.Err(), context.Canceled)
+	if !s.used && !s.reads {
+		s.tooLate = errors.Is(s.e.slot.Ctx.Err(), context.Canceled)
 	}
 	s.used = true
 }
@@ -211,28 +277,77 @@ func (s *direction) answer() (status int, tooLate bool) {
 	return status, s.tooLate
 }
 
+// progress returns how much was transferred, and whether that is the whole body.
+func (s *direction) progress() (bytes int64, eof bool) {
+	if s == nil {
+		return 0, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes, s.eof
+}
+
 // waited returns how long all waits have taken. (Waits for body and answer at a time, over HTTP/2, count twice.)
 func (s *direction) waited() time.Duration {
+	if s == nil {
+		return 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.away
 }
 
-// over reports whether the handler is done.
-func (s *direction) over() bool {
+// shutDown makes every later wait fail. It ends none: over HTTP/1 that would end the request.
+func (s *direction) shutDown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.closed
+	s.shut = true
 }
 
 // clientFault reports whether the client broke off, or was cut off because it was too slow.
 func (s *direction) clientFault() bool {
+	if s == nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.broken || errors.Is(s.err, ErrSlowPeer)
 }
 
+// awayAt returns how long all waits have taken by now.
+func (s *direction) awayAt(now time.Time) time.Duration {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.awayLocked(now)
+}
+
+func (s *direction) awayLocked(now time.Time) time.Duration {
+	if s.waiting {
+		return s.away + now.Sub(s.began)
+	}
+	return s.away
+}
+
+// keeps reports whether the client is what takes the time since then: it was waited for most of it, and for this long at least. Whom that
+// keeps may lose patience, until the body is at its end. If least is 0, the time is up, which a body has taken that came too late, too.
+func (s *direction) keeps(least time.Duration, since time.Time, before time.Duration) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	away := s.awayLocked(now) - before
+	return (!s.eof || least == 0) && away > 0 && away >= least && 2*away >= now.Sub(since)
+}
+
 func (s *direction) state() (used bool, err error) {
+	if s == nil {
+		return false, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used, s.err
@@ -241,7 +356,7 @@ func (s *direction) state() (used bool, err error) {
 // setDeadlineLocked ends a pending Read or Write, over HTTP/1 and HTTP/2. Where deadlines are not supported, the next call fails
 // instead.
 func (s *direction) setDeadlineLocked(t time.Time) error {
-	rc := http.NewResponseController(s.w)
+	rc := http.NewResponseController(s.e.ResponseWriter)
 	if s.reads {
 		return rc.SetReadDeadline(t)
 	}

@@ -6,80 +6,24 @@ package wardenhttp_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
-
-// A pipe is a listener whose connections are in memory, have deadlines and no buffers.
-type pipe struct {
-	conns chan net.Conn
-	once  sync.Once
-	down  chan struct{}
-}
-
-func (p *pipe) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.down:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipe) Close() error { p.once.Do(func() { close(p.down) }); return nil }
-
-func (p *pipe) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-
-// inMemory serves h in a bubble until the test ends, and returns a connection to it.
-func inMemory(t *testing.T, h http.Handler) net.Conn {
-	t.Helper()
-	return pipeTo(t, &http.Server{Handler: h})
-}
-
-func pipeTo(t *testing.T, s *http.Server) net.Conn {
-	p := &pipe{conns: make(chan net.Conn), down: make(chan struct{})}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(p) }()
-	client, server := net.Pipe()
-	p.conns <- server
-	t.Cleanup(func() {
-		_ = client.Close()
-		_ = s.Close()
-		<-served
-		time.Sleep(time.Hour) // net/http lingers, and so may the client: no goroutine may be left in the bubble
-	})
-	return client
-}
-
-// say writes to c without waiting for whether somebody reads.
-func say(c net.Conn, text string) { go func() { _, _ = io.WriteString(c, text) }() }
-
-func status(t *testing.T, c net.Conn) int {
-	t.Helper()
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
-	return resp.StatusCode
-}
 
 // A client sends its body in pieces with pauses between. It is cut off at the instant at which its spare time is used up,
 // and not before, whatever the pieces are; how long it was waited for is bounded by what it has sent.
@@ -116,15 +60,14 @@ func TestPropertySlowBodies(t *testing.T) {
 			began, read := time.Now(), 0
 			var failed error
 			var took time.Duration
-			c := inMemory(t, newMiddleware(t, g, wardenhttp.Config{Grace: grace, MinRate: rate}).Handler(http.HandlerFunc(
-				func(w http.ResponseWriter, r *http.Request) {
-					for b := make([]byte, 4<<10); failed == nil; {
-						var n int
-						n, failed = r.Body.Read(b)
-						read += n
-					}
-					took = time.Since(began)
-				})))
+			c := connTo(t, g.handle(t, wardenhttp.Config{Grace: grace, MinRate: rate}, func(_ http.ResponseWriter, r *http.Request) {
+				for b := make([]byte, 4<<10); failed == nil; {
+					var n int
+					n, failed = r.Body.Read(b)
+					read += n
+				}
+				took = time.Since(began)
+			}))
 			go func() {
 				_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", total)
 				for _, p := range pieces {
@@ -161,28 +104,10 @@ func TestPropertySlowBodies(t *testing.T) {
 func TestOnlyWaitingForTheClientCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuard(t, 1, 0)
-		const events = 5
-		c := inMemory(t, newMiddleware(
-			t, g, wardenhttp.Config{Grace: time.Second},
-		).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			for range events {
-				time.Sleep(time.Hour)
-				if _, err := io.WriteString(w, "data: x\n\n"); err != nil {
-					t.Error(err)
-				}
-				if err := http.NewResponseController(w).Flush(); err != nil {
-					t.Error(err)
-				}
-			}
-		})))
-		say(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if body, err := io.ReadAll(resp.Body); string(body) != strings.Repeat("data: x\n\n", events) || err != nil {
-			t.Errorf("H15: %q, %v", body, err)
+		h := g.handle(t, wardenhttp.Config{Grace: time.Second}, func(w http.ResponseWriter, _ *http.Request) { parts(w, 3, time.Hour) })
+		got := callOnce(t, &http.Server{Handler: h}, "", nil, 0)
+		if want := `200, close false, 21 bytes "part 0\npart 1\npart 2\n", <nil> after 3h0m0s`; got != want {
+			t.Errorf("H15: %s, want %s", got, want)
 		}
 		g.wantEmpty(t)
 	})
@@ -190,7 +115,7 @@ func TestOnlyWaitingForTheClientCounts(t *testing.T) {
 
 // What net/http still has to write when the handler is done is bounded, too: by the grace, or by the server's own time limit.
 func TestTheRestOfAnAnswerHasADeadline(t *testing.T) {
-	for name, tc := range map[string]struct {
+	for name, c := range map[string]struct {
 		limit, after time.Duration
 		want         error
 	}{
@@ -200,23 +125,22 @@ func TestTheRestOfAnAnswerHasADeadline(t *testing.T) {
 		"after the server's limit":   {time.Minute, time.Minute + 1, io.ErrUnexpectedEOF},
 		"the server's limit is less": {time.Second / 2, time.Second - 1, io.ErrUnexpectedEOF},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGuard(t, 1, 0)
-				c := pipeTo(t, &http.Server{WriteTimeout: tc.limit,
-					Handler: newMiddleware(t, g, wardenhttp.Config{Grace: time.Second}).Handler(
-						http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") }))})
-				say(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-				time.Sleep(tc.after)
-				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-				if err == nil {
-					resp.Body.Close()
-				}
-				if !errors.Is(err, tc.want) {
-					t.Errorf("H15: a client that reads after %v gets the error %v, want %v", tc.after, err, tc.want)
-				}
-				g.wantEmpty(t)
+		synctest.Test(t, func(t *testing.T) {
+			g := newGuard(t, 1, 0)
+			h := g.handle(t, wardenhttp.Config{Grace: time.Second}, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "done")
 			})
+			conn := pipeTo(t, &http.Server{WriteTimeout: c.limit, Handler: h})
+			say(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			time.Sleep(c.after)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil {
+				resp.Body.Close()
+			}
+			if !errors.Is(err, c.want) {
+				t.Errorf("H15: %s: a client that reads after %v gets the error %v, want %v", name, c.after, err, c.want)
+			}
+			g.wantEmpty(t)
 		})
 	}
 }
@@ -240,29 +164,22 @@ func TestAHandlerThatSetsDeadlinesRulesThem(t *testing.T) {
 			return buf
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				got := make(chan string, 1)
-				c := inMemory(t, newMiddleware(
-					t, newGuard(t, 1, 0), wardenhttp.Config{Grace: time.Second},
-				).Handler(http.HandlerFunc(
-					func(w http.ResponseWriter, r *http.Request) {
-						word := make([]byte, 4)
-						if _, err := io.ReadFull(open(w, r), word); err != nil {
-							t.Error(err)
-						}
-						got <- string(word)
-					})))
-				go func() { _, _ = io.Copy(io.Discard, c) }()
-				if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"); err != nil {
-					t.Fatal(err)
+		synctest.Test(t, func(t *testing.T) {
+			got := make(chan string, 1)
+			c := connTo(t, newGuard(t, 1, 0).handle(t, wardenhttp.Config{Grace: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+				word := make([]byte, 4)
+				if _, err := io.ReadFull(open(w, r), word); err != nil {
+					t.Error(err)
 				}
-				time.Sleep(time.Hour)
-				say(c, "late")
-				if word := <-got; word != "late" {
-					t.Errorf("H15: %q", word)
-				}
-			})
+				got <- string(word)
+			}))
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+			must(io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"))(t)
+			time.Sleep(time.Hour)
+			say(c, "late")
+			if word := <-got; word != "late" {
+				t.Errorf("H15: %s: %q", name, word)
+			}
 		})
 	}
 }
@@ -273,11 +190,9 @@ func TestTheDeadlineEndsABodyThatTricklesIn(t *testing.T) {
 		g := newGuard(t, 1, 0)
 		began := time.Now()
 		var failed error
-		c := inMemory(t, exchangeContext(2*time.Second, newMiddleware(t, g, wardenhttp.Config{}).Handler(http.HandlerFunc(func(
-			_ http.ResponseWriter, r *http.Request,
-		) {
+		c := connTo(t, exchangeContext(2*time.Second, newHandler(t, g, func(_ http.ResponseWriter, r *http.Request) {
 			_, failed = io.Copy(io.Discard, r.Body)
-		}))))
+		})))
 		say(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nx")
 		if got := status(t, c); got != http.StatusGatewayTimeout || time.Since(began) != 2*time.Second ||
 			!errors.Is(failed, context.DeadlineExceeded) {
@@ -297,56 +212,14 @@ func exchangeContext(d time.Duration, next http.Handler) http.Handler {
 	})
 }
 
-// trickle sends a byte at a time until nobody takes them.
-func trickle(w io.Writer) {
-	for {
-		if _, err := io.WriteString(w, "x"); err != nil {
-			return
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
-
-func TestUploadsThatTrickleAreCutOff(t *testing.T) {
-	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		g := newGuard(t, 1, 0)
-		failed := make(chan error, 1)
-		s := serve(newMiddleware(
-			t, g, wardenhttp.Config{Grace: 100 * time.Millisecond},
-		).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, err := io.Copy(io.Discard, r.Body)
-			failed <- err
-		})))
-		upload, client := io.Pipe()
-		defer upload.Close()
-		go trickle(client)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, upload)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) || resp.StatusCode != http.StatusRequestTimeout {
-			t.Errorf("H15: %v, %s", err, resp.Status)
-		}
-		g.wantEmpty(t)
-	})
-}
-
 func TestAnswersThatTrickleAreCutOff(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		for name, write := range map[string]func(w http.ResponseWriter) error{
-			"Write": func(w http.ResponseWriter) error { _, err := w.Write(make([]byte, 1<<20)); return err },
-			"WriteString": func(w http.ResponseWriter) error {
-				_, err := io.WriteString(w, strings.Repeat("x", 1<<20))
-				return err
-
-			},
+			"Write":       func(w http.ResponseWriter) error { _, err := w.Write(make([]byte, 1<<20)); return err },
+			"WriteString": func(w http.ResponseWriter) error { _, err := io.WriteString(w, long); return err },
 			"ReadFrom": func(w http.ResponseWriter) error {
-				_, err := io.Copy(w, io.LimitReader(strings.NewReader(strings.Repeat("x", 1<<20)), 1<<20))
+				_, err := io.Copy(w, io.LimitReader(strings.NewReader(long), 1<<20))
 				return err
 			},
 			"a file": func(w http.ResponseWriter) error {
@@ -355,11 +228,9 @@ func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 					return err
 				}
 				defer f.Close()
-				if err := f.Truncate(1 << 20); err != nil {
-					return err
-				}
-				_, err = io.Copy(w, f)
-				return err
+				err = f.Truncate(1 << 20)
+				_, copied := io.Copy(w, f)
+				return errors.Join(err, copied)
 			},
 			"Flush": func(w http.ResponseWriter) error {
 				_, _ = w.Write(make([]byte, 1<<10))
@@ -368,32 +239,18 @@ func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 		} {
 			g := newGuard(t, 1, 0)
 			failed, answered := make(chan error, 1), make(chan struct{})
-			s := serve(newMiddleware(
-				t, g, wardenhttp.Config{Grace: 50 * time.Millisecond},
-			).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if err := http.NewResponseController(w).Flush(); err != nil {
-					failed <- err
-					return
-				}
+			s := serve(g.handle(t, wardenhttp.Config{Grace: 50 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+				err := http.NewResponseController(w).Flush()
 				select {
 				case <-answered: // a client on a busy machine has its headers too
 				case <-r.Context().Done():
 				}
-				for range 1 << 20 {
-					if err := write(w); err != nil {
-						failed <- err
-						return
-					}
+				for err == nil {
+					err = write(w)
 				}
-			})))
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := s.Client().Do(req) // and reads nothing
-			if err != nil {
-				t.Fatal(err)
-			}
+				failed <- err
+			}))
+			resp := send(t, s.Client(), http.MethodGet, s.URL, http.NoBody) // and reads nothing
 			close(answered)
 			if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) {
 				t.Errorf("H15: %s: %v", name, err)
@@ -407,76 +264,28 @@ func TestAnswersThatTrickleAreCutOff(t *testing.T) {
 	})
 }
 
-// Slow clients who come back as soon as they are cut off or rejected do not keep the others out.
-func TestSlowClientsLeaveRoomForOthers(t *testing.T) {
-	const slow, slots = 20, 4
-	g := newGuard(t, slots, slots)
-	s := startServer(t, newMiddleware(
-		t, g, wardenhttp.Config{Grace: 30 * time.Millisecond},
-	).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-	})), false)
-	over, cancel := context.WithCancel(t.Context())
-	var attackers sync.WaitGroup
-	defer attackers.Wait()
-	defer cancel()
-	for range slow {
-		attackers.Go(func() {
-			for over.Err() == nil {
-				c, err := new(net.Dialer).DialContext(over, "tcp", s.Listener.Addr().String())
-				if err != nil {
-					return
-				}
-				stop := context.AfterFunc(over, func() { _ = c.Close() })
-				_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\nx")
-				_, _ = c.Read(make([]byte, 1000))
-				_ = c.Close()
-				stop()
-			}
-		})
-	}
-	for hangs := time.Now().Add(patience); g.Limiter().Stats().Rejected == 0 && time.Now().Before(hangs); { // until they take all
-		<-time.After(time.Millisecond)
-	}
-	answered := 0
-	for hangs := time.Now().Add(patience); answered < 20 && time.Now().Before(hangs); {
-		resp, err := post(t, s)
-		if err != nil {
-			t.Fatal(err)
+// A server whose HTTP/2 connections have no bound for clients that read nothing is told so once.
+func TestUnboundHTTP2IsToldOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		conf  *http.HTTP2Config
+		proto int
+		want  int
+	}{
+		"HTTP/1.1":             {nil, 1, 0},
+		"HTTP/2, nothing set":  {nil, 2, 1},
+		"HTTP/2, another set":  {&http.HTTP2Config{MaxConcurrentStreams: 10}, 2, 1},
+		"HTTP/2, with a bound": {&http.HTTP2Config{WriteByteTimeout: time.Second}, 2, 0},
+	} {
+		var logged bytes.Buffer
+		server := &http.Server{ErrorLog: log.New(&logged, "", 0), HTTP2: c.conf} //nolint:gosec // it serves nothing
+		h := newHandler(t, newGuard(t, 100, 0), http.NotFound)
+		for range 3 {
+			r := newRequest()
+			r.ProtoMajor = c.proto
+			recorded(h, by(server, r))
 		}
-		resp.Body.Close()
-		if resp.StatusCode == http.StatusOK {
-			answered++
+		if got := strings.Count(logged.String(), "WriteByteTimeout"); got != c.want {
+			t.Errorf("H24: %s: told %d times, want %d: %s", name, got, c.want, logged.String())
 		}
 	}
-	if answered < 20 {
-		t.Errorf("H15: %d requests answered, %+v", answered, g.Limiter().Stats())
-	}
-}
-
-// A time in which nothing came says nothing about the service.
-func TestSlowClientsAreNotCounted(t *testing.T) {
-	got := counted(t, func(w *warden.Warden) {
-		m, err := wardenhttp.New(w, wardenhttp.Config{Grace: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rec := httptest.NewRecorder()
-		m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })).
-			ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/", late{}))
-		if rec.Code != http.StatusRequestTimeout {
-			t.Errorf("H9: status %d", rec.Code)
-		}
-	})
-	if got != 0 {
-		t.Errorf("H9: %d execution times, want none", got)
-	}
-}
-
-// late is a body that comes when nobody waits for it any more, over what knows no deadlines.
-type late struct{}
-
-func (late) Read([]byte) (int, error) {
-	time.Sleep(time.Hour)
-	return 0, io.ErrUnexpectedEOF
 }

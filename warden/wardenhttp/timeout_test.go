@@ -6,6 +6,7 @@ package wardenhttp_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,11 +28,12 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// until gives a request a deadline that does not move.
-func until(d time.Duration) func(*http.Request) warden.Task {
+// dueIn gives a request a deadline that does not move.
+func dueIn(d time.Duration) func(*http.Request) warden.Task {
 	return func(*http.Request) warden.Task { return warden.Task{Deadline: time.Now().Add(d)} }
 }
 
@@ -81,7 +83,7 @@ func TestPropertyTimeIsUp(t *testing.T) {
 	for name, kind := range map[string]func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int){
 		"a compartment": func(t *testing.T, buffered bool, h http.HandlerFunc) (http.Handler, func() int) {
 			c := compartment(t, bulkhead.CompartmentConfig{Timeout: timeout})
-			return inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: buffered}, h), func() int {
+			return handle(t, nil, wardenhttp.Config{Compartment: in(c), Buffered: buffered}, h), func() int {
 				return c.Snapshot().InFlight
 			}
 		},
@@ -120,12 +122,12 @@ func TestPropertyTimeIsUp(t *testing.T) {
 					}
 					stops = min(stops, over)
 				}
-				answered := stops
+				answered, late := stops, s.writes > timeout && !s.obeys && (buffered || name == "a client's patience") // who is gone by then
 				want := max(http.StatusOK, s.status)
 				switch {
 				case buffered && stops >= timeout:
 					answered, want = timeout, http.StatusGatewayTimeout
-				case !wrote && stops >= timeout:
+				case !wrote && stops >= timeout, late:
 					want = http.StatusGatewayTimeout
 				case !wrote:
 					want = http.StatusOK
@@ -134,16 +136,15 @@ func TestPropertyTimeIsUp(t *testing.T) {
 					var wrong error
 					h, inFlight := kind(t, buffered, func(w http.ResponseWriter, r *http.Request) { wrong = s.run(w, r) })
 					began := time.Now()
-					rec := httptest.NewRecorder()
-					h.ServeHTTP(rec, newRequest())
+					rec := recorded(h, newRequest())
 					if took := time.Since(began); took != answered || rec.Code != want {
 						t.Errorf("H16: %d after %v, want %d after %v", rec.Code, took, want, answered)
 					}
-					late := want == http.StatusGatewayTimeout
-					if late != strings.Contains(rec.Body.String(), `"reason":"timeout_running"`) {
+					ours := want == http.StatusGatewayTimeout
+					if ours != strings.Contains(rec.Body.String(), `"reason":"timeout_running"`) {
 						t.Errorf("H16: %s", rec.Body)
 					}
-					if said := wrote && !late; said != (rec.Header().Get("Answer") == "42") {
+					if said := wrote && (!ours || late && !buffered); said != (rec.Header().Get("Answer") == "42") {
 						t.Errorf("H16: the handler has answered: %v, header %v", said, rec.Header())
 					}
 					synctest.Wait() // both may have waited for the same instant
@@ -154,8 +155,7 @@ func TestPropertyTimeIsUp(t *testing.T) {
 					if n := inFlight(); n != 0 {
 						t.Errorf("H16: %d in flight in the end", n)
 					}
-					if wantErr := buffered && s.writes > timeout &&
-						!s.obeys; wantErr != errors.Is(wrong, http.ErrHandlerTimeout) {
+					if late != errors.Is(wrong, http.ErrHandlerTimeout) {
 						t.Errorf("H16: a late Write: %v", wrong)
 					}
 				})
@@ -168,11 +168,9 @@ func TestPropertyTimeIsUp(t *testing.T) {
 func TestBufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		c := compartment(t, bulkhead.CompartmentConfig{})
-		free := make(chan struct{})
-		failed := make(chan error, 1)
-		s := serve(inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: true, Task: until(50 * time.Millisecond)}, func(
-			w http.ResponseWriter, r *http.Request,
-		) {
+		free, failed := make(chan struct{}), make(chan error, 1)
+		cfg := wardenhttp.Config{Compartment: in(c), Buffered: true, Task: dueIn(50 * time.Millisecond)}
+		s := serve(handle(t, nil, cfg, func(w http.ResponseWriter, r *http.Request) {
 			_, err := io.Copy(io.Discard, r.Body)
 			<-free
 			failed <- err
@@ -181,11 +179,7 @@ func TestBufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 		upload, client := io.Pipe()
 		defer client.Close()
 		go func() { _, _ = io.WriteString(client, "x") }()
-		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, upload))(t)
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := send(t, s.Client(), http.MethodPost, s.URL, upload)
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(body), "timeout_running") || err != nil {
@@ -198,10 +192,8 @@ func TestBufferedAnswersWhileTheHandlerIsStuck(t *testing.T) {
 		if err := <-failed; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("H16: the body: %v", err)
 		}
-		for hangs := time.Now().Add(patience); c.Snapshot().InFlight > 0 && time.Now().Before(hangs); {
-			<-time.After(time.Millisecond)
-		}
-		if s := c.Snapshot(); s.InFlight != 0 || s.Outcomes["canceled"] != 1 { // in time for the compartment, which has no Timeout
+		eventually(t, "H16: a free slot", func() bool { return c.Snapshot().InFlight == 0 })
+		if s := c.Snapshot(); s.Outcomes["canceled"] != 1 { // in time for the compartment, which has no Timeout
 			t.Errorf("H16: %+v", s)
 		}
 	})
@@ -219,18 +211,14 @@ func TestBufferedEndings(t *testing.T) {
 		"aborts": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, http.ErrAbortHandler},
 		"exits":  {func(http.ResponseWriter, *http.Request) { runtime.Goexit() }, nil},
 	} {
-		g := newGuard(t, 1, 0)
-		h := newMiddleware(t, g, wardenhttp.Config{Buffered: true}).Handler(c.next)
+		g, returned := newGuard(t, 1, 0), false
+		h := g.handle(t, wardenhttp.Config{Buffered: true}, c.next)
 		var got any
-		returned := false
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
+		finish(func() {
 			defer func() { got = recover() }()
-			h.ServeHTTP(httptest.NewRecorder(), newRequest())
+			recorded(h, newRequest())
 			returned = true
-		}()
-		<-done
+		})
 		var wrapped *bulkhead.PanicError
 		if err, ok := got.(error); ok && errors.As(err, &wrapped) {
 			if got = wrapped.Value; !bytes.Contains(wrapped.Stack, []byte("TestBufferedEndings")) {
@@ -247,12 +235,11 @@ func TestBufferedEndings(t *testing.T) {
 	server := &http.Server{ErrorLog: log.New(logged, "", 0)}
 	synctest.Test(t, func(t *testing.T) {
 		c := compartment(t, bulkhead.CompartmentConfig{Timeout: time.Second})
-		h := inCompartment(t, wardenhttp.Config{Compartment: in(c), Buffered: true}, func(http.ResponseWriter, *http.Request) {
+		h := handle(t, nil, wardenhttp.Config{Compartment: in(c), Buffered: true}, func(http.ResponseWriter, *http.Request) {
 			time.Sleep(time.Minute)
 			panic("late, on purpose")
 		})
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, newRequest().WithContext(context.WithValue(t.Context(), http.ServerContextKey, server)))
+		rec := recorded(h, by(server, newRequest()))
 		time.Sleep(time.Hour)
 		if rec.Code != http.StatusGatewayTimeout || c.Snapshot().InFlight != 0 ||
 			!strings.Contains(logged.String(), "late, on purpose") {
@@ -266,18 +253,13 @@ func TestBufferedAnswersHoldNoSlotWhileTheyAreRead(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		const length = 8 << 20
 		g := newGuard(t, 1, 0)
-		s := serve(newMiddleware(
-			t, g, wardenhttp.Config{Buffered: true, BufferPerAnswer: length},
-		).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		cfg := wardenhttp.Config{Buffered: true, BufferPerAnswer: length}
+		s := serve(g.handle(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = fmt.Fprint(w, strings.Repeat("x", length))
-		})))
-		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
+		resp := send(t, s.Client(), http.MethodGet, s.URL, http.NoBody)
 		defer resp.Body.Close()
 		g.wantEmpty(t)
 		body, err := io.ReadAll(resp.Body)
@@ -306,92 +288,108 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// A handler that waits for a body is told that its client has been answered, and why, whoever ended its context.
+// A handler that waits for a body is told that its client has been answered, whoever on the server has ended its context.
 func TestNobodyReadsOnBehindABufferedAnswer(t *testing.T) {
-	for name, task := range map[string]func(*http.Request) warden.Task{"a deadline": until(20 * time.Millisecond), "somebody on the server": nil} {
-		w := must(warden.New(warden.Config{}))(t)
-		mw := must(wardenhttp.New(w, wardenhttp.Config{Buffered: true, Task: task}))(t)
-		read := make(chan error, 1)
-		h := mw.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_, err := io.Copy(io.Discard, r.Body)
-			read <- err
-		}))
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithCancel(r.Context())
-			defer cancel()
-			if task == nil {
-				time.AfterFunc(20*time.Millisecond, cancel)
-			}
-			h.ServeHTTP(w, r.WithContext(ctx))
-		}))
-		nothing, client := io.Pipe()
-		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, nothing))(t)
-		req.ContentLength = 8
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if err := <-read; !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("H16: %s: the body: %v", name, err)
-		}
-		_ = client.Close()
-		s.Close()
+	read := make(chan error, 1)
+	h := newGuard(t, 1, 0).handle(t, wardenhttp.Config{Buffered: true}, func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		read <- err
+	})
+	s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		time.AfterFunc(20*time.Millisecond, cancel)
+		h.ServeHTTP(w, r.WithContext(ctx))
+	}), false)
+	nothing, client := io.Pipe()
+	defer client.Close()
+	resp := send(t, s.Client(), http.MethodPost, s.URL, nothing)
+	resp.Body.Close()
+	if err := <-read; !errors.Is(err, context.Canceled) {
+		t.Errorf("H16: the body: %v", err)
 	}
 }
 
-// A request that ran out of time after its handler had read the body leaves its connection as it was: the next ones are answered.
+// A request that ran out of time after its handler had read the body, or that has none, leaves its connection as it was, also where an
+// outer handler has wrapped the body, or a fallback blocks until Grace is over: the next ones are answered.
 func TestTheConnectionOutlivesATimeout(t *testing.T) {
+	blocks := func(_ http.ResponseWriter, r *http.Request, _ error) bool { <-r.Context().Done(); return false }
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		for _, buffered := range []bool{false, true} {
-			m := newMiddleware(t, newGuard(t, 3, 0), wardenhttp.Config{Timeout: 200 * time.Millisecond, Buffered: buffered})
+		for name, c := range map[string]struct {
+			buffered bool
+			fallback func(http.ResponseWriter, *http.Request, error) bool
+			body     string
+		}{
+			"a body":                     {body: "body"},
+			"a body, buffered":           {body: "body", buffered: true},
+			"a body, fallback":           {body: "body", fallback: blocks},
+			"a body, fallback, buffered": {body: "body", fallback: blocks, buffered: true},
+			"no body":                    {},
+		} {
+			const long = 100 * time.Millisecond
+			of := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 3})
+			cfg := wardenhttp.Config{Compartment: in(of), Timeout: long, Buffered: c.buffered, Fallback: c.fallback, Grace: long}
 			var asked atomic.Int32
-			s := serve(m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := handle(t, nil, cfg, func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				if asked.Add(1) == 1 {
 					<-r.Context().Done()
 				}
-			})))
+			})
+			s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.Body = struct{ io.ReadCloser }{r.Body}
+				h.ServeHTTP(w, r)
+			}))
+			conns := map[string]bool{}
+			trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { conns[c.Conn.LocalAddr().String()] = true }}
 			for i, want := range []int{http.StatusGatewayTimeout, http.StatusOK, http.StatusOK} {
-				if status, text, err := do(t, s.Client().Transport, http.MethodPost, s.URL, "body"); status != want ||
-					err != nil {
-					t.Errorf("H16: buffered %t: request %d: %d %s, %v; want %d", buffered, i, status, text, err, want)
+				ctx := httptrace.WithClientTrace(t.Context(), trace)
+				req := must(http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(c.body)))(t)
+				resp := must(s.Client().Do(req))(t)
+				_, _ = io.Copy(io.Discard, resp.Body)
+				if resp.Body.Close(); resp.StatusCode != want {
+					t.Errorf("H16: %s: request %d: %s, want %d", name, i, resp.Status, want)
 				}
+			}
+			if len(conns) != 1 {
+				t.Errorf("H16: %s: %d connections, want 1", name, len(conns))
+			}
+			if got, want := fallbacksOf(of), (degraded{Failed: uint64(number(c.fallback != nil))}); got != want {
+				t.Errorf("B9: %s: %+v, want %+v", name, got, want)
 			}
 		}
 	})
 }
 
-// A request without a body whose time is up leaves its connection as it was, also where an outer handler has wrapped the empty body.
-func TestConnectionOutlivesATimeout(t *testing.T) {
-	g := newGuard(t, 1, 0)
-	h := newMiddleware(t, g, wardenhttp.Config{Timeout: 20 * time.Millisecond}).Handler(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/slow" {
-				<-r.Context().Done()
+// Each request has the timeout of its arrival, whatever it is changed to while the request is served: the warden's, or without
+// one the middleware's.
+func TestPropertyTimeoutChanges(t *testing.T) {
+	timeouts := rapid.SampledFrom([]time.Duration{0, 0, time.Millisecond, time.Second, 3 * time.Second, time.Minute})
+	rapid.Check(t, func(rt *rapid.T) {
+		own, inCompartment := timeouts.Draw(rt, "own"), rapid.Bool().Draw(rt, "in a compartment")
+		changes := rapid.SliceOfN(timeouts, 1, 8).Draw(rt, "changes")
+		synctest.Test(t, func(t *testing.T) {
+			w := must(warden.New(warden.Config{}))(t)
+			cfg := wardenhttp.Config{Timeout: own}
+			if inCompartment {
+				cfg.Compartment = in(compartment(t, bulkhead.CompartmentConfig{Guaranteed: 8}))
 			}
-		}))
-	s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = struct{ io.ReadCloser }{r.Body}
-		h.ServeHTTP(w, r)
-	}), false)
-	conns := map[string]bool{}
-	for _, path := range []string{"/slow", "/", "/slow", "/"} {
-		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { conns[c.Conn.LocalAddr().String()] = true }}
-		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, s.URL+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		if resp.Body.Close(); resp.StatusCode != http.StatusGatewayTimeout && (path == "/slow" || resp.StatusCode != http.StatusOK) {
-			t.Errorf("H16: %s: %s", path, resp.Status)
-		}
-	}
-	if len(conns) != 1 {
-		t.Errorf("H16: %d connections, want 1", len(conns))
-	}
+			m := must(wardenhttp.New(w, cfg))(t)
+			var all sync.WaitGroup
+			for _, timeout := range changes {
+				noError(t, w.Adjust("anna", func(b *warden.Bounds) { b.Timeout = timeout }))
+				want, arrived := cmp.Or(timeout, own), time.Now()
+				handler := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					time.Sleep(10 * time.Millisecond) // and the timeout changes
+					at, _, bounded := timelimit.Due(r.Context())
+					if bounded != (want > 0) || bounded && !at.Equal(arrived.Add(want)) {
+						t.Errorf("H27: deadline %v after arrival (%v), want %v", at.Sub(arrived), bounded, want)
+					}
+				}))
+				all.Go(func() { recorded(handler, newRequest()) })
+				synctest.Wait()
+			}
+			all.Wait()
+		})
+	})
 }

@@ -51,7 +51,7 @@ type transport struct {
 //
 // The elapsed time counts as the dependency's execution time, unless the connection switched protocols, the context was canceled,
 // or its deadline passed before there was an answer. A compartment's breaker gets the error of the base or of a Read, an error
-// for a status of 500 or more, else nil. The context of the sent request ends with the Task's deadline, and with the
+// for a status of 500 or more but 501 and 505, else nil. The context of the sent request ends with the Task's deadline, and with the
 // compartment's Timeout.
 //
 // The header Warden-Timeout has the remaining time of the context in milliseconds, or that of a header of the request if it is
@@ -99,14 +99,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := held{Slot: p}
+	h := held{Slot: p, trip: tripOf(p.Ctx, out)}
 	if out.Body != nil && out.Body != http.NoBody {
 		h.sends = &sentBody{ReadCloser: out.Body}
 		out.Body = h.sends
 	}
 	resp, err := inflight.RoundTrip(h, onTime{t.base, stranger}, out)
 	if err != nil || resp == nil {
-		return resp, timeoutOf(p.Ctx, err)
+		return resp, h.trip.end(nil, timeoutOf(p.Ctx, err))
 	}
 	_, _, bounded := timelimit.Due(p.Ctx)
 	if bounded && t.capacity.compartment != nil && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {

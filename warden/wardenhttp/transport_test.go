@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -21,26 +20,12 @@ import (
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
 // through is a client of s whose requests go through g.
 func through(t *testing.T, g *guard, s *httptest.Server) *http.Client {
 	t.Helper()
 	return &http.Client{Transport: newTransport(t, g, s.Client().Transport)}
-}
-
-func send(t *testing.T, c *http.Client, method, url string) *http.Response {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
 }
 
 func TestRejectedRequestIsNotSent(t *testing.T) {
@@ -52,24 +37,15 @@ func TestRejectedRequestIsNotSent(t *testing.T) {
 		}))
 		g := newGuard(t, 1, 0)
 		client := through(t, g, s)
-		first := send(t, client, http.MethodPost, s.URL)
+		first := send(t, client, http.MethodPost, s.URL, http.NoBody)
 		for range 3 {
 			sent := newPayload("a body")
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, sent)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := client.Do(req)
-			if resp != nil {
-				t.Fatalf("H8: a response: %v", resp.Status)
-			}
+			req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, sent))(t)
+			_, err := client.Do(req)
 			var rejected *warden.Rejection
-			var outer *url.Error
-			if !errors.Is(err, warden.ErrRejected) || !errors.As(err, &rejected) || !errors.As(err, &outer) {
+			if !errors.Is(err, warden.ErrRejected) || !errors.As(err, &rejected) ||
+				rejected.Reason != decision.PressureHigh || rejected.Task.Name != req.URL.Host {
 				t.Fatalf("H8: error %v", err)
-			}
-			if rejected.Reason != decision.PressureHigh || rejected.Task.Name != req.URL.Host {
-				t.Errorf("H8: %v", rejected)
 			}
 			if got := sent.closes.Load(); got != 1 {
 				t.Errorf("H8: the request's body was closed %d times, want 1", got)
@@ -77,7 +53,7 @@ func TestRejectedRequestIsNotSent(t *testing.T) {
 		}
 		first.Body.Close()
 		g.wantEmpty(t)
-		last := send(t, client, http.MethodPost, s.URL)
+		last := send(t, client, http.MethodPost, s.URL, http.NoBody)
 		last.Body.Close()
 		if got := arrived.Load(); got != 2 {
 			t.Errorf("H8: %d requests arrived, want 2", got)
@@ -136,52 +112,23 @@ func TestNilBaseIsTheDefaultTransport(t *testing.T) {
 	s := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), false)
 	client := &http.Client{Transport: newTransport(t, newGuard(t, 1, 0), nil)}
 	defer client.CloseIdleConnections()
-	resp := send(t, client, http.MethodGet, s.URL)
+	resp := send(t, client, http.MethodGet, s.URL, http.NoBody)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Error(resp.Status)
 	}
 }
 
-func TestInvalidTransportConfig(t *testing.T) {
-	for _, w := range []*warden.Warden{nil, {}} {
-		rt, err := wardenhttp.NewTransport(w, wardenhttp.TransportConfig{Base: http.DefaultTransport})
-		var invalid *warden.InvalidError
-		if rt != nil || !errors.Is(err, warden.ErrInvalid) || !errors.As(err, &invalid) ||
-			invalid.Field != "wardenhttp.NewTransport: the warden" ||
-			w == nil && !strings.HasSuffix(err.Error(), "nil only with TransportConfig.Compartment") {
-			t.Errorf("%v, %v", rt, err)
-		}
-	}
-}
-
-func TestTransportRefusesNilBase(t *testing.T) {
-	for value, base := range map[string]http.RoundTripper{
-		"a nil *http.Transport": (*http.Transport)(nil), "a nil wardenhttp_test.roundTrip": roundTrip(nil),
-	} {
-		rt, err := wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{Base: base})
-		var invalid *warden.InvalidError
-		if rt != nil || !errors.As(err, &invalid) || invalid.Field != "wardenhttp.TransportConfig.Base" ||
-			invalid.Value != value {
-			t.Errorf("%v, %v", rt, err)
-		}
-	}
-}
-
 // Whose client forgot to close a body reads that a slot is held for long, in the error of the next request.
 func TestABodyThatWasNotClosedShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := newPayload("never closed")
 		rt := newTransport(t, newGuard(t, 1, 4), roundTrip(func(*http.Request) (*http.Response, error) {
-			return respond(http.StatusOK, body), nil
+			return respond(http.StatusOK, newPayload("never closed")), nil
 		}))
 		client := &http.Client{Transport: rt, Timeout: 12 * time.Second}
-		first, err := client.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://upstream/", http.NoBody))(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := send(t, client, http.MethodGet, "http://upstream/", http.NoBody)
 		defer first.Body.Close()
-		_, err = client.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://upstream/", http.NoBody))(t))
+		_, err := client.Get("http://upstream/")
 		if err == nil || !strings.Contains(err.Error(), "a slot held for 10s or longer") {
 			t.Errorf("H8: %v", err)
 		}

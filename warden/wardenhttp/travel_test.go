@@ -6,9 +6,7 @@ package wardenhttp_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -19,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
@@ -50,11 +47,10 @@ func chain(t *testing.T, hops []*hop) http.RoundTripper {
 	}
 	h, next := hops[0], chain(t, hops[1:])
 	here, there := newGuard(t, 1, 1), newGuard(t, 1, 0)
-	m := newMiddleware(t, here, wardenhttp.Config{
-		Timeout: h.timeout, Trusted: func(*http.Request) bool { return h.trusts },
+	handler := here.handle(t, wardenhttp.Config{
+		Timeout: h.timeout, Trusted: always(h.trusts),
 		Task: func(*http.Request) warden.Task { return warden.Task{Priority: h.task} },
-	})
-	handler := m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	}, func(_ http.ResponseWriter, r *http.Request) {
 		h.started = true
 		h.due, _, h.bounded = timelimit.Due(r.Context())
 		h.late = h.bounded && !time.Now().Before(h.due) || r.Context().Err() != nil
@@ -63,27 +59,21 @@ func chain(t *testing.T, hops []*hop) http.RoundTripper {
 		if next == nil {
 			return
 		}
-		out := newRequest().WithContext(r.Context())
-		resp, err := newTransport(t, there, next).RoundTrip(out)
+		resp, err := newTransport(t, there, next).RoundTrip(newRequest().WithContext(r.Context()))
 		if err == nil {
 			resp.Body.Close()
 		}
-	}))
+	})
 	return roundTrip(func(req *http.Request) (*http.Response, error) {
 		time.Sleep(h.transit)
 		if h.busy > 0 {
-			p, err := here.TryAcquire(warden.Task{})
-			if err != nil {
-				return nil, err
-			}
+			p := must(here.TryAcquire(warden.Task{}))(t)
 			time.AfterFunc(h.busy, func() { p.Release() })
 		}
 		h.told = req.Header.Clone()
 		r := newRequest()
 		r.Header = req.Header.Clone()
-		rec := httptest.NewRecorder()
-		handler.ServeHTTP(rec, r)
-		return rec.Result(), nil
+		return recorded(handler, r).Result(), nil
 	})
 }
 
@@ -160,11 +150,14 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 		if got := h.told.Get("Warden-Timeout"); got != want {
 			return fmt.Sprintf("hop %d was told %q, want %q", i, got, want)
 		}
+		if got := h.told.Get("Warden-Timeout-Untrusted"); (got != "") != (theirs && left > 0) {
+			return fmt.Sprintf("H14: hop %d was told %q of a time that is an untrusted client's %t", i, got, theirs)
+		}
 		if got := h.told.Get("Warden-Priority"); (got == "") != (priority == 0) || got != "" && got != priority.String() {
 			return fmt.Sprintf("hop %d was told %q, want %v", i, got, priority)
 		}
 		now = now.Add(h.transit) // it arrives
-		due, theirs = time.Time{}, left > 0 && !h.trusts && (h.timeout == 0 || left < h.timeout)
+		due, theirs = time.Time{}, left > 0 && (theirs || !h.trusts) && (h.timeout == 0 || left < h.timeout)
 		if left > 0 {
 			due = now.Add(left)
 		}
@@ -199,24 +192,28 @@ func travel(t *testing.T, hops []*hop, patience time.Duration, said decision.Pri
 	return ""
 }
 
-// What a proxy passes on must not have its word for it, and what the caller says of time counts if it is shorter.
+// What a proxy passes on must not have its word for it, and what the caller says of time counts if it is shorter. A task of the
+// transport's own has its own priority and deadline; one that says nothing has the request's.
 func TestHeadersThatWereThere(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		header         http.Header
 		left           time.Duration
 		priority       decision.Priority
+		own            warden.Task
 		wantTime, rank string
 	}{
-		{"a stranger's priority", http.Header{"Warden-Priority": {"critical"}}, 0, 0, "", ""},
-		{"another's instead of ours", http.Header{"Warden-Priority": {"critical", "x"}}, 0, -5, "", "-5"},
-		{"nothing known", http.Header{"Warden-Timeout": {"70"}}, 0, 0, "70", ""},
-		{"shorter", http.Header{"X-Request-Timeout-Ms": {"70"}}, time.Second, 0, "70", ""},
-		{"longer", http.Header{"Warden-Timeout": {"7000"}}, time.Second, 0, "1000", ""},
-		{"not understood", http.Header{"Warden-Timeout": {"-1"}}, time.Second, 0, "1000", ""},
-		{"twice", http.Header{"Warden-Timeout": {"1", "2"}}, time.Second, 0, "1000", ""},
-		{"days", nil, 25 * time.Hour, decision.High, "", "high"},
-		{"no header at all", nil, time.Second, decision.Critical, "1000", "critical"},
+		{"a stranger's priority", http.Header{"Warden-Priority": {"critical"}}, 0, 0, warden.Task{}, "", ""},
+		{"another's instead of ours", http.Header{"Warden-Priority": {"critical", "x"}}, 0, -5, warden.Task{}, "", "-5"},
+		{"nothing known", http.Header{"Warden-Timeout": {"70"}}, 0, 0, warden.Task{}, "70", ""},
+		{"shorter", http.Header{"X-Request-Timeout-Ms": {"70"}}, time.Second, 0, warden.Task{}, "70", ""},
+		{"longer", http.Header{"Warden-Timeout": {"7000"}}, time.Second, 0, warden.Task{}, "1000", ""},
+		{"not understood", http.Header{"Warden-Timeout": {"-1"}}, time.Second, 0, warden.Task{}, "1000", ""},
+		{"twice", http.Header{"Warden-Timeout": {"1", "2"}}, time.Second, 0, warden.Task{}, "1000", ""},
+		{"days", nil, 25 * time.Hour, decision.High, warden.Task{}, "", "high"},
+		{"no header at all", nil, time.Second, decision.Critical, warden.Task{}, "1000", "critical"},
+		{"the task's time", nil, 2 * time.Minute, decision.Background, warden.Task{Name: "for a minute"}, "60000", "background"},
+		{"the task's priority", nil, 0, decision.Background, warden.Task{Priority: decision.High}, "", "high"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx := warden.WithPriority(t.Context(), c.priority)
@@ -227,15 +224,21 @@ func TestHeadersThatWereThere(t *testing.T) {
 			}
 			req := newRequest().WithContext(ctx)
 			req.Header = c.header.Clone()
-			sent := http.Header(nil)
-			resp, err := newTransport(t, newGuard(t, 1, 0), roundTrip(func(r *http.Request) (*http.Response, error) {
-				sent = r.Header
-				return respond(http.StatusOK, http.NoBody), nil
-			})).RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
+			if c.own.Name != "" {
+				c.own.Deadline = time.Now().Add(time.Minute)
 			}
-			resp.Body.Close()
+			sent, due := http.Header(nil), time.Time{}
+			noError(t, take(must(wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
+				Task: func(*http.Request) warden.Task { return c.own },
+				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+					sent = r.Header
+					due, _ = r.Context().Deadline()
+					return respond(http.StatusOK, http.NoBody), nil
+				}),
+			}))(t), req))
+			if c.own.Name != "" && !due.Equal(c.own.Deadline) {
+				t.Errorf("H12: %s: its context ends in %v", c.name, time.Until(due))
+			}
 			if got := sent["Warden-Timeout"]; len(got) > 1 || sent.Get("Warden-Timeout") != c.wantTime {
 				t.Errorf("H12: %s: time %q, want %q", c.name, got, c.wantTime)
 			}
@@ -246,109 +249,14 @@ func TestHeadersThatWereThere(t *testing.T) {
 	}
 }
 
-// A task of the transport's own has its own priority and deadline; one that says nothing has the request's.
-func TestTheTasksOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, own := range []decision.Priority{decision.Normal, decision.High} {
-			sent := http.Header(nil)
-			rt := must(wardenhttp.NewTransport(newGuard(t, 1, 0).Warden, wardenhttp.TransportConfig{
-				Task: func(*http.Request) warden.Task {
-					return warden.Task{Priority: own, Deadline: time.Now().Add(time.Minute)}
-				},
-				Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-					sent = r.Header
-					if due, _ := r.Context().Deadline(); time.Until(due) != time.Minute {
-						t.Errorf("H12: its context ends in %v", time.Until(due))
-					}
-					return respond(http.StatusOK, http.NoBody), nil
-				}),
-			}))(t)
-			resp, err := rt.RoundTrip(newRequest().WithContext(warden.WithPriority(t.Context(), decision.Background)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			want := "background"
-			if own != decision.Normal {
-				want = own.String()
-			}
-			if sent.Get("Warden-Priority") != want || sent.Get("Warden-Timeout") != "60000" {
-				t.Errorf("H12: %v: %v", own, sent)
-			}
-		}
-	})
-}
-
-// Timeout ends the handler's context, however the middleware is mounted, and a stranger's ends it as if he had gone away. Only what
-// a client told is its Deadline, a stranger's not exactly.
-func TestTimeoutEndsTheHandlersContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := compartment(t, bulkhead.CompartmentConfig{})
-		for name, cfg := range map[string]wardenhttp.Config{"warden": {}, "compartment": {Compartment: in(c)}} {
-			for _, theirs := range []string{"", "4000", "2500", "500"} {
-				cfg.Timeout = 3 * time.Second
-				m := must(wardenhttp.New(newGuard(t, 1, 0).Warden, cfg))(t)
-				says, want, ends := time.Duration(0), 3*time.Second, context.DeadlineExceeded
-				switch theirs {
-				case "2500":
-					says, want, ends = 3500*time.Millisecond, 2500*time.Millisecond, context.Canceled
-				case "500":
-					says, want, ends = 1500*time.Millisecond, 500*time.Millisecond, context.Canceled
-				}
-				r := newRequest()
-				if theirs != "" {
-					r.Header.Set("Warden-Timeout", theirs)
-				}
-				began := time.Now()
-				m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					due, bounded := r.Context().Deadline()
-					<-r.Context().Done()
-					cause := context.Cause(r.Context())
-					if bounded != (says > 0) || bounded && !due.Equal(began.Add(says)) || time.Since(began) != want || !errors.Is(r.Context().Err(), ends) ||
-						!errors.Is(cause, ends) || errors.Is(cause, context.DeadlineExceeded) != errors.Is(ends, context.DeadlineExceeded) {
-						t.Errorf(
-							"H14: %s, %s: due after %v, ended after %v: %v, %v",
-							name, theirs, due.Sub(began), time.Since(began), r.Context().Err(), cause,
-						)
-					}
-				})).ServeHTTP(httptest.NewRecorder(), r)
-			}
-		}
-		if s := c.Snapshot(); s.Outcomes["timeout_running"] != 0 || s.InFlight != 0 {
-			t.Errorf("H14: %+v", s)
-		}
-	})
-}
-
-// A stranger who has no time must not open the breaker of what is slower than he is.
-func TestImpatienceOpensNoBreaker(t *testing.T) {
-	for _, trusted := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			told := &fuse{}
-			c := compartment(t, bulkhead.CompartmentConfig{Breaker: told})
-			m := must(wardenhttp.New(nil, wardenhttp.Config{Compartment: in(c), Trusted: func(*http.Request) bool {
-				return trusted
-			}}))(t)
-			r := newRequest()
-			r.Header.Set("Warden-Timeout", "1")
-			m.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				<-r.Context().Done()
-			})).ServeHTTP(httptest.NewRecorder(), r)
-			if len(told.told) != 1 || bulkhead.IsExcluded(told.told[0]) == trusted {
-				t.Errorf("H14: trusted %v: the breaker was told %v", trusted, told.told)
-			}
-		})
-	}
-}
-
 // What is logged in front of the middleware knows the pattern that the mux behind it found.
 func TestThePatternIsKnownOutside(t *testing.T) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /orders/{id}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") })
+	mux.Handle("GET /orders/{id}", http.NotFoundHandler())
 	r := httptest.NewRequest(http.MethodGet, "/orders/7", http.NoBody)
-	newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{}).Handler(mux).ServeHTTP(httptest.NewRecorder(), r)
+	recorded(newMiddleware(t, newGuard(t, 1, 0), wardenhttp.Config{}).Handler(mux), r)
 	if r.Pattern != "GET /orders/{id}" {
-		t.Errorf("pattern %q", r.Pattern)
+		t.Errorf("H18: pattern %q", r.Pattern)
 	}
 }
 

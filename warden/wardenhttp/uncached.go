@@ -16,30 +16,43 @@ import (
 // ofContent reports whether a header describes content, says how long it may be kept, or lets a server in front replace it. An outer
 // handler that compresses whatever is written has set its Content-Encoding: see [exchange.restoreEncoding].
 func ofContent(name string) bool {
-	switch name = http.CanonicalHeaderKey(name); name {
+	switch name = http.CanonicalHeaderKey(strings.TrimPrefix(name, http.TrailerPrefix)); name {
 	case "Accept-Ranges", "Age", "Content-Digest", "Content-Disposition", "Content-Language", "Content-Length", "Content-Location",
-		"Content-Md5", "Content-Range", "Content-Type", "Digest", "Edge-Control", "Etag", "Expires", "Last-Modified", "Pragma",
-		"Repr-Digest", "Surrogate-Control", "Surrogate-Key", "X-Lighttpd-Send-File", "X-Sendfile", "Xkey":
+		"Content-Md5", "Content-Range", "Content-Type", "Digest", "Edge-Control", "Etag", "Last-Modified", "Pragma",
+		"Repr-Digest", "Surrogate-Key", "X-Lighttpd-Send-File", "X-Sendfile", "Xkey":
 		return true
 	}
-	return strings.HasSuffix(name, "Cache-Control") || strings.HasSuffix(name, "Cache-Tag") || strings.HasPrefix(name, "X-Accel-")
+	return ofCaches(name) || strings.HasSuffix(name, "Cache-Tag") || strings.HasPrefix(name, "X-Accel-")
+}
+
+// ofCaches reports whether a header says how long an answer may be kept.
+func ofCaches(name string) bool {
+	name = http.CanonicalHeaderKey(name)
+	return strings.HasSuffix(name, "Cache-Control") || name == "Expires" || name == "Surrogate-Control" || name == "X-Accel-Expires"
 }
 
 // uncached makes h the headers of an answer that no cache keeps; see [forget].
-func uncached(h http.Header, r *http.Request) {
-	forget(h, r)
+func uncached(h http.Header, said wire.Said) {
+	forget(h, said)
 	h["Cache-Control"] = []string{"no-store"}
 }
 
-// forget clears h of what describes the handler's content. r, which may be nil, is the request: the answer may depend on what it says
-// of its time and its priority.
-func forget(h http.Header, r *http.Request) {
+// unkept makes h the headers of an answer of the handler's that no cache keeps.
+func unkept(h http.Header, said wire.Said) {
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return ofCaches(name) })
+	h["Cache-Control"] = []string{"no-store"}
+	vary(h, said)
+}
+
+// forget clears h of what describes the handler's content. The answer may depend on what the request has said.
+func forget(h http.Header, said wire.Said) {
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return ofContent(name) })
-	if r == nil {
-		return
-	}
-	said := wire.Said(func(n wire.Name) []string { return r.Header[n.HTTP] })
-	if vary := h["Vary"]; said != "" && !slices.Contains(vary, said) {
-		h["Vary"] = append(vary[:len(vary):len(vary)], said)
+	vary(h, said)
+}
+
+// vary says in h what the answer depends on.
+func vary(h http.Header, said wire.Said) {
+	if vary, by := h["Vary"], said.String(); by != "" && !slices.Contains(vary, by) {
+		h["Vary"] = append(vary[:len(vary):len(vary)], by)
 	}
 }

@@ -5,14 +5,17 @@
 package wardenhttp
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/slot"
+	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
-// impatient reports whether a client that is too slow is cut off now: always where Config.Grace says so, else while others need the
-// slot, who wait for one or would; and nobody in a dry run or bypass.
+// impatient reports whether a client that is too slow is cut off now: always where Config.Grace says so, and in a fallback, of which
+// there are few, else while others need the slot, who wait for one or would; and nobody in a dry run or bypass.
 func (e *exchange) impatient() bool {
 	var full bool
 	var mode decision.Mode
@@ -22,7 +25,7 @@ func (e *exchange) impatient() bool {
 		s := e.m.capacity.warden.Limiter().Stats()
 		full, mode = s.Queued > 0 || s.Running >= s.Target, s.Mode
 	}
-	full = full || e.m.cfg.Grace > 0
+	full = full && !e.stream.Load().Parked() || e.m.cfg.Grace > 0 || e.next == nil
 	if full && mode != decision.Enforce {
 		e.spared.Store(true)
 	}
@@ -43,27 +46,54 @@ func (e *exchange) warnDry() {
 	}
 }
 
-// begin is called when the answer begins, with its status.
-func (e *exchange) begin(status int) {
+// begin is called when the answer begins, with its status. An answer that comes too late for a deadline, or for which an untrusted client
+// has left too little time, is kept by no cache: it may be half a one. It reports whether the handler answers: after an untrusted
+// client's own deadline nobody waits for what the handler makes of it, and the answer is the middleware's.
+func (e *exchange) begin(status int) bool {
 	if e.begun {
-		return
+		return true
 	}
-	e.begun = true
-	if status == http.StatusSwitchingProtocols || isStream(e.Header()) {
+	e.late = !e.answered && e.timeIsUp()
+	if e.late && timelimit.Strangers(context.Cause(e.slot.Ctx)) {
+		e.answer(timeoutRunning(), context.DeadlineExceeded)
+		e.writes.refuse(http.ErrHandlerTimeout)
+		return false
+	}
+	if e.late = e.late || !e.answered && e.slot.Time.Short(); e.late {
+		unkept(e.Header(), e.said)
+	}
+	h := e.Header()
+	if e.begun = true; len(h["Content-Length"]) > 0 {
+		e.length = h["Content-Length"][0]
+	}
+	if status == http.StatusSwitchingProtocols || isStream(h) {
 		e.slot.Time.Lift()
+		e.streams()
 	}
-	if status >= http.StatusMultipleChoices && e.hasBody() && e.outer.ProtoMajor == 1 {
+	if status >= http.StatusMultipleChoices && e.body != nil && e.outer.ProtoMajor == 1 {
 		e.closeUnread(status)
 	}
+	return true
+}
+
+// streams makes the answer a stream.
+func (e *exchange) streams() *slot.Stream {
+	s := new(slot.Stream)
+	if !e.stream.CompareAndSwap(nil, s) {
+		return e.stream.Load()
+	}
+	if _, eof := e.reads().progress(); eof {
+		s.Asked()
+	}
+	return s
 }
 
 // closeUnread closes the connection after an answer that does not need the body, if the rest of that is long: net/http would read
 // up to 256 KiB of it before it sends the answer. (http.MaxBytesReader tells net/http so, but only without a ResponseWriter around
 // its own.)
 func (e *exchange) closeUnread(status int) {
-	e.reads.mu.Lock()
-	rest, eof := e.outer.ContentLength-e.reads.bytes, e.reads.eof
-	e.reads.mu.Unlock()
+	bytes, eof := e.reads().progress()
+	rest := e.outer.ContentLength - bytes
 	if !eof && (e.outer.ContentLength < 0 || rest > maxUnread || status == http.StatusRequestEntityTooLarge) {
 		e.Header().Set("Connection", "close")
 	}

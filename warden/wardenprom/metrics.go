@@ -27,6 +27,7 @@ func metrics() []metric {
 
 	group("stopbank_limiter_", by("limiter"),
 		metric{"running", "Tasks that hold a slot, by priority class.", by("priority")},
+		metric{"parked", "Tasks that run without a slot, streams that only wait, by priority class.", by("priority")},
 		metric{"queued", "Tasks in the queue, by priority class.", by("priority")},
 		metric{"oldest_running_seconds", "How long the oldest running task has held its slot, at least; 0: none was seen to run.", nil},
 		metric{"target", "Concurrency limit of the decision in force.", nil},
@@ -40,7 +41,7 @@ func metrics() []metric {
 		},
 		metric{
 			"failed_total",
-			"Of the tasks executed, those that ended with an error of the service (status 500 or more) or a panic, by priority class.",
+			"Of the tasks executed, those that ended with an error of the service (status 500 or more, but 501 and 505) or a panic, by priority class.",
 			by("priority"),
 		},
 		metric{"rejected_total", "Tasks rejected, by reason and priority class.", by("priority", "reason")},

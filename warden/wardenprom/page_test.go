@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The tables of docs/metrics.md are made of what a scrape shows and of what the alert rules read: make metrics.
+// The tables of docs/metrics.md are made of what a scrape shows and of what the alert rules read: make api.
 
 package wardenprom_test
 
@@ -25,7 +25,7 @@ const metricsPage = "../../docs/metrics.md"
 var (
 	update = flag.Bool("update", false, "write the tables of docs/metrics.md instead of comparing them")
 	// A block of the page names the groups in its table: a group is all metrics with the same second word.
-	block = regexp.MustCompile(`(?s)(<!-- begin: make metrics ([a-z ]+) -->\n).*?(<!-- end: make metrics -->)`)
+	block = regexp.MustCompile(`(?s)(<!-- begin: make api ([a-z ]+) -->\n).*?(<!-- end: make api -->)`)
 	rule  = regexp.MustCompile(`(?m)^ *- alert: (\w+)\n *expr: (.*)$`)
 	// What a rule records: its name, and its expression, on one line or on those that are further to the right.
 	recorded = regexp.MustCompile(`(?m)^ *- record: (\S+)\n *expr: (?:\|\n((?: {10}.*\n)+)|(.*))`)
@@ -108,7 +108,7 @@ func TestMetricsPage(t *testing.T) {
 	if *update {
 		noError(t, os.WriteFile(metricsPage, []byte(want), 0o644))
 	} else if page != want {
-		t.Error("the tables of docs/metrics.md are out of date: make metrics")
+		t.Error("the tables of docs/metrics.md are out of date: make api")
 	}
 }
 
@@ -127,12 +127,12 @@ func TestMetricsPageIsFilled(t *testing.T) {
 	if got := readers("stopbank", rules); got != "" {
 		t.Errorf("a part of a name is read by %s", got)
 	}
-	page := "# P\n<!-- begin: make metrics one two -->\nold\n<!-- end: make metrics -->\ntext\n" +
-		"<!-- begin: make metrics two -->\n<!-- end: make metrics -->\n"
+	page := "# P\n<!-- begin: make api one two -->\nold\n<!-- end: make api -->\ntext\n" +
+		"<!-- begin: make api two -->\n<!-- end: make api -->\n"
 	got, missing := fill(page, map[string]string{"one": "| 1 |\n", "two": "| 2 |\n", "three": "| 3 |\n"})
 	head := "| metric | type | labels | meaning | alerts |\n|---|---|---|---|---|\n"
-	want := "# P\n<!-- begin: make metrics one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make metrics -->\ntext\n" +
-		"<!-- begin: make metrics two -->\n" + head + "<!-- end: make metrics -->\n"
+	want := "# P\n<!-- begin: make api one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make api -->\ntext\n" +
+		"<!-- begin: make api two -->\n" + head + "<!-- end: make api -->\n"
 	if got != want || !slices.Equal(missing, []string{"three"}) {
 		t.Errorf("filled\n%s\nwithout %q, want\n%s\nwithout three", got, missing, want)
 	}

@@ -24,6 +24,7 @@ func readLimiter(p put, l *limiter.Limiter) {
 	for _, class := range classes() {
 		t, p := s.Of(class), p.of("stopbank_limiter_", class.String())
 		p.value("running", float64(t.Running))
+		p.value("parked", float64(t.Parked))
 		p.value("queued", float64(t.Queued))
 		p.value("submitted_total", float64(t.Submitted))
 		p.value("executed_total", float64(t.Executed))

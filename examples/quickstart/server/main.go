@@ -54,9 +54,12 @@ func run(addr string) error {
 	if err != nil {
 		return err
 	}
+	app := http.NewServeMux()
+	app.HandleFunc("GET /search", compute)
+	app.HandleFunc("GET /checkout", compute)
 	mux := http.NewServeMux()
-	mux.Handle("GET /search", protect.Handler(http.HandlerFunc(compute)))
-	mux.Handle("GET /checkout", protect.Handler(http.HandlerFunc(compute)))
+	// The whole application, with its streams, uploads and downloads.
+	mux.Handle("/", protect.Handler(app))
 	mux.Handle("GET /console/", http.StripPrefix("/console", page)) // in production: on a listener of its own, on loopback
 	server := &http.Server{
 		Handler:           mux,

@@ -23,7 +23,7 @@ func empty(t *testing.T, queries []string) (found []string) {
 	t.Helper()
 	shown, recorded := map[string]bool{}, map[string]bool{}
 	for phase, at := range shownIn() {
-		targets, err := read(filepath.Join(root, "docs", "prometheus", "recorded", phase+".txt.gz"))
+		targets, err := read(filepath.Join(root, recording(phase)))
 		if err != nil {
 			t.Fatal(err)
 		}

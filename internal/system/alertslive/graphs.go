@@ -6,14 +6,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
 	"maps"
 	"math"
-	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/stopbank/stopbank/internal/system/deploy"
 )
@@ -41,8 +37,7 @@ type graph struct {
 
 // picture draws each panel of the dashboard that has something to show in a recording.
 func picture(ctx context.Context, phase, out string) (err error) {
-	recording := filepath.Join("docs", "prometheus", "recorded", phase+".txt.gz")
-	targets, err := read(recording)
+	targets, err := read(recording(phase))
 	if err != nil {
 		return err
 	}
@@ -54,19 +49,23 @@ func picture(ctx context.Context, phase, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }() // after the server has ended
-	ask, end, stop, err := prometheus(ctx, dir, targets)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	end, err := blocks(ctx, dir, targets)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	server, err := deploy.StartPrometheus(ctx, dir, "", "--storage.tsdb.retention.time=100y")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
 	var graphs []graph
 	for _, p := range panels {
 		g := graph{panel: p}
 		for _, query := range p.queries {
-			lines, err := ask(query)
+			lines, err := answer(ctx, server, query, end)
 			if err != nil {
-				return fmt.Errorf("%s: %w", p.title, err)
+				return fmt.Errorf("%s: %s: %w", p.title, query, err)
 			}
 			g.lines = append(g.lines, lines...)
 		}
@@ -78,11 +77,8 @@ func picture(ctx context.Context, phase, out string) (err error) {
 	return os.WriteFile(out, []byte(svg(comment, graphs, end)), 0o644) //nolint:gosec // a picture for everybody
 }
 
-// prometheus starts a server over the targets that were scraped every shownAt. ask evaluates a query over all of the recording,
-// whose length it returns in seconds; stop ends the server.
-func prometheus(ctx context.Context, dir string, targets []target) (
-	ask func(string) ([]line, error), end int, stop func(), err error,
-) {
+// blocks writes the targets that were scraped every shownAt as the data of a server in dir. end is their length in seconds.
+func blocks(ctx context.Context, dir string, targets []target) (end int, err error) {
 	text := new(strings.Builder)
 	for i, t := range targets {
 		if t.every != shownAt {
@@ -90,83 +86,37 @@ func prometheus(ctx context.Context, dir string, targets []target) (
 		}
 		end = max(end, t.times[len(t.times)-1])
 		for _, name := range sortedKeys(t.series) {
-			labeled := strings.Replace(strings.TrimSuffix(name, "}")+",", "{,", "{", 1)
 			for n, value := range t.series[name] {
 				if value != "_" {
-					fmt.Fprintf(text, "%sjob=\"storefront\",instance=\"%d\"} %s %d\n", labeled, i, value, begin+t.times[n])
+					fmt.Fprintf(text, "%s %s %d\n", labeled(name, i), value, begin+t.times[n])
 				}
 			}
 		}
 	}
-	series, data := filepath.Join(dir, "series.txt"), filepath.Join(dir, "data")
+	series := filepath.Join(dir, "series.txt")
 	if err := os.WriteFile(series, []byte(text.String()+"# EOF\n"), 0o600); err != nil {
-		return nil, 0, nil, err
+		return 0, err
 	}
-	blocks := exec.CommandContext(ctx, "promtool", "tsdb", "create-blocks-from", "openmetrics", series, data)
-	if said, err := blocks.CombinedOutput(); err != nil {
-		return nil, 0, nil, fmt.Errorf("promtool: %w\n%s", err, said)
-	}
-	config := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(config, nil, 0o600); err != nil {
-		return nil, 0, nil, err
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	said, err := exec.CommandContext(ctx, "promtool", "tsdb", "create-blocks-from", "openmetrics", series,
+		filepath.Join(dir, "data")).CombinedOutput()
 	if err != nil {
-		return nil, 0, nil, err
+		return 0, fmt.Errorf("promtool: %w\n%s", err, said)
 	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		return nil, 0, nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	server := exec.CommandContext(ctx, "prometheus", "--config.file="+config, "--storage.tsdb.path="+data,
-		"--storage.tsdb.retention.time=100y", "--web.listen-address="+address)
-	server.Cancel = func() error { return server.Process.Signal(os.Interrupt) }
-	if err := server.Start(); err != nil {
-		cancel()
-		return nil, 0, nil, err
-	}
-	stop = func() { cancel(); _ = server.Wait() }
-	client := &http.Client{Timeout: 30 * time.Second}
-	for {
-		_, err := deploy.Get(ctx, client, http.MethodGet, "http://"+address+"/-/ready")
-		if err == nil {
-			break
-		}
-		if err := deploy.Sleep(ctx, 200*time.Millisecond); err != nil {
-			stop()
-			return nil, 0, nil, err
-		}
-	}
-	return func(query string) ([]line, error) { return answer(ctx, client, address, query, end) }, end, stop, nil
+	return end, nil
 }
 
-// answer asks Prometheus for the lines of a query. It asks again while the server still reads its blocks.
-func answer(ctx context.Context, client *http.Client, address, query string, end int) (lines []line, err error) {
-	var got struct {
-		Status, Error string
-		Data          struct {
-			Result []struct {
-				Values [][2]any `json:"values"`
-			}
+// answer returns the lines of a query over all of a recording.
+func answer(ctx context.Context, server *deploy.Prometheus, query string, end int) (lines []line, err error) {
+	var data struct {
+		Result []struct {
+			Values [][2]any `json:"values"`
 		}
 	}
 	asked := url.Values{"query": {query}, "start": {strconv.Itoa(begin)}, "end": {strconv.Itoa(begin + end)}, "step": {"15"}}
-	for tries := 0; got.Status == "" && tries < 50; tries++ {
-		body, err := deploy.Get(ctx, client, http.MethodGet, "http://"+address+"/api/v1/query_range?"+asked.Encode())
-		if err != nil {
-			return nil, err
-		}
-		if json.Unmarshal(body, &got) != nil {
-			if err := deploy.Sleep(ctx, 200*time.Millisecond); err != nil {
-				return nil, err
-			}
-		}
+	if err := server.Get(ctx, "query_range?"+asked.Encode(), &data); err != nil {
+		return nil, err
 	}
-	if got.Status != "success" {
-		return nil, fmt.Errorf("%s: %s", query, got.Error)
-	}
-	for _, of := range got.Data.Result {
+	for _, of := range data.Result {
 		l := line{}
 		for _, v := range of.Values {
 			at, _ := v[0].(float64)

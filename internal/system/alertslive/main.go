@@ -4,7 +4,7 @@
 // the fault that some rules are for, scrapes it every 5, 15 and 60 s as Prometheus would, and records every series that the
 // rules read. The test of this package replays those recordings through the rules.
 //
-// Usage: go run ./internal/system/alertslive [-o DIRECTORY] [PHASE...]
+// Usage: go run ./internal/system/alertslive [PHASE...]
 //
 // With -graphs FILE.svg it records nothing, and draws the dashboard's graphs of one recorded phase.
 package main
@@ -26,14 +26,13 @@ import (
 )
 
 func main() {
-	out := flag.String("o", "docs/prometheus/recorded", "the `directory` of the recordings")
 	graphs := flag.String("graphs", "", "draw the dashboard's graphs of a recorded phase into this `file`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
 	switch {
 	case *graphs == "":
-		err = run(ctx, *out, flag.Args())
+		err = run(ctx, flag.Args())
 	case flag.NArg() == 1:
 		err = picture(ctx, flag.Arg(0), *graphs)
 	default:
@@ -47,7 +46,7 @@ func main() {
 }
 
 // run records the named phases in parallel; all of them if none is named.
-func run(ctx context.Context, out string, names []string) (err error) {
+func run(ctx context.Context, names []string) (err error) {
 	chosen := slices.DeleteFunc(phases(), func(p phase) bool { return len(names) > 0 && !slices.Contains(names, p.name) })
 	if len(chosen) < len(names) {
 		return fmt.Errorf("the phases %q are not all known", names)
@@ -74,7 +73,7 @@ func run(ctx context.Context, out string, names []string) (err error) {
 			if failures[i] = err; err == nil {
 				comment := fmt.Sprintf("made by: go run ./internal/system/alertslive %s (make alerts-live); %s", p.name,
 					time.Now().UTC().Format(time.DateOnly))
-				failures[i] = write(filepath.Join(out, p.name+".txt.gz"), comment, targets)
+				failures[i] = write(recording(p.name), comment, targets)
 			}
 			fmt.Printf("%s  %s: error %v\n", time.Now().Format(time.TimeOnly), p.name, failures[i])
 		})

@@ -31,9 +31,6 @@ const well = 4 * time.Minute
 // phases returns all phases. The load of each leaves room for the others on two cores; its length lets its rules fire at a scrape
 // interval of one minute.
 func phases() []phase {
-	steady := func(l deploy.Load) func(time.Duration) deploy.Load {
-		return func(time.Duration) deploy.Load { return l }
-	}
 	after := func(l deploy.Load) func(time.Duration) deploy.Load { // the higher load begins with the fault
 		return func(at time.Duration) deploy.Load {
 			if at < well {
@@ -67,7 +64,7 @@ func phases() []phase {
 				return err
 			}},
 		// A report takes 3 s, and its caller times out after 0.6 s. The breaker opens and lets a probe through now and then.
-		{name: "slow", lasts: 42 * time.Minute, replicas: 1, load: steady(deploy.Load{3, 5, 20, 0.5}), args: fault("analytics=3s")},
+		{name: "slow", lasts: 42 * time.Minute, replicas: 1, load: deploy.Steady(deploy.Load{3, 5, 20, 0.5}), args: fault("analytics=3s")},
 		// 30 slots and 0.5 s per report: 60 reports/s are served.
 		{name: "crowded", busy: true, lasts: 12 * time.Minute, replicas: 1, load: after(deploy.Load{3, 5, 400, 0.5}),
 			args: fault("analytics=500ms", "-way", "compartments")},
@@ -87,7 +84,7 @@ func phases() []phase {
 		},
 		{name: "silent-control", lasts: 12 * time.Minute, replicas: 1, load: deploy.Usual, args: fault("control=hangs")},
 		// Few calls, each of which loses a slot: 10 slots in five minutes, 30 in eight.
-		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: steady(deploy.Load{3, 5, 0.06, 0.03}),
+		{name: "stuck-work", lasts: 18 * time.Minute, replicas: 1, load: deploy.Steady(deploy.Load{3, 5, 0.06, 0.03}),
 			args: fault("analytics=1h,admin=1h")},
 		// Ten requests a second never return, behind a warden that knows no timeout: its limit makes room for 512 of them.
 		{name: "hung-handlers", lasts: 13 * time.Minute, replicas: 1, load: after(deploy.Load{3, 5, 1, 10}),
@@ -117,11 +114,9 @@ func (p phase) run(ctx context.Context, binary string) (targets []target, err er
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, p.lasts)
 	d := &deploy.Deployment{Binary: binary, Args: p.args, Env: p.env}
-	serve := []string{"-serve"}
 	if p.load != nil {
-		serve = append(serve, "-until-eof", "-listen", "127.0.0.1:0")
+		d.Args = append([]string{"-serve", "-until-eof", "-listen", "127.0.0.1:0"}, d.Args...)
 	}
-	d.Args = append(serve, d.Args...)
 	s := &scraper{read: read, shown: shown, began: time.Now(), seen: map[scraped]map[string]map[int]string{}}
 	var background sync.WaitGroup
 	defer func() {

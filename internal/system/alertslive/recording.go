@@ -21,6 +21,9 @@ type target struct {
 	series map[string][]string
 }
 
+// recording is the file of a phase.
+func recording(phase string) string { return "docs/prometheus/recorded/" + phase + ".txt.gz" }
+
 // write writes a recording. Each target begins with a line "@ INTERVAL SECOND…" with its scrape times as differences; a line
 // per series follows, with its name, labels and the value of each scrape. _: missing in this scrape; VALUExN: N times VALUE.
 func write(path, comment string, targets []target) (err error) {
@@ -104,6 +107,12 @@ func read(path string) (targets []target, err error) {
 		}
 	}
 	return targets, lines.Err()
+}
+
+// labeled is a series with the labels that Prometheus adds to what it scrapes.
+func labeled(name string, instance int) string {
+	own := strings.Replace(strings.TrimSuffix(name, "}")+",", "{,", "{", 1)
+	return fmt.Sprintf("%sjob=\"storefront\",instance=\"%d\"}", own, instance)
 }
 
 // runs shortens repeated values.

@@ -61,7 +61,7 @@ func fires() map[string][]string {
 	}
 }
 
-// A broken rule is one that the replay of a phase must notice, where it is scraped this often.
+// A broken rule is one that the replay of a phase must notice, where it is scraped this often: it never fires, or where it should not.
 type broken struct{ what, phase, every, rule, old, broken string }
 
 // ends is the line before which it is broken: an alert of its own ends with its labels, the rules of the service level with the
@@ -81,19 +81,13 @@ func brokenRules() []broken {
 			"time() - stopbank_control_decision_timestamp_seconds > stopbank_control_decision_valid_seconds",
 		},
 		{"a minute holds one scrape", "sale", "60s", "alert: StopbankManyTasksRejected", "[5m]", "[1m]"},
-		{"no queue is that full", "crowded-critical", "15s", "alert: StopbankQueueDeep", "> 0.5", "> 1"},
 		{"whatever is not served pages", "sale", "15s", "alert: StopbankCriticalUnserved", "stopbank:critical_unserved:ratio5m",
 			"stopbank:limiter_unserved:rate5m"},
-		{"nobody leaves that often", "clients-leave", "15s", "alert: StopbankClientsLeave", "> 0.1 unless", "> 1 unless"},
 		{"what runs hangs", "pool", "15s", "alert: StopbankHandlersHang", "stopbank:hung:running",
 			"sum without (priority) (stopbank_limiter_running)"},
-		{"nobody is that slow", "critical-slow", "60s", "alert: StopbankCriticalSlow", "> 1 ", "> 10 "},
-		{"nothing is refused that much", "crowded-critical", "15s", "alert: StopbankCriticalCompartmentRejects", "> 0.05", "> 0.95"},
 		{"a background queue pages", "crowded", "15s", "alert: StopbankQueueDeep", "criticality >= 64", "criticality >= -64"},
 		{"a slow report pages", "slow", "60s", "alert: StopbankCriticalCompartmentRejects", " == 127", " < 127"},
 		{"the opposite", "rolling-restart", "60s", "alert: StopbankCompartmentDecisionStale", " == 1", " < 1"},
-		{"no compartment has so many slots", "stuck-work", "15s", "alert: StopbankAbandonedWorkGrows", "[5m]) > 0 and min",
-			"[5m]) > 30 and min"},
 		{"a pool that is in use is full, whoever waits", "pool", "15s", "alert: StopbankPoolFull", "> 0.9 and", "> 0.05 or"},
 		{"no pool is that full", "pool", "60s", "alert: StopbankPoolFull", "> 0.9", "> 1"},
 		{"only what handlers asked for", "stalled", "60s", "alert: StopbankPartitionStalled", "!~", "=~"},
@@ -122,8 +116,7 @@ const root = "../../.."
 func (t target) input(out *strings.Builder, instance, end int) {
 	every := map[string]int{"5s": 5, "15s": 15, "60s": 60}[t.every]
 	for _, name := range sortedKeys(t.series) {
-		fmt.Fprintf(out, "      - series: '%sjob=\"storefront\",instance=\"%d\"}'\n        values: '",
-			strings.Replace(strings.TrimSuffix(name, "}")+",", "{,", "{", 1), instance)
+		fmt.Fprintf(out, "      - series: '%s'\n        values: '", labeled(name, instance))
 		next, alive := 0, false // the second that comes next; the scrape before had the series
 		put := func(at int, value string) {
 			if at > next {
@@ -159,7 +152,7 @@ func tests(t *testing.T, evaluation, phase string, scraped ...string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "rule_files: [alerts.yml, slo.yml]\nevaluation_interval: %s\n", evaluation)
 	out.WriteString("group_eval_order: [stopbank, stopbank-slo]\ntests:\n")
-	targets, err := read(filepath.Join(root, "docs", "prometheus", "recorded", phase+".txt.gz"))
+	targets, err := read(filepath.Join(root, recording(phase)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +240,7 @@ func TestRecording(t *testing.T) {
 }
 
 func TestReplay(t *testing.T) {
-	recordings, err := filepath.Glob(filepath.Join(root, "docs", "prometheus", "recorded", "*.txt.gz"))
+	recordings, err := filepath.Glob(filepath.Join(root, recording("*")))
 	if err != nil || len(recordings) != len(fires()) {
 		t.Errorf("%d recordings of %d phases, %v", len(recordings), len(fires()), err)
 	}

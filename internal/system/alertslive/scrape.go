@@ -103,7 +103,7 @@ func (s *scraper) scrape(ctx context.Context, d *deploy.Deployment, every string
 		}
 		for _, r := range d.All() {
 			all.Go(func() {
-				if text, err := deploy.Get(ctx, client, http.MethodGet, "http://"+r.Ops+"/metrics"); err == nil {
+				if _, text, err := deploy.Ask(ctx, client, http.MethodGet, "http://"+r.Ops+"/metrics", nil); err == nil {
 					s.add(scraped{every, r.Ops}, int(math.Round(next.Seconds())), string(text))
 				}
 			})

@@ -6,8 +6,10 @@ package deploy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -19,11 +21,9 @@ import (
 	"time"
 )
 
-// A Replica is one process.
-type Replica struct {
+// A Program is a running process, which ends when its input does.
+type Program struct {
 	Process *os.Process
-	Shop    string // URL; "": it serves no customers
-	Ops     string // host:port of its metrics
 
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -32,11 +32,41 @@ type Replica struct {
 	said  []string
 }
 
-// Said returns what follows a prefix in the last line with it, of what the process has printed since it served; "": no line.
-func (r *Replica) Said(prefix string) (text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, line := range r.said {
+// Launch starts a program, and returns when it has printed a line with this prefix.
+func Launch(binary string, args, env []string, prefix string) (*Program, error) {
+	cmd := exec.Command(binary, args...) //nolint:noctx // its input ends with this program
+	cmd.Env = append(os.Environ(), env...)
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Program{Process: cmd.Process, cmd: cmd, stdin: stdin}
+	lines := bufio.NewScanner(stdout)
+	for p.Said(prefix) == "" && lines.Scan() {
+		p.said = append(p.said, lines.Text())
+	}
+	if p.Said(prefix) == "" {
+		return nil, errors.Join(fmt.Errorf("%s did not say %q", binary, prefix), p.Stop())
+	}
+	p.read.Go(func() {
+		for lines.Scan() {
+			p.mu.Lock()
+			p.said = append(p.said, lines.Text())
+			p.mu.Unlock()
+		}
+	})
+	return p, nil
+}
+
+// Said returns what follows a prefix in the last line with it that the program has printed; "": no line.
+func (p *Program) Said(prefix string) (text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, line := range p.said {
 		if rest, found := strings.CutPrefix(line, prefix); found {
 			text = strings.TrimSpace(rest)
 		}
@@ -45,10 +75,18 @@ func (r *Replica) Said(prefix string) (text string) {
 }
 
 // Stop lets the process shut down, by the end of its input, and waits for that.
-func (r *Replica) Stop() error {
-	_ = r.stdin.Close()
-	r.read.Wait()
-	return r.cmd.Wait()
+func (p *Program) Stop() error {
+	_ = p.stdin.Close()
+	p.read.Wait()
+	return p.cmd.Wait()
+}
+
+// A Replica is one process of a Deployment.
+type Replica struct {
+	*Program
+
+	Shop string // URL; "": it serves no customers
+	Ops  string // host:port of its metrics
 }
 
 // A Deployment is the processes of one program. Set the exported fields before the first Start.
@@ -63,40 +101,12 @@ type Deployment struct {
 // Start starts another process, with further arguments, and returns when it has said where it serves. It receives its share of
 // the requests from then on. It serves metrics at ops; "127.0.0.1:0": any port.
 func (d *Deployment) Start(ops string, args ...string) (*Replica, error) {
-	cmd := exec.Command(d.Binary, append(append(slices.Clone(d.Args), "-ops", ops), args...)...) //nolint:noctx // its input ends with this program
-	cmd.Env = append(os.Environ(), d.Env...)
-	stdin, err := cmd.StdinPipe()
+	p, err := Launch(d.Binary, slices.Concat(d.Args, []string{"-ops", ops}, args), d.Env, "metrics:")
 	if err != nil {
 		return nil, err
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	r := &Replica{cmd: cmd, Process: cmd.Process, stdin: stdin}
-	lines := bufio.NewScanner(stdout)
-	for r.Ops == "" && lines.Scan() {
-		name, url, _ := strings.Cut(lines.Text(), ": ")
-		switch url = strings.TrimSpace(url); name {
-		case "shop":
-			r.Shop = url
-		case "metrics":
-			r.Ops = strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/metrics")
-		}
-	}
-	if r.Ops == "" {
-		return nil, errors.Join(errors.New("a process did not say where it serves"), r.Stop())
-	}
-	r.read.Go(func() {
-		for lines.Scan() {
-			r.mu.Lock()
-			r.said = append(r.said, lines.Text())
-			r.mu.Unlock()
-		}
-	})
+	url := strings.TrimSuffix(p.Said("metrics:"), "/metrics")
+	r := &Replica{Program: p, Shop: p.Said("shop:"), Ops: strings.TrimPrefix(url, "http://")}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.replicas = append(d.replicas, r)
@@ -161,27 +171,40 @@ func Usual(at time.Duration) Load {
 	return Load{3, 5, 1, 0.5}
 }
 
+// Steady is a load that does not change.
+func Steady(l Load) func(time.Duration) Load {
+	return func(time.Duration) Load { return l }
+}
+
 // Shopping sends a Poisson stream of requests to the storefront until ctx ends, whatever the responses. at is the load at a time
 // since the start.
 func (d *Deployment) Shopping(ctx context.Context, at func(time.Duration) Load) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: 3 * time.Second}
 	defer client.CloseIdleConnections()
-	var sent sync.WaitGroup
-	defer sent.Wait()
-	for began := time.Now(); ; {
+	began := time.Now()
+	all := func() float64 {
 		l := at(time.Since(began))
-		if Sleep(ctx, time.Duration(rand.ExpFloat64()/(l[0]+l[1]+l[2]+l[3])*float64(time.Second))) != nil {
-			return
-		}
-		page := 0
-		for x := rand.Float64() * (l[0] + l[1] + l[2] + l[3]); page < 3 && x >= l[page]; page++ {
+		return l[0] + l[1] + l[2] + l[3]
+	}
+	Poisson(ctx, all, func() {
+		l, page := at(time.Since(began)), 0
+		for x := rand.Float64() * all(); page < 3 && x >= l[page]; page++ {
 			x -= l[page]
 		}
 		method := []string{http.MethodPost, http.MethodGet, http.MethodGet, http.MethodGet}[page]
 		path := []string{"/checkout", "/products", "/analytics/report", "/admin/counts"}[page]
 		if url := d.URL(path); url != "" {
-			sent.Go(func() { _, _ = Get(ctx, client, method, url) })
+			_, _, _ = Ask(ctx, client, method, url, nil)
 		}
+	})
+}
+
+// Poisson calls send at random moments, on average so many times a second, each in a goroutine of its own, until ctx ends.
+func Poisson(ctx context.Context, perSecond func() float64, send func()) {
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	for Sleep(ctx, time.Duration(rand.ExpFloat64()/perSecond()*float64(time.Second))) == nil {
+		sent.Go(send)
 	}
 }
 
@@ -194,18 +217,22 @@ func (d *Deployment) URL(path string) string {
 	return replicas[rand.IntN(len(replicas))].Shop + path
 }
 
-// Get returns the body of an answer, whatever its status.
-func Get(ctx context.Context, client *http.Client, method, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+// Ask sends a request, with a header if there is one, and returns the status and the body of the answer.
+func Ask(ctx context.Context, client *http.Client, method, url string, body []byte, header ...string) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return 0, nil, err
+	}
+	if len(header) == 2 {
+		req.Header.Set(header[0], header[1])
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	answer, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, answer, err
 }
 
 // Sleep returns after d, or with the error of ctx when it ends.

@@ -5,6 +5,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -31,11 +33,6 @@ type fault struct {
 	wait  time.Duration                      // from the injection until the game is given up; 0: 12 minutes
 }
 
-// steady is a load that does not change.
-func steady(l deploy.Load) func(time.Duration) deploy.Load {
-	return func(time.Duration) deploy.Load { return l }
-}
-
 // from is a load that changes with the injection.
 func from(before, after deploy.Load) func(time.Duration) deploy.Load {
 	return func(at time.Duration) deploy.Load {
@@ -52,7 +49,7 @@ func catalogue() []fault {
 	return []fault{
 		{
 			name: "hung", about: "each handler of a route waits for ever, before it asks for a slot of its compartment", ill: "admin=hangs",
-			load: steady(deploy.Load{15, 25, 5, 10}), named: []string{"hung handlers"}, want: []string{"instance"},
+			load: deploy.Steady(deploy.Load{15, 25, 5, 10}), named: []string{"hung handlers"}, want: []string{"instance"},
 		},
 		{
 			name: "clients-leave", about: "a query takes longer than clients wait for", ill: "products=5s", args: []string{"-way", "pool"},
@@ -65,7 +62,7 @@ func catalogue() []fault {
 		{
 			name: "retries", about: "clients with a timeout of 1 s try again at once, four times; a rush of half a minute starts them",
 			pods: 1, env: one, args: []string{"-render", "25ms"}, alone: true,
-			load: steady(deploy.Load{2, 1, 1, 1}), hook: retryFleet, named: []string{"retry fleet"},
+			load: deploy.Steady(deploy.Load{2, 1, 1, 1}), hook: retryFleet, named: []string{"retry fleet"},
 		},
 		{
 			name: "freeze", about: "the process is stopped for 1.4 s of every 3 s", hook: freeze, named: []string{"frozen process"},
@@ -82,7 +79,7 @@ func catalogue() []fault {
 		},
 		{
 			name: "slow-report", about: "each report takes 3 s, and its breaker opens", ill: "analytics=3s",
-			load: steady(deploy.Load{3, 5, 12, 0.5}), named: []string{"slow dependency"}, want: []string{"instance", "compartment=analytics"},
+			load: deploy.Steady(deploy.Load{3, 5, 12, 0.5}), named: []string{"slow dependency"}, want: []string{"instance", "compartment=analytics"},
 		},
 		{
 			name: "crowded", about: "more checkouts than their compartment has slots for", pods: 1,
@@ -106,11 +103,13 @@ func catalogue() []fault {
 		},
 		{
 			name: "tenants", about: "a client invents a key for each request", args: []string{"-way", "compartments", "-partner", "5", "-fault", "analytics=400ms"},
-			hook: inventTenants, named: []string{"invented tenants"}, want: []string{"compartment=analytics"},
+			hook:  asking(150, 3*time.Second, "/analytics/report", func() string { return fmt.Sprint("partner-", rand.Uint64()) }),
+			named: []string{"invented tenants"}, want: []string{"compartment=analytics"},
 		},
 		{
 			name: "noisy", about: "one tenant asks for far more than its slots", args: []string{"-partner", "5", "-fault", "analytics=250ms"},
-			hook: noisyTenant, named: []string{"noisy tenant"}, want: []string{"compartment=analytics"},
+			hook:  asking(90, 3*time.Second, "/analytics/report", func() string { return "partner-1" }),
+			named: []string{"noisy tenant"}, want: []string{"compartment=analytics"},
 		},
 		{
 			name: "dry-run", about: "an operator leaves a limiter in dry run", hook: dryRun, named: []string{"not enforcing"},
@@ -118,15 +117,15 @@ func catalogue() []fault {
 		},
 		{
 			name: "bad-plan", about: "an operator takes the slots of checkout", args: []string{"-fault", "checkout=500ms"},
-			load: steady(deploy.Load{36, 5, 1, 0.5}), hook: badPlan, named: []string{"bad plan"}, want: []string{"instance"},
+			load: deploy.Steady(deploy.Load{36, 5, 1, 0.5}), hook: badPlan, named: []string{"bad plan"}, want: []string{"instance"},
 		},
 		{
 			name: "deadlines", about: "half of the clients of a page that takes 400 ms wait for 150 ms only", args: []string{"-fault", "products=400ms"},
-			hook: hurried, named: []string{"deadlines too short"},
+			hook: asking(5, 150*time.Millisecond, "/products", func() string { return "" }), named: []string{"deadlines too short"},
 		},
 		{
 			name: "neighbour", about: "other processes keep the processors busy", args: []string{"-render", "40ms"}, alone: true,
-			load: steady(deploy.Load{3, 15, 1, 0.5}), hook: neighbour, named: []string{"neighbour takes the processor"},
+			load: deploy.Steady(deploy.Load{3, 15, 1, 0.5}), hook: neighbour, named: []string{"neighbour takes the processor"},
 		},
 		{
 			name: "stalled", about: "the handlers of one partition hang", task: "handlers=hang", named: []string{"hung record handlers"},
@@ -154,7 +153,7 @@ func catalogue() []fault {
 		},
 		{
 			name: "leaked-connections", about: "one route does not give its connection back, and all routes share the pool", ill: "admin=leaks",
-			args: []string{"-way", "pool"}, load: steady(deploy.Load{3, 5, 1, 2}),
+			args: []string{"-way", "pool"}, load: deploy.Steady(deploy.Load{3, 5, 1, 2}),
 			named: []string{"connection leak"}, want: []string{"instance"},
 		},
 		{
@@ -172,7 +171,7 @@ func catalogue() []fault {
 		},
 		{
 			name: "streams", about: "health: 60 streams that do not end", args: []string{"-way", "defaults", "-fault", "admin=streams"},
-			load: steady(deploy.Load{3, 5, 1, 0}), hook: openStreams, calm: true, named: []string{"streams"}, wait: 10 * time.Minute,
+			load: deploy.Steady(deploy.Load{3, 5, 1, 0}), hook: openStreams, calm: true, named: []string{"streams"}, wait: 10 * time.Minute,
 		},
 	}
 }

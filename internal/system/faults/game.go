@@ -4,14 +4,12 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,12 +29,8 @@ const (
 
 // A result is what one game has shown.
 type result struct {
-	Fault   string   `json:"fault"`
-	About   string   `json:"about"`
-	Seed    uint64   `json:"seed"`
 	Commit  string   `json:"commit"`
-	Date    string   `json:"date"`
-	Health  string   `json:"health"` // time before the injection
+	Healthy float64  `json:"healthy"` // minutes before the injection
 	Named   *named   `json:"named,omitempty"`
 	Ill     labels   `json:"ill,omitempty"`
 	Right   bool     `json:"right"`
@@ -53,7 +47,6 @@ type game struct {
 	settings
 
 	dir       string
-	random    *rand.Rand
 	began     time.Time
 	injection time.Time
 	prom      *server
@@ -61,22 +54,21 @@ type game struct {
 	work      *deploy.Deployment
 	pod       *deploy.Replica // of the storefront, the ill one
 	illWorker *deploy.Replica
-	engine    *os.Process // of the orders
+	engine    *deploy.Program // of the orders
 	operator  operator
 	stop      []func() error
 }
 
 // play plays one game.
-func (s settings) play(ctx context.Context, f fault, seed uint64) (r result, err error) {
-	g := &game{fault: f, settings: s, random: rand.New(rand.NewPCG(seed, 0))}
+func (s settings) play(ctx context.Context, f fault) (r result, err error) {
+	g := &game{fault: f, settings: s}
 	if g.dir, err = os.MkdirTemp(s.binaries, f.name+"-"); err != nil {
 		return result{}, err
 	}
 	g.began = time.Now()
-	health := s.warm + time.Duration(g.random.Int64N(int64(s.warm)/3+1))
+	health := s.warm + rand.N(s.warm/3+1)
 	g.injection = g.began.Add(health)
-	r = result{Fault: f.name, About: f.about, Seed: seed, Commit: s.commit, Date: g.began.UTC().Format(time.DateOnly),
-		Health: health.Round(time.Second).String()}
+	r = result{Commit: s.commit, Healthy: health.Minutes()}
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	defer func() {
@@ -113,40 +105,29 @@ func (s settings) play(ctx context.Context, f fault, seed uint64) (r result, err
 
 // start starts Prometheus, pods, workers and customers.
 func (g *game) start(ctx context.Context, background *sync.WaitGroup) (err error) {
-	if g.prom, err = startPrometheus(ctx, g.dir, "docs/prometheus/alerts.yml", "docs/prometheus/slo.yml"); err != nil {
+	if g.prom, err = startPrometheus(ctx, g.dir); err != nil {
 		return err
 	}
-	g.stop = append(g.stop, g.prom.stop)
+	g.stop = append(g.stop, g.prom.Stop)
 	g.operator = operator{g.runbook, g.prom.query}
-	after := time.Until(g.injection).String()
-	fault := func(what string) []string {
-		if what == "" {
-			return nil
-		}
-		return []string{"-fault", what, "-fault-after", after}
-	}
 	g.shop = &deploy.Deployment{
 		Binary: filepath.Join(g.binaries, "storefront"),
 		Args:   append([]string{"-serve", "-until-eof", "-listen", "127.0.0.1:0"}, g.args...),
 		Env:    append([]string{"STOREFRONT_TOKEN=" + token}, g.env...),
 	}
-	g.stop = append(g.stop, g.shop.Stop)
-	pods := cmp.Or(g.pods, 2)
-	ill := g.random.IntN(pods)
-	for i := range pods {
-		var args []string
-		if i == ill {
-			args = fault(g.ill)
-		}
-		r, err := g.shop.Start("127.0.0.1:0", args...)
-		if err != nil {
-			return err
-		}
-		if i == ill {
-			g.pod = r
-		}
+	if g.pod, err = g.serve(g.shop, cmp.Or(g.pods, 2), g.ill); err != nil {
+		return err
 	}
-	if err := g.startOrders(fault); err != nil {
+	// An engine, five orders a second, and the workers.
+	orders := filepath.Join(g.binaries, "orders")
+	shared := []string{"-run", "game", "-customers", "40", "-partitions", "6", "-session", "5s"}
+	if g.engine, err = deploy.Launch(orders, append(slices.Clone(shared), "-rate", "5", "-dir", g.dir), nil, "servers:"); err != nil {
+		return err
+	}
+	g.stop = append(g.stop, g.engine.Stop)
+	g.work = &deploy.Deployment{Binary: orders, Args: append(shared, "-replica", "1"),
+		Env: []string{"ORDERS_SERVERS=" + g.engine.Said("servers:")}}
+	if g.illWorker, err = g.serve(g.work, workers, g.task); err != nil {
 		return err
 	}
 	load := g.load
@@ -160,48 +141,24 @@ func (g *game) start(ctx context.Context, background *sync.WaitGroup) (err error
 	return nil
 }
 
-// startOrders starts the engine, five orders a second, and the workers.
-func (g *game) startOrders(fault func(string) []string) error {
-	binary := filepath.Join(g.binaries, "orders")
-	shared := []string{"-run", "game", "-customers", "40", "-partitions", "6", "-session", "5s"}
-	engine := exec.Command(binary, append(slices.Clone(shared), "-rate", "5", "-dir", g.dir)...) //nolint:noctx // its input ends with this program
-	stdin, err1 := engine.StdinPipe()
-	stdout, err2 := engine.StdoutPipe()
-	engine.Stderr = os.Stderr
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	if err := engine.Start(); err != nil {
-		return err
-	}
-	g.engine = engine.Process
-	g.stop = append(g.stop, func() error { return errors.Join(stdin.Close(), engine.Wait()) })
-	servers := ""
-	for lines := bufio.NewScanner(stdout); servers == "" && lines.Scan(); {
-		if url, found := strings.CutPrefix(lines.Text(), "servers: "); found {
-			servers = url
-		}
-	}
-	if servers == "" {
-		return errors.New("the engine of the orders did not say where it serves")
-	}
-	g.work = &deploy.Deployment{Binary: binary, Args: append(shared, "-replica", "1"), Env: []string{"ORDERS_SERVERS=" + servers}}
-	g.stop = append(g.stop, g.work.Stop)
-	ill := g.random.IntN(workers)
-	for i := range workers {
+// serve starts n processes. One of them, which it returns, has the fault from the injection on.
+func (g *game) serve(d *deploy.Deployment, n int, fault string) (ill *deploy.Replica, err error) {
+	g.stop = append(g.stop, d.Stop)
+	which := rand.IntN(n)
+	for i := range n {
 		var args []string
-		if i == ill {
-			args = fault(g.task)
+		if i == which && fault != "" {
+			args = []string{"-fault", fault, "-fault-after", time.Until(g.injection).String()}
 		}
-		r, err := g.work.Start("127.0.0.1:0", args...)
+		r, err := d.Start("127.0.0.1:0", args...)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if i == ill {
-			g.illWorker = r
+		if i == which {
+			ill = r
 		}
 	}
-	return nil
+	return ill, nil
 }
 
 // discover tells Prometheus which processes there are, as a service discovery does, until ctx ends.

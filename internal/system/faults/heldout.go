@@ -24,7 +24,7 @@ func heldout() []fault {
 		{
 			name: "collected", about: "a cache of 128 MiB at once, with GOMEMLIMIT at 100 MiB: pages lose their processor to the collector",
 			pods: 1, env: []string{"GOMAXPROCS=1", "GOMEMLIMIT=100MiB"}, args: []string{"-render", "40ms"}, alone: true,
-			ill: "memory=cached", load: steady(deploy.Load{3, 15, 1, 0.5}),
+			ill: "memory=cached", load: deploy.Steady(deploy.Load{3, 15, 1, 0.5}),
 			named: []string{"memory limit too low", "memory full"}, want: []string{"instance"},
 		},
 		{

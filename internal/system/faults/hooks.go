@@ -4,55 +4,27 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"net/http"
 	"os/exec"
 	"runtime"
-	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/stopbank/stopbank/internal/system/deploy"
 )
 
-// poisson calls send about so many times a second, each in its goroutine and at most 500 at once, until ctx ends.
-func poisson(ctx context.Context, perSecond float64, send func()) {
-	var sent sync.WaitGroup
-	defer sent.Wait()
-	free := make(chan struct{}, 500)
-	for deploy.Sleep(ctx, time.Duration(rand.ExpFloat64()/perSecond*float64(time.Second))) == nil {
-		select {
-		case free <- struct{}{}:
-			sent.Go(func() { send(); <-free })
-		default:
-		}
-	}
-}
-
-// ask sends a request to a pod of the storefront, or to the URL itself, and returns the status of the answer; 0: none came.
-func (g *game) ask(ctx context.Context, client *http.Client, path string, header ...string) int {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.shop.URL(path), http.NoBody)
+// ask sends a request to a pod of the storefront, of a partner if it names one, and returns the status of the answer; 0: none came.
+func (g *game) ask(ctx context.Context, client *http.Client, path, partner string) int {
+	status, _, err := deploy.Ask(ctx, client, http.MethodGet, g.shop.URL(path), nil, "Shop-Partner", partner)
 	if err != nil {
 		return 0
 	}
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0
-	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return 0
-	}
-	return resp.StatusCode
+	return status
 }
 
 func clientOf(timeout time.Duration) *http.Client {
@@ -65,39 +37,26 @@ func retryFleet(ctx context.Context, g *game) error {
 	defer client.CloseIdleConnections()
 	user := func() {
 		for range 5 {
-			if status := g.ask(ctx, client, "/products"); status > 0 && status < 500 || ctx.Err() != nil {
+			if status := g.ask(ctx, client, "/products", ""); status > 0 && status < 500 || ctx.Err() != nil {
 				return
 			}
 		}
 	}
 	rush, end := context.WithTimeout(ctx, 30*time.Second)
 	defer end()
-	poisson(rush, 80, user)
-	poisson(ctx, 25, user)
+	deploy.Poisson(rush, func() float64 { return 80 }, user)
+	deploy.Poisson(ctx, func() float64 { return 25 }, user)
 	return nil
 }
 
-func inventTenants(ctx context.Context, g *game) error {
-	client := clientOf(3 * time.Second)
-	defer client.CloseIdleConnections()
-	poisson(ctx, 150, func() {
-		g.ask(ctx, client, "/analytics/report", "Shop-Partner", fmt.Sprint("partner-", rand.Uint64()))
-	})
-	return nil
-}
-
-func noisyTenant(ctx context.Context, g *game) error {
-	client := clientOf(3 * time.Second)
-	defer client.CloseIdleConnections()
-	poisson(ctx, 90, func() { g.ask(ctx, client, "/analytics/report", "Shop-Partner", "partner-1") })
-	return nil
-}
-
-func hurried(ctx context.Context, g *game) error {
-	client := clientOf(150 * time.Millisecond)
-	defer client.CloseIdleConnections()
-	poisson(ctx, 5, func() { g.ask(ctx, client, "/products") })
-	return nil
+// asking sends more requests a second for a path, of one partner or another, by clients who leave after so long.
+func asking(perSecond float64, patience time.Duration, path string, partner func() string) func(context.Context, *game) error {
+	return func(ctx context.Context, g *game) error {
+		client := clientOf(patience)
+		defer client.CloseIdleConnections()
+		deploy.Poisson(ctx, func() float64 { return perSecond }, func() { g.ask(ctx, client, path, partner()) })
+		return nil
+	}
 }
 
 func openStreams(ctx context.Context, g *game) error {
@@ -106,7 +65,7 @@ func openStreams(ctx context.Context, g *game) error {
 	var open sync.WaitGroup
 	defer open.Wait()
 	for range 60 {
-		open.Go(func() { g.ask(ctx, client, "/admin/counts") })
+		open.Go(func() { g.ask(ctx, client, "/admin/counts", "") })
 		if deploy.Sleep(ctx, time.Second) != nil {
 			return nil
 		}
@@ -122,7 +81,7 @@ func fullMinute(ctx context.Context, g *game) error {
 	for deploy.Sleep(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) == nil {
 		var sent sync.WaitGroup
 		for range 200 {
-			sent.Go(func() { g.ask(ctx, client, "/admin/counts") })
+			sent.Go(func() { g.ask(ctx, client, "/admin/counts", "") })
 		}
 		sent.Wait()
 	}
@@ -140,25 +99,35 @@ func neighbour(ctx context.Context, _ *game) error {
 	return nil
 }
 
-// tell posts what an operator with the token does to the ill pod.
+// freeze stops the ill process for 1.4 s of every 3 s.
+func freeze(ctx context.Context, g *game) error {
+	for ctx.Err() == nil {
+		err := g.pod.Process.Signal(syscall.SIGSTOP)
+		_ = deploy.Sleep(ctx, 1400*time.Millisecond)
+		if err := errors.Join(err, g.pod.Process.Signal(syscall.SIGCONT)); err != nil {
+			return err
+		}
+		_ = deploy.Sleep(ctx, 1600*time.Millisecond)
+	}
+	return nil
+}
+
+// pauseEngine stops the engine of the orders until ctx ends, as a host does whose disk or network has gone.
+func pauseEngine(ctx context.Context, g *game) error {
+	err := g.engine.Process.Signal(syscall.SIGSTOP)
+	<-ctx.Done()
+	return errors.Join(err, g.engine.Process.Signal(syscall.SIGCONT))
+}
+
+// tell posts what an operator with the token does to the ill pod, or gets what it could change.
 func (g *game) tell(ctx context.Context, path string, body []byte) ([]byte, error) {
 	method := http.MethodGet
 	if body != nil {
 		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+g.pod.Ops+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", path, resp.Status, answer)
+	status, answer, err := deploy.Ask(ctx, http.DefaultClient, method, "http://"+g.pod.Ops+path, body, "Authorization", "Bearer "+token)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s: %d: %s", path, status, answer)
 	}
 	return answer, err
 }
@@ -174,25 +143,23 @@ func badPlan(ctx context.Context, g *game) error {
 	if err != nil {
 		return err
 	}
-	var plan map[string]any
+	var plan struct {
+		Revision     any              `json:"revision"`
+		Total        any              `json:"total"`
+		Compartments []map[string]any `json:"compartments"`
+	}
 	if err := json.Unmarshal(text, &plan); err != nil {
 		return err
 	}
-	compartments, _ := plan["compartments"].([]any)
-	for _, c := range compartments {
-		if c, ok := c.(map[string]any); ok && c["name"] == "checkout" {
+	for _, c := range plan.Compartments {
+		if c["name"] == "checkout" {
 			c["guaranteed"], c["lendable"], c["max"] = 2, 0, 2
-		}
-	}
-	for name := range plan {
-		if !slices.Contains([]string{"revision", "total", "compartments"}, name) {
-			delete(plan, name)
 		}
 	}
 	if text, err = json.Marshal(plan); err == nil {
 		_, err = g.tell(ctx, "/plan", text)
 	}
-	return errors.Join(err)
+	return err
 }
 
 // healthFor is a game without a fault: usual load, and a rolling restart in the middle.

@@ -8,10 +8,10 @@
 // bold to which that leads, with the labels of the query's first series. What two looks in a row say is the answer. It is right
 // if the name is one of the fault's, and the labels are those of what is ill. What fires or is named in health is a false alarm.
 //
-// Usage: go run ./internal/system/faults [-games N] [-short] [-health 60m] [-o FILE] [FAULT...]
+// Usage: go run ./internal/system/faults [-short] [-health 60m] [-o FILE] [FAULT...]
 //
-// Results are kept in bin/faults.json, and a game that is in it is not played again: after an interrupt the same command goes on,
-// and -again plays the named games again. The exit code is 1 if a game could not be played, or with -short if a fault was missed.
+// Results are kept in bin/faults.json. Without a name those faults of the catalogue are played that have none: after an interrupt the
+// same command goes on. The exit code is 1 if a game could not be played, or with -short if a fault was missed.
 //
 // To add a fault, add a row to catalogue: -fault of a pod or a worker (ill, task), whose hooks are in examples/storefront/fault.go
 // and examples/orders/fault.go, or a function of hooks.go that does what a client, an operator or a neighbour does (hook). named has
@@ -36,50 +36,45 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/stopbank/stopbank/internal/system/page"
 )
+
+// games is how many are played at a time.
+const games = 4
 
 // Settings are those of all games.
 type settings struct {
 	warm     time.Duration // health before the fault, to which up to a third is added
 	called   time.Duration // after the injection, until which a game that has its name waits for an alert
+	kept     string        // the file of the results; "": none is kept
 	runbook  map[string]*section
 	binaries string // directory of the programs, and of the games' own directories
 	commit   string
 }
 
 func main() {
-	short := flag.Bool("short", false, "a minute of health; hung, freeze and dry-run if none is named; play again, keep no result, and fail if one is missed")
-	warm := flag.Duration("warm", 5*time.Minute, "`time` of health before a fault, to which a random part, up to a third, is added")
-	games := flag.Int("games", 4, "`number` of games at a time")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the first game; the others count from it")
-	again := flag.Bool("again", false, "play games that have a result again")
+	short := flag.Bool("short", false, "a minute of health; hung, freeze and dry-run if none is named; keep no result, and fail if one is missed")
 	health := flag.Duration("health", 0, "play health alone for this `time`, with a rolling restart in the middle")
-	file := flag.String("results", "bin/faults.json", "`file` of the results; \"\": none is kept")
-	page := flag.String("o", "", "`file` for a page with the results; \"\": none")
+	out := flag.String("o", "", "`page` for a table of the results; \"\": none")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	s := settings{warm: *warm, called: 6 * time.Minute}
-	all := catalogue()
-	if flag.NArg() > 0 {
-		all = append(all, heldout()...)
-	}
-	chosen, err := choose(all, flag.Args())
-	switch {
-	case *health > 0:
-		chosen = []fault{healthFor(*health)}
-	case *short:
-		s.warm, s.called, *file, *page = time.Minute, 0, "", ""
-		if flag.NArg() == 0 {
-			chosen, err = choose(catalogue(), []string{"hung", "freeze", "dry-run"})
+	s, names := settings{warm: 5 * time.Minute, called: 6 * time.Minute, kept: "bin/faults.json"}, flag.Args()
+	if *short {
+		s, *out = settings{warm: time.Minute}, ""
+		if len(names) == 0 {
+			names = []string{"hung", "freeze", "dry-run"}
 		}
+	}
+	chosen, err := choose(names)
+	if *health > 0 {
+		chosen = []fault{healthFor(*health)}
 	}
 	results := map[string]result{}
 	if err == nil {
-		results, err = s.run(ctx, chosen, *games, *seed, *file, *again)
+		results, err = s.run(chosen, len(names) > 0 || *health > 0)
 	}
-	stop()
-	if *page != "" && err == nil {
-		err = os.WriteFile(*page, []byte(report(results)), 0o600)
+	if *out != "" && err == nil {
+		err = page.Write(*out, report(results))
 	}
 	missed := show(os.Stdout, chosen, results)
 	if err != nil {
@@ -90,21 +85,24 @@ func main() {
 	}
 }
 
-// choose returns the named faults, or all.
-func choose(all []fault, names []string) ([]fault, error) {
-	chosen := slices.DeleteFunc(slices.Clone(all), func(f fault) bool { return len(names) > 0 && !slices.Contains(names, f.name) })
+// choose returns the named faults; without a name the catalogue.
+func choose(names []string) ([]fault, error) {
+	if len(names) == 0 {
+		return catalogue(), nil
+	}
+	all := append(catalogue(), heldout()...)
+	chosen := slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(names, f.name) })
 	if len(chosen) < len(names) {
 		return nil, fmt.Errorf("the faults %q are not all known", names)
 	}
 	return chosen, nil
 }
 
-// run plays the games that have no result yet, some at a time, and those that must be alone at the end. It returns all results of the
-// file.
-func (s settings) run(ctx context.Context, chosen []fault, games int, seed uint64, file string, again bool) (
-	results map[string]result, err error,
-) {
-	if results, err = read(file); err != nil {
+// run plays the games, again also those that have a result, and returns all results of the file. Those that must be alone are last.
+func (s settings) run(chosen []fault, again bool) (results map[string]result, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if results, err = read(s.kept); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile("docs/runbook.md")
@@ -127,58 +125,53 @@ func (s settings) run(ctx context.Context, chosen []fault, games int, seed uint6
 		return nil, err
 	}
 	s.commit = strings.TrimSpace(string(head))
-	together, alone := pending(chosen, results, again)
-	random := rand.New(rand.NewPCG(seed, 0))
-	random.Shuffle(len(together), func(i, j int) { together[i], together[j] = together[j], together[i] })
-	seeds := map[string]uint64{}
-	for _, f := range chosen {
-		seeds[f.name] = random.Uint64()
-	}
-	fmt.Printf("%d games, %d at a time; -seed %d\n", len(together)+len(alone), games, seed)
+	next := pending(chosen, results, again)
+	rand.Shuffle(len(next), func(i, j int) { next[i], next[j] = next[j], next[i] })
+	fmt.Printf("%d games, %d at a time\n", len(next), games)
 	var mu sync.Mutex // guards results and failed
 	var failed error
-	playAll := func(faults []fault, at int) {
-		var playing sync.WaitGroup
-		free := make(chan struct{}, at)
-		for _, f := range faults {
-			playing.Go(func() {
+	play := func(f fault) {
+		if ctx.Err() != nil {
+			return
+		}
+		r, err := s.play(ctx, f)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			results[f.name] = r
+			err = write(s.kept, results)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", f.name, err))
+			fmt.Println(f.name, "could not be played:", err)
+		}
+	}
+	var together sync.WaitGroup
+	free := make(chan struct{}, games)
+	for _, f := range next {
+		if !f.alone {
+			together.Go(func() {
 				free <- struct{}{}
-				defer func() { <-free }()
-				if ctx.Err() != nil {
-					return
-				}
-				r, err := s.play(ctx, f, seeds[f.name])
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					results[f.name] = r
-					err = write(file, results)
-				}
-				if err != nil {
-					failed = errors.Join(failed, fmt.Errorf("%s: %w", f.name, err))
-					fmt.Println(f.name, "could not be played:", err)
-				}
+				play(f)
+				<-free
 			})
 		}
-		playing.Wait()
 	}
-	playAll(together, games)
-	playAll(alone, 1)
+	together.Wait()
+	for _, f := range next {
+		if f.alone {
+			play(f)
+		}
+	}
 	return results, errors.Join(failed, ctx.Err())
 }
 
-// pending divides the games that have to be played into those that may be played together, and those that must be alone.
-func pending(chosen []fault, results map[string]result, again bool) (together, alone []fault) {
-	for _, f := range chosen {
-		switch _, known := results[f.name]; {
-		case known && !again:
-		case f.alone:
-			alone = append(alone, f)
-		default:
-			together = append(together, f)
-		}
-	}
-	return together, alone
+// pending are the games that have to be played: those without a result or, again, all.
+func pending(chosen []fault, results map[string]result, again bool) []fault {
+	return slices.DeleteFunc(slices.Clone(chosen), func(f fault) bool {
+		_, known := results[f.name]
+		return known && !again
+	})
 }
 
 // read reads the results of earlier games.

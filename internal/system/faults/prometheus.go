@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Prometheus: a server of this game, and its HTTP API.
+// Prometheus: which processes it scrapes, and what the operator asks it.
 package main
 
 import (
@@ -8,83 +8,39 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/internal/system/deploy"
 )
 
-// A server is a process of Prometheus.
+// A server is the Prometheus of a game.
 type server struct {
-	cmd     *exec.Cmd
-	url     string
+	*deploy.Prometheus
+
 	targets string // the file of the targets
 }
 
-// startPrometheus starts Prometheus with the rules as they are. Its files are in dir.
-func startPrometheus(ctx context.Context, dir string, rules ...string) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// startPrometheus starts one with the rules as they are. Its files are in dir.
+func startPrometheus(ctx context.Context, dir string) (*server, error) {
+	rules, err := filepath.Abs("docs/prometheus")
 	if err != nil {
 		return nil, err
 	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return nil, err
-	}
-	s := &server{url: "http://" + address, targets: filepath.Join(dir, "targets.json")}
-	var config strings.Builder
-	fmt.Fprintf(&config, `global: {scrape_interval: %v, scrape_timeout: 4s, evaluation_interval: %v}
-scrape_configs:
-  - job_name: games
-    file_sd_configs: [{files: [%q], refresh_interval: 5s}]
-rule_files:
-`, every, every, s.targets)
-	for _, file := range rules {
-		path, err := filepath.Abs(file)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&config, "  - %q\n", path)
-	}
-	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
-		return nil, err
-	}
+	s := &server{targets: filepath.Join(dir, "targets.json")}
 	if err := s.scrape(nil); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(dir, "prometheus.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	s.cmd = exec.Command("prometheus", "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+address, "--log.level=warn") //nolint:noctx // stop ends it
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	for range 200 {
-		if _, err := s.query(ctx, "1"); err == nil {
-			return s, nil
-		}
-		if err := deploy.Sleep(ctx, 100*time.Millisecond); err != nil {
-			break
-		}
-	}
-	return nil, errors.Join(errors.New("prometheus did not start: see "+log.Name()), s.stop())
-}
-
-func (s *server) stop() error {
-	_ = s.cmd.Process.Signal(os.Interrupt)
-	_ = s.cmd.Wait() // by the signal
-	return nil
+	config := fmt.Sprintf(`global: {scrape_interval: %v, scrape_timeout: 4s, evaluation_interval: %v}
+scrape_configs:
+  - job_name: games
+    file_sd_configs: [{files: [%q], refresh_interval: 5s}]
+rule_files: [%q, %q]
+`, every, every, s.targets, filepath.Join(rules, "alerts.yml"), filepath.Join(rules, "slo.yml"))
+	s.Prometheus, err = deploy.StartPrometheus(ctx, dir, config)
+	return s, err
 }
 
 // scrape replaces the targets: addresses by job.
@@ -105,34 +61,13 @@ func (s *server) scrape(jobs map[string][]string) error {
 	return errors.Join(os.WriteFile(next, b, 0o600), os.Rename(next, s.targets))
 }
 
-// get calls the API.
-func (s *server) get(ctx context.Context, path string, data any) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	body, err := deploy.Get(ctx, http.DefaultClient, http.MethodGet, s.url+"/api/v1/"+path)
-	if err != nil {
-		return err
-	}
-	answer := struct {
-		Status, Error string
-		Data          any
-	}{Data: data}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return err
-	}
-	if answer.Status != "success" {
-		return errors.New(answer.Error)
-	}
-	return nil
-}
-
 // query returns the series that a query has now.
 func (s *server) query(ctx context.Context, text string) (series []labels, err error) {
 	var data struct {
 		ResultType string
 		Result     json.RawMessage
 	}
-	if err := s.get(ctx, "query?query="+url.QueryEscape(text), &data); err != nil || data.ResultType != "vector" {
+	if err := s.Get(ctx, "query?query="+url.QueryEscape(text), &data); err != nil || data.ResultType != "vector" {
 		return nil, err
 	}
 	var vector []struct{ Metric labels }
@@ -154,7 +89,7 @@ func (s *server) firing(ctx context.Context) (firing []alert, err error) {
 			ActiveAt time.Time
 		}
 	}
-	if err := s.get(ctx, "alerts", &data); err != nil {
+	if err := s.Get(ctx, "alerts", &data); err != nil {
 		return nil, err
 	}
 	for _, a := range data.Alerts {

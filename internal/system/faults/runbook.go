@@ -39,115 +39,82 @@ type branch struct {
 }
 
 var (
-	heading   = regexp.MustCompile(`^## (.+)$`)
-	item      = regexp.MustCompile(`^(\d+)\. +(.*)$`)
+	item      = regexp.MustCompile(`(?m)^(\d+)\. +`)
+	gap       = regexp.MustCompile(`\n\s*\n`)
+	indent    = regexp.MustCompile(`\n\s*`)
 	condition = regexp.MustCompile("^(No result |(?:`(\\w+)` = ((?:`[^`]+`(?:,? or |, )?)+) )?)→ ")
 	bold      = regexp.MustCompile(`\*\*([^*]+)\*\*`)
 	goTo      = regexp.MustCompile(`(?i)(?:→|\b(?:go (?:on )?to|take the steps of)) (?:step \d+ of )?\[[^\]]*\]\(#([a-z0-9-]+)\)`)
+	dropped   = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	code      = regexp.MustCompile("`([^`]+)`")
 )
 
-// parse reads the runbook. It fails if a link leads nowhere, if a branch neither names nor sends on nor says what to do before the
-// next step, or if a branch has no query.
+// parse reads the runbook. It fails if a link leads nowhere, or if a branch has no query.
 func parse(markdown string) (map[string]*section, error) {
-	p := parser{sections: map[string]*section{}}
-	for line := range strings.Lines(markdown + "\n\n") {
-		if err := p.line(strings.TrimRight(line, "\n")); err != nil {
-			return nil, err
+	sections := map[string]*section{}
+	for _, text := range strings.Split("\n"+markdown, "\n## ")[1:] {
+		title, text, _ := strings.Cut(text, "\n")
+		s := &section{title: title}
+		sections[anchor(title)] = s
+		for i, part := range strings.Split(text, "```") { // prose and, between the fences, code
+			if i%2 == 1 {
+				if text, found := strings.CutPrefix(part, "promql\n"); found {
+					last := s.last()
+					last.queries = append(last.queries, query{text: indent.ReplaceAllString(strings.TrimSpace(text), "\n")})
+				}
+				continue
+			}
+			for _, paragraph := range gap.Split(item.ReplaceAllString(part, "\n\n$0"), -1) {
+				if err := s.read(strings.Trim(paragraph, "\n")); err != nil {
+					return nil, err
+				}
+			}
 		}
 	}
-	for _, s := range p.sections {
+	for _, s := range sections {
 		for _, st := range s.steps {
-			for _, to := range st.jumps() {
-				if p.sections[to] == nil {
+			jumps := []string{st.jump}
+			for _, q := range st.queries {
+				for _, b := range q.branches {
+					jumps = append(jumps, b.jump)
+				}
+			}
+			for _, to := range jumps {
+				if to != "" && sections[to] == nil {
 					return nil, fmt.Errorf("%s, step %s: no section #%s", s.title, st.number, to)
 				}
 			}
 		}
 	}
-	return p.sections, nil
+	return sections, nil
 }
 
-// jumps are all anchors that the step may send on to.
-func (st *step) jumps() (all []string) {
-	if st.jump != "" {
-		all = append(all, st.jump)
+// last is the step that is read; a section without steps gets one.
+func (s *section) last() *step {
+	if len(s.steps) == 0 {
+		s.steps = []step{{}}
 	}
-	for _, q := range st.queries {
-		for _, b := range q.branches {
-			if b.jump != "" {
-				all = append(all, b.jump)
-			}
-		}
+	return &s.steps[len(s.steps)-1]
+}
+
+// read reads a paragraph: the beginning of a step, a branch of the last query, a jump, or what only a person reads.
+func (s *section) read(text string) error {
+	if m := item.FindStringSubmatch(text); m != nil {
+		s.steps = append(s.steps, step{number: m[1]})
+		text = strings.TrimPrefix(text, m[0])
 	}
-	return all
-}
-
-type parser struct {
-	sections  map[string]*section
-	at        *section
-	paragraph []string
-	fence     string // info string of the code block that is open, with a mark; "": none
-	block     []string
-}
-
-func (p *parser) line(line string) error {
-	text := strings.TrimSpace(line)
+	text = strings.TrimPrefix(strings.Join(strings.Fields(text), " "), "- ")
+	jump, at := "", goTo.FindStringSubmatchIndex(text)
+	if len(at) > 0 {
+		jump = text[at[2]:at[3]]
+	}
+	m := condition.FindStringSubmatch(text)
 	switch {
-	case p.fence != "" && text == "```":
-		if p.fence == "```promql" && p.at != nil {
-			p.add(query{text: strings.Join(p.block, "\n")})
+	case m != nil:
+		queries := s.last().queries
+		if len(queries) == 0 {
+			return fmt.Errorf("%s: a branch without a query: %q", s.title, text)
 		}
-		p.fence, p.block = "", nil
-		return nil
-	case p.fence != "":
-		p.block = append(p.block, text)
-		return nil
-	case strings.HasPrefix(text, "```"):
-		p.fence = text
-		return p.end()
-	}
-	title, number := heading.FindStringSubmatch(line), item.FindStringSubmatch(line)
-	if title != nil || number != nil || text == "" {
-		if err := p.end(); err != nil {
-			return err
-		}
-	}
-	switch {
-	case title != nil:
-		p.at = &section{title: title[1]}
-		p.sections[anchor(title[1])] = p.at
-	case number != nil && p.at != nil:
-		p.at.steps = append(p.at.steps, step{number: number[1]})
-		p.paragraph = []string{number[2]}
-	case text != "":
-		p.paragraph = append(p.paragraph, text)
-	}
-	return nil
-}
-
-// add adds a query to the last step; a section without steps gets one.
-func (p *parser) add(q query) {
-	if len(p.at.steps) == 0 {
-		p.at.steps = []step{{}}
-	}
-	last := &p.at.steps[len(p.at.steps)-1]
-	last.queries = append(last.queries, q)
-}
-
-// end reads a whole paragraph.
-func (p *parser) end() error {
-	text := strings.Join(p.paragraph, " ")
-	p.paragraph = nil
-	if text == "" || p.at == nil {
-		return nil
-	}
-	jump := ""
-	if m := goTo.FindStringSubmatch(text); m != nil {
-		jump = m[1]
-	}
-	text = strings.TrimPrefix(text, "- ")
-	if m := condition.FindStringSubmatch(text); m != nil {
 		b := branch{result: m[1] != "No result ", label: m[2], jump: jump}
 		for _, v := range code.FindAllStringSubmatch(m[3], -1) {
 			b.values = append(b.values, v[1])
@@ -155,35 +122,15 @@ func (p *parser) end() error {
 		if m := bold.FindStringSubmatch(text); m != nil {
 			b.name, b.jump = strings.ToLower(strings.Trim(m[1], " .:")), ""
 		}
-		if len(p.at.steps) == 0 || len(p.at.steps[len(p.at.steps)-1].queries) == 0 {
-			return fmt.Errorf("%s: a branch without a query: %q", p.at.title, text)
-		}
-		queries := p.at.steps[len(p.at.steps)-1].queries
 		q := &queries[len(queries)-1]
 		q.branches = append(q.branches, b)
-		return nil
-	}
-	if first := goTo.FindStringIndex(text); len(first) > 0 && first[0] == 0 { // the paragraph is nothing but a jump
-		if len(p.at.steps) == 0 {
-			p.at.steps = []step{{}}
-		}
-		if last := &p.at.steps[len(p.at.steps)-1]; len(last.queries) == 0 {
-			last.jump = jump
-		}
+	case len(at) > 0 && at[0] == 0 && len(s.last().queries) == 0: // the paragraph is nothing but a jump
+		s.last().jump = jump
 	}
 	return nil
 }
 
 // anchor returns the anchor that GitHub gives to a heading.
 func anchor(title string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(title) {
-		switch {
-		case r == ' ':
-			b.WriteByte('-')
-		case r == '-' || r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
+	return strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -45,18 +46,10 @@ type operator struct {
 // look walks from each alert, pages before tickets and the older first, and then from First steps, until a fault is named. The
 // labels that the naming query does not have are those of the alert. ok is false if nothing is named.
 func (o *operator) look(ctx context.Context, alerts []alert) (found named, ok bool, err error) {
-	alerts = slices.Clone(alerts)
-	slices.SortStableFunc(alerts, func(a, b alert) int {
-		if page := (b.Severity == "page"); page != (a.Severity == "page") {
-			if page {
-				return 1
-			}
-			return -1
-		}
-		return a.Since.Compare(b.Since)
+	alerts = slices.SortedStableFunc(slices.Values(alerts), func(a, b alert) int {
+		return cmp.Or(strings.Compare(a.Severity, b.Severity), a.Since.Compare(b.Since))
 	})
-	alerts = append(alerts, alert{Name: firstSteps})
-	for _, a := range alerts {
+	for _, a := range append(alerts, alert{Name: firstSteps}) {
 		found = named{From: a.Name}
 		if err := o.walk(ctx, strings.ToLower(a.Name), &found); err != nil {
 			return named{}, false, err
@@ -64,10 +57,8 @@ func (o *operator) look(ctx context.Context, alerts []alert) (found named, ok bo
 		if found.Name == "" || nothing(found.Name) {
 			continue
 		}
-		all := maps.Clone(a.Labels)
-		if all == nil {
-			all = labels{}
-		}
+		all := labels{}
+		maps.Copy(all, a.Labels)
 		maps.Copy(all, found.Labels)
 		found.Labels = all
 		return found, true, nil

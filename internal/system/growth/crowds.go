@@ -39,29 +39,19 @@ func limited(n int, burst time.Duration) room {
 	}
 }
 
-// compartment returns the slot of a compartment.
-func compartment(n int) room {
-	set := must(bulkhead.New(bulkhead.Config{Total: 1,
-		Compartments: []bulkhead.CompartmentConfig{{Name: "c", Guaranteed: 1, MaxQueue: n + 2}}}))
-	c := set.Compartment("c")
-	return room{
-		enter: func(ctx context.Context) (func(), error) {
-			_, p, err := c.Acquire(ctx)
-			return func() { p.Release(nil) }, err
-		},
-		queued: func() int { return c.Snapshot().Queued },
-	}
-}
-
-// tenants returns the slot of a compartment, for which each caller waits as another one of n tenants.
-func tenants(n int) room {
+// compartment returns the slot of a compartment, for which each caller waits as another one of n tenants, if it has tenants.
+func compartment(n int, tenants bulkhead.TenantsConfig) room {
 	set := must(bulkhead.New(bulkhead.Config{Total: 1, Compartments: []bulkhead.CompartmentConfig{
-		{Name: "c", Guaranteed: 1, MaxQueue: n + 2, Tenants: bulkhead.TenantsConfig{Max: 1, Keys: n + 2}},
+		{Name: "c", Guaranteed: 1, MaxQueue: n + 2, Tenants: tenants},
 	}}))
 	c, calls := set.Compartment("c"), new(atomic.Int64)
 	return room{
 		enter: func(ctx context.Context) (func(), error) {
-			_, p, err := c.Tenant(strconv.FormatInt(calls.Add(1)%int64(n+2), 10)).Acquire(ctx)
+			caller := c
+			if tenants.Max > 0 {
+				caller = c.Tenant(strconv.FormatInt(calls.Add(1)%int64(n+2), 10))
+			}
+			_, p, err := caller.Acquire(ctx)
 			return func() { p.Release(nil) }, err
 		},
 		queued: func() int { return c.Snapshot().Queued },

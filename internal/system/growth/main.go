@@ -5,8 +5,7 @@
 //
 // Each operation of costs.go is measured with 10, 1,000 and 100,000 of what its cost must not depend on: the least processor time
 // of nine runs, which take turns, so that a busy machine disturbs all sizes alike. The growth between two sizes is the exponent e
-// of time = size^e, and has to be below .3: a logarithm and the processor's caches stay below it, a walk is near 1. A known
-// breach is expected to fail; one that does not fail any more is an error as well.
+// of time = size^e, and has to be below .3: a logarithm and the processor's caches stay below it, a walk is near 1.
 //
 // Usage, at the root: go run ./internal/system/growth [WORDS OF A LINE]
 package main
@@ -36,7 +35,6 @@ var sizes = [...]int{10, 1_000, 100_000}
 type cost struct {
 	where, what string
 	promises    promise
-	breach      string // why the promise is known not to hold yet
 	// with makes n of what the cost must not depend on, until ctx is done, and returns one operation.
 	with func(ctx context.Context, n int) (operation func())
 }
@@ -56,12 +54,6 @@ func main() {
 			continue
 		}
 		says, kept := c.check()
-		switch {
-		case c.breach != "" && kept:
-			says, kept = says+"; it is kept now: take the breach off the list", false
-		case c.breach != "":
-			says, kept = says+"; known: "+c.breach, true
-		}
 		result := "ok"
 		if !kept {
 			result = "FAILED"

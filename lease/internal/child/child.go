@@ -50,9 +50,6 @@ func (p *Process) Tell(v any) error {
 	return write(p.in, v)
 }
 
-// Leave closes what the process reads.
-func (p *Process) Leave() { _ = p.in.Close() }
-
 // Kill ends the process at once, like the kernel's out-of-memory killer. It has no effect on one that has ended.
 func (p *Process) Kill() { _ = p.cmd.Process.Kill() }
 

@@ -308,98 +308,79 @@ func TestTokensOfAClaim(t *testing.T) {
 	noError(t, next.Close(ctx))
 }
 
-// process is a dispatcher's view of a ledger and a source, until it dies.
-type process struct {
-	lease.Ledger
-	dispatch.Source
-	dead chan struct{}
-}
-
-func (p *process) Commit(ctx context.Context, floor int64) error {
-	select {
-	case <-p.dead:
-		return dispatch.Lost("", errors.New("dead"))
-	default:
-		return p.Source.Commit(ctx, floor)
-	}
-}
-
 // 200 records, each of a key of its own, take 100 ms; one kills its process after 50. It is given up, and nothing else is; nothing
 // runs more often than the deaths say.
 func TestKillerDiesAlone(t *testing.T) {
 	for _, c := range []struct{ inFlight, retries int }{{16, 3}, {64, 6}} {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const killer = 70
-				s, log := newServer(), new(dispatch.Log)
-				for i := range 200 {
-					log.Append(fmt.Sprint("k", i), nil)
+		synctest.Test(t, func(t *testing.T) {
+			const killer = 70
+			s, log := newServer(), new(dispatch.Log)
+			for i := range 200 {
+				log.Append(fmt.Sprint("k", i), nil)
+			}
+			var mu sync.Mutex
+			runs, letters, deaths := map[int64]int{}, map[int64]error{}, 0
+			for over := false; !over && deaths < 20; {
+				ctx, cancel := context.WithCancelCause(ctx)
+				l, dead := open(t, s, lease.Config{MaxRetries: c.retries}), make(chan struct{})
+				die := sync.OnceFunc(func() {
+					deaths++
+					close(dead)
+					s.set(func() { s.claim++ }) // nothing more of it is written
+					cancel(dispatch.Lost("", errors.New("dead")))
+				})
+				d, err := dispatch.New(dispatch.Partition{Ledger: l, Source: log}, dispatch.Config{
+					MaxInFlight: c.inFlight, DrainTimeout: time.Millisecond,
+					Handler: func(_ context.Context, job dispatch.Job) error {
+						mu.Lock()
+						runs[job.Record.Offset]++
+						mu.Unlock()
+						time.Sleep(50 * time.Millisecond)
+						if job.Record.Offset == killer {
+							die()
+						}
+						time.Sleep(50 * time.Millisecond)
+						return nil
+					},
+					DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
+						letters[letter.Record.Offset] = letter.Err
+						return nil
+					},
+				})
+				noError(t, err)
+				ended := make(chan error, 1)
+				go func() { ended <- d.Run(ctx) }()
+				select {
+				case <-dead:
+					<-ended
+				case <-time.After(10 * time.Minute):
+					over = true
+					cancel(nil)
+					noError(t, <-ended)
+					noError(t, l.Close(context.Background()))
 				}
-				var mu sync.Mutex
-				runs, letters, deaths := map[int64]int{}, map[int64]error{}, 0
-				for over := false; !over && deaths < 20; {
-					ctx, cancel := context.WithCancelCause(ctx)
-					l := open(t, s, lease.Config{MaxRetries: c.retries})
-					p := &process{Ledger: l, Source: log, dead: make(chan struct{})}
-					die := sync.OnceFunc(func() {
-						deaths++
-						close(p.dead)
-						s.set(func() { s.claim++ }) // nothing more of it is written
-						cancel(dispatch.Lost("", errors.New("dead")))
-					})
-					d, err := dispatch.New(dispatch.Partition{Ledger: p, Source: p}, dispatch.Config{
-						MaxInFlight: c.inFlight, DrainTimeout: time.Millisecond,
-						Handler: func(ctx context.Context, job dispatch.Job) error {
-							mu.Lock()
-							runs[job.Record.Offset]++
-							mu.Unlock()
-							time.Sleep(50 * time.Millisecond)
-							if job.Record.Offset == killer {
-								die()
-							}
-							time.Sleep(50 * time.Millisecond)
-							return nil
-						},
-						DeadLetter: func(_ context.Context, letter dispatch.DeadLetter) error {
-							letters[letter.Record.Offset] = letter.Err
-							return nil
-						},
-					})
-					noError(t, err)
-					ended := make(chan error, 1)
-					go func() { ended <- d.Run(ctx) }()
-					select {
-					case <-p.dead:
-						<-ended
-					case <-time.After(10 * time.Minute):
-						over = true
-						cancel(nil)
-						noError(t, <-ended)
-						noError(t, l.Close(context.Background()))
-					}
-					time.Sleep(time.Second) // handlers that outlived it
+				time.Sleep(time.Second) // handlers that outlived it
+			}
+			// One run counts nobody, and one finds out who was running: then each run of a suspect is counted.
+			if deaths > c.retries+3 {
+				t.Errorf("D6: %d deaths, with %d retries", deaths, c.retries)
+			}
+			if len(letters) != 1 || !errors.Is(letters[killer], dispatch.ErrDied) {
+				t.Errorf("D6: letters: %v", letters)
+			}
+			all := 0
+			for offset, n := range runs {
+				all += n
+				if n > deaths+1 {
+					t.Errorf("D6: %d ran %d times in %d lives", offset, n, deaths+1)
 				}
-				// One run counts nobody, and one finds out who was running: then each run of a suspect is counted.
-				if deaths > c.retries+3 {
-					t.Errorf("D6: %d deaths, with %d retries", deaths, c.retries)
-				}
-				if len(letters) != 1 || !errors.Is(letters[killer], dispatch.ErrDied) {
-					t.Errorf("D6: letters: %v", letters)
-				}
-				all := 0
-				for offset, n := range runs {
-					all += n
-					if n > deaths+1 {
-						t.Errorf("D6: %d ran %d times in %d lives", offset, n, deaths+1)
-					}
-				}
-				if len(runs) != 200 {
-					t.Errorf("%d of 200 records ran", len(runs))
-				}
-				if most := 200 + deaths*2*c.inFlight; all > most { // in 50 ms no more than MaxInFlight records end
-					t.Errorf("L17: %d runs in %d lives, want %d at most", all, deaths+1, most)
-				}
-			})
+			}
+			if len(runs) != 200 {
+				t.Errorf("%d of 200 records ran", len(runs))
+			}
+			if most := 200 + deaths*2*c.inFlight; all > most { // in 50 ms no more than MaxInFlight records end
+				t.Errorf("L17: %d runs in %d lives, want %d at most", all, deaths+1, most)
+			}
 		})
 	}
 }

@@ -124,9 +124,7 @@ func (h *history) call(t *rapid.T) {
 }
 
 func (h *history) accept(t *rapid.T, c model.Call, d *model.Domain, got model.Reply) {
-	if err := d.Accept(h.cfg, c, got); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, d.Accept(h.cfg, c, got))
 }
 
 // applied is the answer that was lost.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -123,9 +122,7 @@ func open(t fataler, s *server, cfg lease.Config) *journal.Ledger {
 	t.Helper()
 	l, err := journal.Open(ctx, journal.Config{Store: &store{server: s}, Name: "orders/0", Fresh: time.Minute, Growth: s.growth,
 		Ledger: cfg})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return l
 }
 
@@ -135,7 +132,7 @@ type fataler interface {
 	Fatalf(string, ...any)
 }
 
-func noError(t testing.TB, err error) {
+func noError(t fataler, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,15 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/internal/step"
 )
+
+// GiveUp is the one call that is no step of its own.
+const GiveUp = step.Compact + 1
 
 // Call is a call on a ledger that returns one answer. For step.Compact Offset is the floor.
 type Call struct {
@@ -27,18 +32,21 @@ type Call struct {
 	Token  lease.Token
 }
 
+// Name is the method's.
+func (c Call) Name() string {
+	return [...]string{"Inspect", "TryAcquire", "Offer", "AcquireNext", "Succeed", "Fail", "Reclaim", "Release", "Compact", "GiveUp"}[c.Op]
+}
+
 func (c Call) String() string {
 	switch c.Op {
-	case 0:
-		return fmt.Sprintf("Inspect(%s)", c.Domain)
+	case 0, step.AcquireNext:
+		return fmt.Sprintf("%s(%s)", c.Name(), c.Domain)
 	case step.TryAcquire, step.Offer:
-		return fmt.Sprintf("%s(%s, %d)", c.Op, c.Domain, c.Offset)
-	case step.AcquireNext:
-		return fmt.Sprintf("%s(%s)", c.Op, c.Domain)
+		return fmt.Sprintf("%s(%s, %d)", c.Name(), c.Domain, c.Offset)
 	case step.Compact:
-		return fmt.Sprintf("%s(%d)", c.Op, c.Offset)
+		return fmt.Sprintf("%s(%d)", c.Name(), c.Offset)
 	}
-	return fmt.Sprintf("%s(%s, token %d)", c.Op, c.Domain, c.Token)
+	return fmt.Sprintf("%s(%s, token %d)", c.Name(), c.Domain, c.Token)
 }
 
 // Reply is what a ledger answered; the fields that the call does not have are zero.
@@ -54,25 +62,16 @@ type Reply struct {
 
 // String leaves out what is zero.
 func (r Reply) String() string {
-	switch {
-	case r.Err != nil:
+	if r.Err != nil {
 		return "error: " + r.Err.Error()
-	case r.Acquisition != (lease.Acquisition{}):
-		return fmt.Sprintf("%+v", r.Acquisition)
-	case r.Completion != (lease.Completion{}):
-		return fmt.Sprintf("%+v", r.Completion)
-	case r.Failure != (lease.Failure{}):
-		return fmt.Sprintf("%+v", r.Failure)
-	case r.Status != 0:
-		return r.Status.String()
-	case r.Lease != (lease.Lease{}):
-		return fmt.Sprintf("%+v", r.Lease)
-	case r.View.Lease != nil:
-		return fmt.Sprintf("%+v, held: %+v", r.View, *r.View.Lease)
-	case r.View.Domain != "":
-		return fmt.Sprintf("%+v", r.View)
 	}
-	return "done"
+	var parts []string
+	for _, part := range []any{r.Acquisition, r.Completion, r.Failure, r.Status, r.Lease, r.View, r.View.Lease} {
+		if v := reflect.ValueOf(part); !v.IsZero() {
+			parts = append(parts, fmt.Sprintf("%+v", reflect.Indirect(v)))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", held: "), "done")
 }
 
 // Do makes the call.
@@ -90,6 +89,8 @@ func (c Call) Do(ctx context.Context, l lease.Ledger) (r Reply) {
 		r.Completion, r.Err = l.Succeed(ctx, c.Domain, c.Token)
 	case step.Fail:
 		r.Failure, r.Err = l.Fail(ctx, c.Domain, c.Token)
+	case GiveUp:
+		r.Failure, r.Err = l.GiveUp(ctx, c.Domain, c.Token)
 	case step.Reclaim:
 		r.Lease, r.Err = l.Reclaim(ctx, c.Domain, c.Token)
 	case step.Release:
@@ -159,7 +160,7 @@ func (d *Domain) Accept(cfg lease.Config, c Call, got Reply) error {
 		}
 	case step.Succeed:
 		want.Completion, want.Err = d.succeed(c)
-	case step.Fail:
+	case step.Fail, GiveUp:
 		want.Failure, want.Err = d.fail(cfg, c)
 	case step.Reclaim:
 		if want.Err = d.fence(c); want.Err == nil {
@@ -281,7 +282,7 @@ func (d *Domain) fence(c Call) error {
 		}
 		return &lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
 	}
-	finishes := c.Op == step.Succeed || c.Op == step.Fail
+	finishes := c.Op == step.Succeed || c.Op == step.Fail || c.Op == GiveUp
 	if d.Lease.Token != c.Token || d.Lease.Released && finishes {
 		return &lease.TokenMismatchError{Domain: c.Domain, Offset: d.Lease.Offset, Got: c.Token}
 	}
@@ -304,7 +305,7 @@ func (d *Domain) fail(cfg lease.Config, c Call) (lease.Failure, error) {
 	if err := d.fence(c); err != nil {
 		return lease.Failure{}, err
 	}
-	if d.Lease.RetryCount < cfg.MaxRetries {
+	if c.Op != GiveUp && d.Lease.RetryCount < cfg.MaxRetries {
 		d.Lease.RetryCount++
 		return lease.Failure{Status: lease.RetryScheduled, RetryCount: d.Lease.RetryCount}, nil
 	}
@@ -363,63 +364,4 @@ func sameError(got, want error) bool {
 		}
 	}
 	return false
-}
-
-// Through is a ledger whose calls on a domain go through one function, and Compact; GiveUp, Ready and Held are the embedded
-// ledger's.
-type Through struct {
-	lease.Ledger
-	Make func(context.Context, Call) Reply
-}
-
-// TryAcquire implements lease.Ledger, as all that follows.
-func (t Through) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
-	r := t.Make(ctx, Call{Op: step.TryAcquire, Domain: domain, Offset: offset})
-	return r.Acquisition, r.Err
-}
-
-// Offer makes the call.
-func (t Through) Offer(ctx context.Context, domain string, offset int64) (lease.Status, error) {
-	r := t.Make(ctx, Call{Op: step.Offer, Domain: domain, Offset: offset})
-	return r.Status, r.Err
-}
-
-// AcquireNext makes the call.
-func (t Through) AcquireNext(ctx context.Context, domain string) (lease.Acquisition, error) {
-	r := t.Make(ctx, Call{Op: step.AcquireNext, Domain: domain})
-	return r.Acquisition, r.Err
-}
-
-// Succeed makes the call.
-func (t Through) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
-	r := t.Make(ctx, Call{Op: step.Succeed, Domain: domain, Token: token})
-	return r.Completion, r.Err
-}
-
-// Fail makes the call.
-func (t Through) Fail(ctx context.Context, domain string, token lease.Token) (lease.Failure, error) {
-	r := t.Make(ctx, Call{Op: step.Fail, Domain: domain, Token: token})
-	return r.Failure, r.Err
-}
-
-// Reclaim makes the call.
-func (t Through) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
-	r := t.Make(ctx, Call{Op: step.Reclaim, Domain: domain, Token: held})
-	return r.Lease, r.Err
-}
-
-// Release makes the call.
-func (t Through) Release(ctx context.Context, domain string, token lease.Token) error {
-	return t.Make(ctx, Call{Op: step.Release, Domain: domain, Token: token}).Err
-}
-
-// Inspect makes the call whose Op is 0.
-func (t Through) Inspect(ctx context.Context, domain string) (lease.View, error) {
-	r := t.Make(ctx, Call{Domain: domain})
-	return r.View, r.Err
-}
-
-// Compact makes the call, whose Offset is the floor.
-func (t Through) Compact(ctx context.Context, floor int64) error {
-	return t.Make(ctx, Call{Op: step.Compact, Offset: floor}).Err
 }

@@ -40,7 +40,11 @@ func steps(t *rapid.T, s *step.State, base int64, n int) {
 		if op.Kind == step.Compact {
 			op.Floor = base + rapid.Int64Range(-45, 20).Draw(t, "floor")
 		}
-		s.Step(&op, new(step.Result))
+		before, r := s.Append(nil), step.Result{}
+		s.Step(&op, &r)
+		if r.Changed == bytes.Equal(before, s.Append(nil)) {
+			t.Fatalf("%+v: Changed is %t, but the state was %x and is %x", op, r.Changed, before, s.Append(nil))
+		}
 		if held, ok := s.Leased(); ok {
 			token = held.Token
 		}

@@ -5,76 +5,12 @@
 package step_test
 
 import (
-	"bytes"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/lease/internal/step"
 )
-
-// A copy that was written down and read again leaves the original as it was, and both answer the same calls in the same way.
-func TestPropertyStateCopyAnswersAlike(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var s step.State
-		token := uint64(0)
-		apply := func(s *step.State, op step.Op) string {
-			var r step.Result
-			before := written(s)
-			s.Step(&op, &r)
-			if r.Changed == bytes.Equal(before, written(s)) {
-				t.Fatalf("%+v: Changed is %t, but the state was %x and is %x", op, r.Changed, before, written(s))
-			}
-			return fmt.Sprintf("%+v", r)
-		}
-		draw := func() step.Op {
-			op := step.Op{
-				Kind:   step.Kind(rapid.IntRange(int(step.TryAcquire), int(step.Compact)).Draw(t, "kind")),
-				Domain: "A", Offset: rapid.Int64Range(0, 60).Draw(t, "offset"), Fresh: token + 1, Token: token,
-			}
-			if op.Kind == step.Reclaim {
-				op.Token = token + 1 // most leases are to end
-			}
-			if op.Kind == step.Compact {
-				op.Floor = rapid.Int64Range(0, 10).Draw(t, "floor")
-			}
-			return op
-		}
-		live := func(s *step.State, n int) (ops []step.Op, answers []string) {
-			for range n {
-				op := draw()
-				ops, answers = append(ops, op), append(answers, apply(s, op))
-				if held, ok := s.Leased(); ok {
-					token = held.Token
-				}
-			}
-			return ops, answers
-		}
-		live(&s, rapid.IntRange(0, 120).Draw(t, "before"))
-		view := s.Snapshot(0)
-		c := copied(t, &s)
-		if diff := cmp.Diff(view, c.Snapshot(0)); diff != "" {
-			t.Fatalf("the copy differs (-original +copy):\n%s", diff)
-		}
-		ops, answers := live(&c, rapid.IntRange(1, 60).Draw(t, "after"))
-		if diff := cmp.Diff(view, s.Snapshot(0)); diff != "" {
-			t.Fatalf("the original changed (-was +is):\n%s", diff)
-		}
-		if err := s.Audit(); err != nil {
-			t.Fatal(err)
-		}
-		for i, op := range ops { // the replay
-			if got := apply(&s, op); got != answers[i] {
-				t.Fatalf("%+v: the replay says %s, the first run said %s", op, got, answers[i])
-			}
-		}
-		if diff := cmp.Diff(c.Snapshot(0), s.Snapshot(0)); diff != "" {
-			t.Fatalf("the replay ends elsewhere (-first run +replay):\n%s", diff)
-		}
-	})
-}
 
 // 0 is no token, so nothing that might hand it out is carried out.
 func TestZeroIsNeverGranted(t *testing.T) {
@@ -114,16 +50,4 @@ func TestDoneBelowTheFloorIsNotKept(t *testing.T) {
 			}
 		}
 	}
-}
-
-// copied is s, written down and read again.
-func copied(t *rapid.T, s *step.State) (c step.State) {
-	if err := c.Decode(written(s)); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func written(s *step.State) []byte {
-	return s.Append(nil)
 }

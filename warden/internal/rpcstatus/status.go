@@ -96,6 +96,15 @@ func ofRejection(r *warden.Rejection, err error) Status {
 	return s
 }
 
+// OfStream returns the status for a stream: overload is Unavailable, because long-lived clients, such as etcd's, take
+// ResourceExhausted for the end and open no other stream.
+func (s Status) OfStream() Status {
+	if s.Code == resourceExhausted {
+		s.Code = unavailable
+	}
+	return s
+}
+
 // Invalid is the status of a programming error in the server.
 func Invalid() Status { return Status{Code: internal, Reason: "invalid"} }
 

@@ -110,8 +110,11 @@ func (c *Claim) governor() timelimit.Governor {
 
 // moves returns the earliest deadline that may move, and whose it is; zero: none.
 func (c *Claim) moves() (due time.Time, whose timelimit.Whose) {
-	for of, d := range []time.Duration{c.Service, c.Trusted, c.Stranger} {
-		if at := c.Arrived.Add(d); d > 0 && (due.IsZero() || at.Before(due)) {
+	for of, d := range [...]time.Duration{c.Service, c.Trusted, c.Stranger} {
+		if d <= 0 {
+			continue
+		}
+		if at := c.Arrived.Add(d); due.IsZero() || at.Before(due) {
 			due, whose = at, timelimit.Whose(of)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Context is a context that ends when its time is up, or with its parent. Its methods are safe for concurrent use; Start, Stop,
-// Wait, Resume and Lift of a nil Context do nothing.
+// Expire, Wait, Resume and Lift of a nil Context do nothing.
 type Context struct {
 	parent context.Context
 	by     Governor      // nil: the time ends the context in any case
@@ -24,7 +24,6 @@ type Context struct {
 	cause  error         // of the end when the time is up
 	span   time.Duration // of the time
 	whose  Whose
-	says   time.Time     // what a client told; zero: nothing
 	asked  atomic.Uint32 // how often Deadline was asked
 	short  atomic.Bool   // it was too short for what the request asked, [TooShort]
 	over   atomic.Value  // a context that has ended with the cause of this one's end; nil: it has no other cause than err
@@ -61,16 +60,13 @@ const (
 )
 
 // New returns a context whose time of the length span is up at due, from [Context.Start] on, for a cause that is or matches
-// context.DeadlineExceeded. What a client told is its Deadline. What the service set is none: it may move, and timers that others
-// set to it would not. A stranger's time ends the context as if he had left, whatever the cause, with [ErrStranger]. Call
+// context.DeadlineExceeded. It is no Deadline: it may move, and timers that others set to it would not. A stranger's time
+// ends the context as if he had left, whatever the cause, with [ErrStranger]. Call
 // [Context.Stop] in the end.
 func New(parent context.Context, by Governor, whose Whose, due time.Time, span time.Duration, cause error) *Context {
 	c := &Context{parent: parent, outer: Of(parent), by: by, cause: cause, span: span, whose: whose, due: due}
 	if whose >= Stranger {
 		c.cause = ErrStranger
-	}
-	if whose != Service {
-		c.says = due
 	}
 	return c
 }
@@ -90,14 +86,14 @@ func (c *Context) Start() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.whose >= Stranger {
-		c.says = c.due.Add(Slack)
-	}
-	c.timer = time.AfterFunc(time.Until(c.due), c.expire)
+	c.timer = time.AfterFunc(time.Until(c.due), c.Expire)
 }
 
-// expire is the timer's function.
-func (c *Context) expire() {
+// Expire is the timer's function. Whoever has waited for the same instant, and may be faster than the timer, calls it too.
+func (c *Context) Expire() {
+	if c == nil {
+		return
+	}
 	observed := c.by != nil && c.by.Mode() != decision.Enforce // before the mutex: it takes the governor's
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,13 +219,12 @@ func (c *Context) until() (time.Time, bool) {
 	return due, !c.lifted
 }
 
-// Deadline returns what a client told, a stranger's [Slack] later, or the deadline of the parent if that is earlier. It does not
-// change after Start.
+// Deadline returns the deadline of the parent, [Slack] later if it is a stranger's. It does not change.
 func (c *Context) Deadline() (time.Time, bool) {
 	c.asked.Add(1)
 	at, bounded := c.parent.Deadline()
-	if !c.says.IsZero() && (!bounded || c.whose == StrangersAll || c.says.Before(at)) {
-		return c.says, true
+	if bounded && c.whose == StrangersAll {
+		at = at.Add(Slack)
 	}
 	return at, bounded
 }

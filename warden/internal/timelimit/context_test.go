@@ -153,9 +153,7 @@ func (timeoutError) Is(target error) bool { return target == context.DeadlineExc
 func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
-		for whose, says := range map[timelimit.Whose]time.Duration{
-			timelimit.Service: 0, timelimit.Trusted: time.Second, timelimit.Stranger: 2 * time.Second,
-		} {
+		for _, whose := range []timelimit.Whose{timelimit.Service, timelimit.Trusted, timelimit.Stranger} {
 			c := timelimit.New(t.Context(), nil, whose, now.Add(time.Second), time.Second, context.DeadlineExceeded)
 			c.Start()
 			defer c.Stop()
@@ -169,15 +167,11 @@ func TestDue(t *testing.T) {
 			defer cancel()
 			apartLonger, cancel := context.WithTimeout(apart, time.Minute)
 			defer cancel()
-			itsOwn := time.Second // what a client told is a Deadline, which derived contexts keep
-			if whose == timelimit.Service {
-				itsOwn = time.Minute
-			}
 			for name, d := range map[string]struct {
 				ctx  context.Context
 				want time.Duration
 			}{
-				"its own": {c, time.Second}, "child": {child, time.Second}, "longer": {longer, itsOwn}, "shorter": {shorter, time.Millisecond},
+				"its own": {c, time.Second}, "child": {child, time.Second}, "longer": {longer, time.Minute}, "shorter": {shorter, time.Millisecond},
 				"apart": {apart, 0}, "apart, longer": {apartLonger, time.Minute},
 			} {
 				due, strangers, bounded := timelimit.Due(d.ctx)
@@ -185,8 +179,14 @@ func TestDue(t *testing.T) {
 					t.Errorf("%d, %s: due in %v, %t, %t; want %v", whose, name, due.Sub(now), strangers, bounded, d.want)
 				}
 			}
-			if at, bounded := c.Deadline(); bounded != (says > 0) || bounded && !at.Equal(now.Add(says)) {
-				t.Errorf("%d: Deadline in %v, %t, want %v", whose, at.Sub(now), bounded, says)
+			if at, bounded := c.Deadline(); bounded {
+				t.Errorf("%d: Deadline in %v, want none", whose, at.Sub(now))
+			}
+			ctx := timelimit.Told(child)
+			due, strangers, _ := timelimit.Due(ctx)
+			if at, told := ctx.Deadline(); told != (whose != timelimit.Service) || told && !at.Equal(now.Add(time.Second)) ||
+				!due.Equal(now.Add(time.Second)) || strangers != (whose == timelimit.Stranger) {
+				t.Errorf("%d: told %v, %t, due in %v, %t", whose, at.Sub(now), told, due.Sub(now), strangers)
 			}
 		}
 	})

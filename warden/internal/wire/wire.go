@@ -6,7 +6,7 @@ package wire
 
 import (
 	"maps"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +21,10 @@ const (
 	PriorityHTTP = "Warden-Priority" // -128 to 127, or background, normal, high, critical
 	PriorityGRPC = "warden-priority"
 	TimeoutHTTP  = "Warden-Timeout" // milliseconds, rounded down
+
+	// UntrustedHTTP says, with any value and from anybody, that the timeout is one that a client chose whom nobody trusts.
+	UntrustedHTTP = "Warden-Timeout-Untrusted"
+	UntrustedGRPC = "warden-timeout-untrusted"
 )
 
 // Longest is the longest timeout that counts: a longer one is the same as none.
@@ -29,8 +33,10 @@ const Longest = 24 * time.Hour
 // Headers are what the headers of a request tell a server.
 type Headers struct {
 	Timeout     time.Duration // after which nobody waits for the answer; 0: none
+	Untrusted   bool          // whoever sends the request does not vouch for it
 	Priority    decision.Priority
 	HasPriority bool
+	Said        Said
 }
 
 // Any reports whether there is a timeout or a priority.
@@ -51,23 +57,33 @@ var dialects = [...]struct { //nolint:gochecknoglobals // constant
 
 var urgencyName = Name{"Priority", "priority"} //nolint:gochecknoglobals // constant
 
-// Said returns the names of the headers that a request has of those that Read reads, as a value of Vary; "": it has none. It
-// allocates if there are two or more.
-func Said(values func(Name) []string) (names string) {
-	add := func(n Name) {
-		switch {
-		case len(values(n)) == 0:
+// Said is which of the headers that Read reads a request has.
+type Said [len(dialects) + 3]bool
+
+// name returns the name of the header i of those.
+func (Said) name(i int) Name {
+	switch i - len(dialects) {
+	case 0:
+		return Name{PriorityHTTP, PriorityGRPC}
+	case 1:
+		return urgencyName
+	case 2:
+		return Name{UntrustedHTTP, UntrustedGRPC}
+	}
+	return dialects[i].name
+}
+
+// String returns the names of these headers as a value of Vary; "": there are none. It allocates if there are two or more.
+func (s Said) String() (names string) {
+	for i, is := range s {
+		switch name := s.name(i).HTTP; {
+		case !is:
 		case names == "":
-			names = n.HTTP
+			names = name
 		default:
-			names += ", " + n.HTTP
+			names += ", " + name
 		}
 	}
-	for _, d := range dialects {
-		add(d.name)
-	}
-	add(Name{PriorityHTTP, PriorityGRPC})
-	add(urgencyName)
 	return names
 }
 
@@ -76,38 +92,53 @@ func Said(values func(Name) []string) (names string) {
 // repair would be a guess.
 func Read(values func(Name) []string) Headers {
 	var s Headers
-	for _, dialect := range dialects {
-		left, ok := once(values(dialect.name), dialect.read)
+	get := func(i int) []string {
+		of := values(s.Said.name(i))
+		s.Said[i] = len(of) > 0
+		return of
+	}
+	for i, dialect := range dialects {
+		left, ok := once(get(i), dialect.read)
 		if ok && left > 0 && left <= Longest && (s.Timeout == 0 || left < s.Timeout) {
 			s.Timeout = left
 		}
 	}
-	s.Priority, s.HasPriority = once(values(Name{PriorityHTTP, PriorityGRPC}), priority)
-	if p, ok := once(values(urgencyName), urgency); ok && (!s.HasPriority || p < s.Priority) {
+	s.Untrusted = s.Timeout > 0 && len(get(len(dialects)+2)) > 0
+	s.Priority, s.HasPriority = once(get(len(dialects)), priority)
+	if p, ok := once(get(len(dialects)+1), urgency); ok && (!s.HasPriority || p < s.Priority) {
 		s.Priority, s.HasPriority = p, true
 	}
 	return s
 }
 
-// Later returns the headers of a request for its handler: with d added to the timeouts that RPC libraries turn into deadlines of
-// contexts, and without those that Read ignores, since the libraries may read them otherwise: the first of two, or one of more digits.
-// It is a copy, or the headers themselves if nothing changes.
-func Later(headers map[string][]string, d time.Duration) map[string][]string {
-	later := headers
-	for i, unit := range [...]string{"m", ""} { // of Grpc-Timeout and Connect-Timeout-Ms
-		of := dialects[1+i]
+// Undated returns the headers of a request for its handler without the timeouts that RPC libraries turn into deadlines of contexts: all,
+// or those that Read ignores, since the libraries may read them otherwise: the first of two, or one of more digits. It is a copy, or
+// the headers themselves if nothing changes.
+func Undated(headers map[string][]string, all bool) map[string][]string {
+	rest := headers
+	for _, of := range dialects[1:3] { // Grpc-Timeout and Connect-Timeout-Ms
 		values := headers[of.name.HTTP]
-		left, ok := once(values, of.read)
-		ok = ok && left > 0
-		if len(values) == 0 || ok && d == 0 {
-			continue
-		}
-		later = maps.Clone(later)
-		if delete(later, of.name.HTTP); ok {
-			later[of.name.HTTP] = []string{strconv.FormatInt((left+d).Milliseconds()+1, 10) + unit}
+		if left, ok := once(values, of.read); len(values) > 0 && (all || !ok || left <= 0) {
+			rest = maps.Clone(rest)
+			delete(rest, of.name.HTTP)
 		}
 	}
-	return later
+	return rest
+}
+
+// Keep removes our headers from those that end with this connection, which a client names: it is not to keep from an upstream what a
+// server in front says of the request.
+func Keep(headers map[string][]string) {
+	for i, line := range headers["Connection"] {
+		var kept []string
+		for name := range strings.SplitSeq(line, ",") {
+			name = strings.TrimSpace(name)
+			if !slices.ContainsFunc([]string{PriorityHTTP, TimeoutHTTP, UntrustedHTTP}, func(ours string) bool { return strings.EqualFold(name, ours) }) {
+				kept = append(kept, name)
+			}
+		}
+		headers["Connection"][i] = strings.Join(kept, ", ")
+	}
 }
 
 // once parses the value of a header that occurs exactly once.

@@ -35,10 +35,22 @@ type account struct {
 	undone  int
 	slow    time.Time // until then a handler takes its time, as it was told to
 
-	redone, refused, deadLetters                int
-	lost, doubled, disordered, stuck, violation int
-	findings                                    []string
+	counts   map[string]int // of records, kinds of rounds, steps at which members were stopped, and all below
+	wrong    int            // violations, which are among the counts
+	findings []string
 }
+
+// What is counted: what is right under faults, and what is not.
+const (
+	redone      = "redone under a greater token"
+	refused     = "refused by the fence"
+	deadLetters = "dead letters"
+	lost        = "lost"
+	doubled     = "doubled"
+	disordered  = "disordered"
+	stuck       = "stuck"
+	other       = "other violations"
+)
 
 // lane is the history of one domain of a partition.
 type lane struct {
@@ -63,7 +75,15 @@ type entry struct {
 	settled bool        // done and committed when the group had come to rest
 }
 
-func newAccount() *account { return &account{lanes: map[string]*lane{}, records: map[string]*entry{}} }
+func newAccount() *account {
+	return &account{lanes: map[string]*lane{}, records: map[string]*entry{}, counts: map[string]int{}}
+}
+
+func (a *account) count(what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counts[what]++
+}
 
 // writes registers a record before it is appended to the log. Its first attempts get the instruction say.
 func (a *account) writes(partition, domain, payload, say string, times int) {
@@ -78,11 +98,13 @@ func (a *account) writes(partition, domain, payload, say string, times int) {
 	a.records[payload] = &entry{payload: payload, lane: l, place: l.length, say: say, times: times}
 	l.length++
 	a.undone++
+	a.counts["records"]++
 }
 
-// foundLocked records a violation under one of the sums.
-func (a *account) foundLocked(sum *int, format string, args ...any) {
-	*sum++
+// foundLocked records a violation.
+func (a *account) foundLocked(what, format string, args ...any) {
+	a.counts[what]++
+	a.wrong++
 	if len(a.findings) < 20 {
 		a.findings = append(a.findings, fmt.Sprintf(format, args...))
 	}
@@ -94,31 +116,31 @@ func (a *account) attempt(holder, payload string, token lease.Token) string {
 	defer a.mu.Unlock()
 	e := a.records[payload]
 	if e == nil {
-		a.foundLocked(&a.violation, "%s works on %q, which nobody wrote", holder, payload)
+		a.foundLocked(other, "%s works on %q, which nobody wrote", holder, payload)
 		return sayPermanent
 	}
 	l := e.lane
 	l.attempts++
 	switch {
 	case token < l.token:
-		a.refused++
+		a.counts[refused]++
 		return sayFenced
 	case token == l.token && (l.at != e || l.holder != holder):
-		a.foundLocked(&a.violation, "%s: token %d is that of %s for %s, and of %s for %s", l.name, token, l.holder,
+		a.foundLocked(other, "%s: token %d is that of %s for %s, and of %s for %s", l.name, token, l.holder,
 			l.at.payload, holder, payload)
 	}
 	l.token, l.holder, l.at = token, holder, e
 	switch {
 	case e.done && (e.settled || token == e.token):
-		a.foundLocked(&a.doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload,
+		a.foundLocked(doubled, "%s: %s is carried out by %s under token %d, after %d (settled: %v)", l.name, payload,
 			holder, token, e.token, e.settled)
 		return sayDone
 	case e.done: // by a member that could not complete the record
-		a.redone++
+		a.counts[redone]++
 		e.token = token
 		return sayDone
 	case e.place != l.next:
-		a.foundLocked(&a.disordered, "%s: %s is number %d and comes when number %d should", l.name, payload, e.place, l.next)
+		a.foundLocked(disordered, "%s: %s is number %d and comes when number %d should", l.name, payload, e.place, l.next)
 	case e.say == sayPermanent:
 		return sayPermanent
 	case e.times > 0:
@@ -142,14 +164,14 @@ func (a *account) finishLocked(e *entry, token lease.Token) {
 func (a *account) letter(holder, payload, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.deadLetters++
+	a.counts[deadLetters]++
 	e := a.records[payload]
 	switch {
 	case e == nil || e.say != sayPermanent:
-		a.foundLocked(&a.lost, "%s was given up by %s: %s", payload, holder, why)
+		a.foundLocked(lost, "%s was given up by %s: %s", payload, holder, why)
 	case e.done:
 	case e.place != e.lane.next:
-		a.foundLocked(&a.disordered, "%s: %s is given up as number %d when number %d should come", e.lane.name, payload,
+		a.foundLocked(disordered, "%s: %s is given up as number %d when number %d should come", e.lane.name, payload,
 			e.place, e.lane.next)
 	}
 	if e != nil && !e.done {
@@ -165,7 +187,7 @@ func (a *account) rest() {
 		if e.done {
 			e.settled = true
 		} else {
-			a.foundLocked(&a.lost, "%s: %s is committed and was never carried out", e.lane.name, payload)
+			a.foundLocked(lost, "%s: %s is committed and was never carried out", e.lane.name, payload)
 		}
 	}
 }
@@ -174,22 +196,7 @@ func (a *account) rest() {
 func (a *account) open() (undone, violations int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.undone, a.lost + a.doubled + a.disordered + a.stuck + a.violation
-}
-
-// add adds b's sums; b has ended.
-func (a *account) add(b *account) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.undone += len(b.records)
-	a.redone += b.redone
-	a.refused += b.refused
-	a.deadLetters += b.deadLetters
-	a.lost += b.lost
-	a.doubled += b.doubled
-	a.disordered += b.disordered
-	a.stuck += b.stuck
-	a.violation += b.violation
+	return a.undone, a.wrong
 }
 
 // report returns the violations, and some of the domains that are not done.

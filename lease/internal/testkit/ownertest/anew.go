@@ -8,10 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
@@ -48,21 +45,21 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 	for name, part := range map[string]func(t *testing.T, r Remade){
 		"Running": func(t *testing.T, r Remade) {
 			m := remadeMember(t, r)
-			m.works(t, r)
+			m.works(r)
 			r.Remake()
 			r.fill("new", oldRecords/2)
-			m.tells(t, oldRecords/2)
+			m.tells(oldRecords / 2)
 			if r.Forgets {
-				m.until(t, "what the new log has is handled", func() bool { return m.done("new") == oldRecords/2 })
+				m.until("what the new log has is handled", func() bool { return m.done("new") == oldRecords/2 })
 			} else if !r.Unnamed {
 				r.fill("more", newRecords) // beyond the old position
-				m.stays(t)
+				m.stays()
 			}
 		},
 		"Refilled": func(t *testing.T, r Remade) {
 			m := remadeMember(t, r)
-			m.works(t, r)
-			m.stop(t)
+			m.works(r)
+			m.stop()
 			r.Remake()
 			n := newRecords
 			if r.Unnamed {
@@ -70,8 +67,8 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 			}
 			r.fill("new", n)
 			m = remadeMember(t, r)
-			m.tells(t, n)
-			m.stays(t)
+			m.tells(n)
+			m.stays()
 		},
 		"Mirrored":        func(t *testing.T, r Remade) { r.mirrored(t, false) },
 		"MirroredRunning": func(t *testing.T, r Remade) { r.mirrored(t, true) },
@@ -89,9 +86,9 @@ func (r Remade) mirrored(t *testing.T, running bool) {
 		return // a mirror is the same log, or nothing knows what is done
 	}
 	m := remadeMember(t, r)
-	m.works(t, r)
+	m.works(r)
 	if !running {
-		m.stop(t)
+		m.stop()
 	}
 	if r.Mirror != nil {
 		r.Mirror()
@@ -104,9 +101,9 @@ func (r Remade) mirrored(t *testing.T, running bool) {
 	if !running {
 		m = remadeMember(t, r)
 	}
-	m.until(t, "the mirror is handled, or told from the log", func() bool { return m.rewound > 0 || m.done("new") == newRecords })
+	m.until("the mirror is handled, or told from the log", func() bool { return m.rewound() > 0 || m.done("new") == newRecords })
 	if r.AtRest {
-		m.stop(t)
+		m.stop()
 	}
 	if err := r.Adopt(t.Context()); err != nil {
 		t.Fatal(err)
@@ -114,9 +111,10 @@ func (r Remade) mirrored(t *testing.T, running bool) {
 	if r.AtRest {
 		m = remadeMember(t, r)
 	}
-	m.until(t, "the new records are done", func() bool { return m.done("new") == newRecords })
-	if n := m.done("old"); m != before && n > 0 || m.twice > 0 {
-		t.Errorf("D13: %d and %d records are done again behind a mirror that was adopted", n, m.twice)
+	m.until("the new records are done", func() bool { return m.done("new") == newRecords })
+	times, records := m.count("")
+	if n := m.done("old"); m != before && n > 0 || times > records {
+		t.Errorf("D13: %d and %d records are done again behind a mirror that was adopted", n, times-records)
 	}
 }
 
@@ -127,141 +125,71 @@ func (r Remade) fill(what string, n int) {
 }
 
 // works has the member do the log.
-func (m *remade) works(t *testing.T, r Remade) {
-	t.Helper()
+func (m *remade) works(r Remade) {
+	m.t.Helper()
 	r.fill("old", oldRecords)
-	m.until(t, "the log is done", func() bool { return m.done("old") == oldRecords && m.committed() })
+	m.until("the log is done", func() bool { return m.done("old") == oldRecords && m.committed() })
 }
 
-// remade is a running member, and what it was told.
-type remade struct {
-	consumer *dispatch.Consumer
-	cancel   context.CancelFunc
-	result   chan error
-
-	mu      sync.Mutex // guards all below
-	handled map[string]bool
-	twice   int // records
-	rewound int // events that say so
-	skipped int
-	last    string // of the events with an error
-}
+// remade is a running member.
+type remade struct{ *told }
 
 func remadeMember(t *testing.T, r Remade) *remade {
 	t.Helper()
-	m := &remade{result: make(chan error, 1), handled: map[string]bool{}}
-	var err error
-	m.consumer, err = dispatch.NewConsumer(r.Join(), dispatch.Config{
-		DeadLetter: dispatch.Discard, CommitEvery: 20 * time.Millisecond, Backoff: 5 * time.Millisecond,
-		AttemptTimeout: attemptTimeout,
-		Handler: func(_ context.Context, job dispatch.Job) error {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if m.handled[string(job.Record.Payload)] {
-				m.twice++
-			}
-			m.handled[string(job.Record.Payload)] = true
-			return nil
-		},
-		Observer: watching(func(e dispatch.Event) {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if e.Err != nil {
-				m.last = fmt.Sprint(e.Kind, ": ", e.Err)
-			}
-			switch {
-			case e.Kind == dispatch.Skipped:
-				m.skipped++
-			case e.Kind == dispatch.Stalled && e.Reason == "rewound":
-				m.rewound++
-				if !errors.Is(e.Err, dispatch.ErrRewound) {
-					t.Errorf("D13: rewound because of %v", e.Err)
-				}
-			}
-		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	m.cancel = cancel
-	go func() { m.result <- m.consumer.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		m.result <- <-m.result // it has ended
-	})
-	return m
+	return &remade{follow(t, r.Join(), nil, func(cfg *dispatch.Config) { cfg.AttemptTimeout = attemptTimeout })}
 }
 
 // stop ends the member. What it could not commit it says.
-func (m *remade) stop(t *testing.T) {
-	t.Helper()
+func (m *remade) stop() {
+	m.t.Helper()
 	m.cancel()
-	err := within(t, "the member ends", m.result)
-	m.result <- err
-	if err != nil && !errors.Is(err, dispatch.ErrRewound) {
-		t.Error(err)
+	if err := m.ends(); err != nil && !errors.Is(err, dispatch.ErrRewound) {
+		m.t.Error(err)
 	}
 }
 
-// done returns how many records of a kind are handled. The lock is until's.
-func (m *remade) done(what string) (n int) {
-	for payload := range m.handled {
-		if strings.HasPrefix(payload, what) {
-			n++
-		}
-	}
-	return n
+// done returns how many records of a kind are handled.
+func (m *remade) done(what string) int {
+	_, records := m.count(what)
+	return records
 }
+
+func (m *remade) rewound() int { return m.events["stalled rewound"] }
+func (m *remade) skipped() int { return m.events[string(dispatch.Skipped)] }
 
 // committed reports whether the position is where the records end.
 func (m *remade) committed() bool {
-	all := m.consumer.Stats()
+	all := m.Stats()
 	return len(all) == 1 && all[0].Lag == 0 && all[0].Committed == all[0].Floor
 }
 
 // tells: the n new records are handled, or the partition is rewound.
-func (m *remade) tells(t *testing.T, n int) {
-	t.Helper()
-	m.until(t, "the new records are handled, or told of", func() bool { return m.done("new") == n || m.rewound > 0 })
+func (m *remade) tells(n int) {
+	m.t.Helper()
+	m.until("the new records are handled, or told of", func() bool { return m.done("new") == n || m.rewound() > 0 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.rewound > 0 && (m.done("new") > 0 || m.skipped > 0) {
-		t.Errorf("D13: of another log %d records are handled and %d taken for done", m.done("new"), m.skipped)
+	if m.rewound() > 0 && (m.done("new") > 0 || m.skipped() > 0) {
+		m.t.Errorf("D13: of another log %d records are handled and %d taken for done", m.done("new"), m.skipped())
 	}
 }
 
 // stays: if the partition is rewound it stays so, and works on nothing.
-func (m *remade) stays(t *testing.T) {
-	t.Helper()
+func (m *remade) stays() {
+	m.t.Helper()
 	m.mu.Lock()
-	before := m.rewound
+	before := m.rewound()
 	m.mu.Unlock()
 	if before == 0 {
 		return
 	}
-	m.until(t, "the partition goes on saying that it is rewound", func() bool { return m.rewound > before+1 })
+	m.until("the partition goes on saying that it is rewound", func() bool { return m.rewound() > before+1 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.done("new") + m.done("more"); n > 0 || m.skipped > 0 {
-		t.Errorf("D13: of another log %d records are handled and %d taken for done", n, m.skipped)
+	if n := m.done("new") + m.done("more"); n > 0 || m.skipped() > 0 {
+		m.t.Errorf("D13: of another log %d records are handled and %d taken for done", n, m.skipped())
 	}
-	if all := m.consumer.Stats(); len(all) == 1 && (all[0].Stalled != "rewound" || all[0].Lag != -1) {
-		t.Errorf("D13: stalled %q, lag %d; want rewound, -1", all[0].Stalled, all[0].Lag)
-	}
-}
-
-// until waits for what must come; so looks under the lock.
-func (m *remade) until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	if !poll(func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return so()
-	}) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		t.Fatalf("D13: not within %v: %s; handled %d old, %d new, %d more; rewound %d times, skipped %d; last error %q; %+v", patience,
-			what, m.done("old"), m.done("new"), m.done("more"), m.rewound, m.skipped, m.last, m.consumer.Stats())
+	if all := m.Stats(); len(all) == 1 && (all[0].Stalled != "rewound" || all[0].Lag != -1) {
+		m.t.Errorf("D13: stalled %q, lag %d; want rewound, -1", all[0].Stalled, all[0].Lag)
 	}
 }

@@ -93,12 +93,3 @@ func (i *identified) Identity(context.Context) (string, error) {
 	defer i.mu.Unlock()
 	return "edition " + string(i.edition), nil
 }
-
-// only is a group with one member and one partition.
-type only dispatch.Partition
-
-func (o only) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	work(ctx, dispatch.Partition(o))
-	<-ctx.Done()
-	return nil
-}

@@ -109,7 +109,8 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 		ends := sync.OnceFunc(func() { o.ask(call{What: "ends", Payload: p.Name}) })
 		o.ask(call{What: "holds", Payload: p.Name})
 		defer ends()
-		s := &stepping{Ledger: p.Ledger, Source: p.Source, at: func(step string) { o.ask(call{What: "at", Text: step}) }}
+		s := &stepping{at: func(step string) { o.ask(call{What: "at", Text: step}) }}
+		s.has(p.Source, p.Ledger)
 		// A member that stands still hears of nothing: work's context ends when it goes on, or a little later.
 		heard, hear := context.WithCancelCause(context.WithoutCancel(ctx))
 		defer hear(nil)
@@ -124,24 +125,27 @@ func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.P
 			work(heard, dispatch.Partition{Name: p.Name, Source: s, Ledger: s})
 			return
 		}
-		open := func(ctx context.Context) (_ dispatch.Source, _ lease.Ledger, err error) {
-			if s.Source, s.Ledger, err = p.Open(ctx); err != nil {
+		open := func(ctx context.Context) (dispatch.Source, lease.Ledger, error) {
+			source, ledger, err := p.Open(ctx)
+			if err != nil {
 				return nil, nil, err
 			}
+			s.has(source, ledger)
 			return s, s, nil
 		}
 		work(heard, dispatch.Partition{Name: p.Name, Open: open})
 	})
 }
 
+var errFenced = errors.New("ownertest: a greater token was there before")
+
 // hand is a member as the torture sees it. The torture's mu guards every field that changes.
 type hand struct {
 	name              string
 	cut, mend         func() // silences it, resumes it
-	late              func(by func() time.Duration)
-	slow              func(bytes int) // nil: it cannot be
-	leave             func()          // asks it to end
-	kill              func()          // ends it without notice
+	line              *Line  // nil: it has none
+	leave             func() // asks it to end
+	kill              func() // ends it without notice
 	ended             chan struct{}
 	err               error // after its end
 	silent, gone, die bool  // cut off; asked to end; dead or dying
@@ -182,15 +186,13 @@ func (w *torture) answer(h *hand, c call) string {
 func (w *torture) member() *hand {
 	m := w.group.Join()
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &hand{cut: m.Cut, mend: m.Mend, late: m.Late, slow: m.Slow, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
+	h := &hand{cut: m.Cut, mend: m.Mend, line: m.Line, leave: cancel, ended: make(chan struct{}), holds: map[string]int{}}
 	h.kill = func() { m.Cut(); cancel() }
-	w.canBeLate = w.canBeLate || h.late != nil
-	if h.late == nil {
-		h.late = func(func() time.Duration) {}
-	} else {
-		h.slow(w.slow)
+	if h.line != nil {
+		w.lined = true
+		h.line.Late(w.late)
+		h.line.Slow(w.slow)
 	}
-	h.late(w.late)
 	w.enlist(h, "member")
 	go func() {
 		defer close(h.ended)

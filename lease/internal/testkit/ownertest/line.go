@@ -19,14 +19,20 @@ type Line struct {
 	// before DialContext is called.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	mu     sync.Mutex // guards all below
-	ends   map[net.Conn]bool
-	mended chan struct{} // open while the line is cut
-	late   func() time.Duration
-	rate   int       // of the member's downlink, in bytes a second; 0: it has no bound
-	free   time.Time // when the downlink is free
-	closed bool
-	group  sync.WaitGroup
+	mu      sync.Mutex // guards all below
+	ends    map[net.Conn]bool
+	mended  chan struct{} // open while the line is cut
+	late    func() time.Duration
+	rate    int       // of the member's downlink, in bytes a second; 0: it has no bound
+	free    time.Time // when the downlink is free
+	drops   bool      // the next message down is lost
+	dropped int
+	left    int    // messages up until it breaks; 0: it does not
+	after   bool   // the last of them arrives
+	broken  bool   // nothing arrives any more
+	told    func() // that it is broken
+	closed  bool
+	group   sync.WaitGroup
 }
 
 // NewLine returns a Line that is closed at the end of the test.
@@ -37,13 +43,78 @@ func NewLine(t testing.TB) *Line {
 		l.Mend()
 		l.mu.Lock()
 		l.closed = true
-		for conn := range l.ends {
-			_ = conn.Close()
-		}
+		l.closeLocked()
 		l.mu.Unlock()
 		l.group.Wait()
 	})
 	return l
+}
+
+func (l *Line) closeLocked() {
+	for conn := range l.ends {
+		_ = conn.Close()
+	}
+}
+
+// Drop loses the next message that comes down, and closes its connection.
+func (l *Line) Drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drops = true
+}
+
+// Dropped is how many messages Drop has lost.
+func (l *Line) Dropped() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dropped
+}
+
+// Break ends the line for ever, like the death of its member, at the nth message that is sent from now on: before that arrives,
+// or after: when its answer would, or a little later. Then it calls told.
+func (l *Line) Break(n int, after bool, told func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left, l.after, l.told = n, after, told
+}
+
+func (l *Line) breakLocked() {
+	if !l.closed {
+		l.closed = true
+		l.closeLocked()
+		l.told()
+	}
+}
+
+// passes reports whether what is on its way from a connection arrives.
+func (l *Line) passes(from net.Conn, down bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.broken && down:
+		l.breakLocked()
+	case !l.broken && !down && l.left > 0:
+		if l.left--; l.left > 0 {
+			return true
+		}
+		if l.broken = true; !l.after {
+			l.breakLocked()
+			return false
+		}
+		time.AfterFunc(100*time.Millisecond, func() { // some messages have no answer
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.breakLocked()
+		})
+		return true
+	}
+	if down && l.drops {
+		l.drops = false
+		l.dropped++
+		_ = from.Close()
+		return false
+	}
+	return !l.broken
 }
 
 // Cut silences the line.
@@ -125,7 +196,7 @@ func (l *Line) DialContext(ctx context.Context, network, address string) (net.Co
 	client, near := net.Pipe()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closed || l.broken {
 		_, _, _ = far.Close(), near.Close(), client.Close()
 		return nil, net.ErrClosed
 	}
@@ -157,7 +228,7 @@ func (l *Line) carry(from, to net.Conn, down bool) {
 	var failed error
 	for data := range sent {
 		l.delay(len(data), down)
-		if l.Wait(); failed == nil {
+		if l.Wait(); failed == nil && l.passes(from, down) {
 			if _, failed = to.Write(data); failed != nil {
 				_ = from.Close()
 			}

@@ -4,22 +4,17 @@
 
 package ownertest
 
-import (
-	"testing"
-	"time"
-)
+import "time"
 
 func moves() []check {
 	return []check{
-		{"OneMember", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 5)
+		{"OneMember", 5, func(g *team) {
 			a := g.join(nil)
 			g.settled(a)
 			a.leave()
 			g.settled(g.join(nil)) // the group still works for a later member
 		}},
-		{"JoinsAndLeaves", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 6)
+		{"JoinsAndLeaves", 6, func(g *team) {
 			a := g.join(nil)
 			g.settled(a)
 			b := g.join(nil)
@@ -33,8 +28,7 @@ func moves() []check {
 			b.leave()
 			g.settled(d)
 		}},
-		{"MoreMembersThanPartitions", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 1)
+		{"MoreMembersThanPartitions", 1, func(g *team) {
 			a := g.join(nil)
 			g.settled(a)
 			b := g.join(nil)
@@ -66,8 +60,7 @@ func moves() []check {
 			}
 		}},
 		// A partition that is given back waits for its work to end; the others continue meanwhile.
-		{"GiveBackWaits", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 6)
+		{"GiveBackWaits", 6, func(g *team) {
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			g.settled(a)
 			b := g.join(nil)
@@ -83,8 +76,7 @@ func moves() []check {
 			a.release()
 			g.settled(a, b)
 		}},
-		{"LeavingWaits", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 4)
+		{"LeavingWaits", 4, func(g *team) {
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			g.settled(a)
 			b := g.join(func(m *member) { m.linger = make(chan struct{}) })
@@ -98,8 +90,7 @@ func moves() []check {
 			b.release()
 		}},
 		// Work that returns early gives its partition back, and a member gets it again.
-		{"WorkReturns", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 3)
+		{"WorkReturns", 3, func(g *team) {
 			a := g.join(func(m *member) { m.brief = g.group.Partitions[1] })
 			g.settled(a)
 			g.mu.Lock()
@@ -109,8 +100,7 @@ func moves() []check {
 			}
 		}},
 		// A member that disappears without notice loses everything, and knows it by its own clock.
-		{"CutOff", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 4)
+		{"CutOff", 4, func(g *team) {
 			a := g.join(nil)
 			g.settled(a)
 			b := g.join(nil)
@@ -123,8 +113,7 @@ func moves() []check {
 				g.Errorf("%d works of the member that was cut off ended with ErrLost, want 2", a.lost)
 			}
 		}},
-		{"CutOffAndBack", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 4)
+		{"CutOffAndBack", 4, func(g *team) {
 			a, b := g.join(nil), g.join(nil)
 			for range 2 {
 				g.settled(a, b)
@@ -135,8 +124,8 @@ func moves() []check {
 			g.settled(a, b)
 		}},
 		// The whole group is cut off for a while, as if the engine were down.
-		{"AllCutOff", func(t testing.TB, open Open) {
-			g, a, b := settledPair(t, open)
+		{"AllCutOff", 4, func(g *team) {
+			a, b := g.pair()
 			a.cutOff()
 			b.cutOff()
 			g.eventually("all is lost", func() bool { return len(a.works)+len(b.works) == 0 })
@@ -146,8 +135,7 @@ func moves() []check {
 		}},
 		// If work does not return when its partition is lost, another member starts work on it meanwhile, but the same member
 		// does not.
-		{"CutOffWhileWorkLingers", func(t testing.TB, open Open) {
-			g := newTeam(t, open, 3)
+		{"CutOffWhileWorkLingers", 3, func(g *team) {
 			a := g.join(func(m *member) { m.linger = make(chan struct{}) })
 			g.settled(a)
 			a.cutOff()
@@ -160,8 +148,8 @@ func moves() []check {
 			a.release()
 			g.settled(a, b)
 		}},
-		{"LeavesWhileCutOff", func(t testing.TB, open Open) {
-			g, a, b := settledPair(t, open)
+		{"LeavesWhileCutOff", 4, func(g *team) {
+			a, b := g.pair()
 			a.cutOff()
 			a.leave()
 			g.settled(b)
@@ -169,10 +157,9 @@ func moves() []check {
 	}
 }
 
-// settledPair is two members that share four partitions.
-func settledPair(t testing.TB, open Open) (g *team, a, b *member) {
-	g = newTeam(t, open, 4)
+// pair is two members that share the partitions.
+func (g *team) pair() (a, b *member) {
 	a, b = g.join(nil), g.join(nil)
 	g.settled(a, b)
-	return g, a, b
+	return a, b
 }

@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
@@ -35,18 +33,23 @@ func Overlap(t *testing.T, open func(t testing.TB) Shared) {
 			s := open(t)
 			first := &still{Ledger: s.First.Ledger, Source: s.First.Source, lists: lists, here: make(chan struct{}),
 				on: make(chan struct{})}
-			a := overlapping(t, s, dispatch.Partition{Source: first, Ledger: first})
+			a := follow(t, only{Source: first, Ledger: first}, nil, nil)
 			<-first.here
-			b := overlapping(t, s, s.Second)
-			b.atWork(t)
+			b, release := s.atWork(t, s.Second)
 			close(first.on)
-			a.losesTo(t, b)
+			a.until("the former owner hears that it has lost the partition", func() bool {
+				return errors.Is(a.drained, dispatch.ErrLost)
+			})
+			close(release)
+			b.finishes(0)
+			if times, _ := a.count(""); times > 0 {
+				t.Errorf("D8: the former owner has handled %d records", times)
+			}
 		})
 	}
 	t.Run("SomebodyElseReclaims", func(t *testing.T) {
 		s := open(t)
-		a := overlapping(t, s, s.First)
-		a.atWork(t)
+		a, release := s.atWork(t, s.First)
 		for l, err := range s.Second.Ledger.Held(t.Context()) {
 			if err == nil {
 				l, err = s.Second.Ledger.Reclaim(t.Context(), l.Domain, l.Token)
@@ -58,10 +61,8 @@ func Overlap(t *testing.T, open func(t testing.TB) Shared) {
 				t.Fatal(err)
 			}
 		}
-		a.finishes(t)
-		if n := a.fenced.Load(); n != overlapKeys {
-			t.Errorf("D8: fenced out of %d keys, want %d", n, overlapKeys)
-		}
+		close(release)
+		a.finishes(overlapKeys)
 	})
 }
 
@@ -69,6 +70,36 @@ const (
 	overlapKeys    = 4
 	overlapRecords = 10 * overlapKeys
 )
+
+// atWork writes the records, and lets p's owner begin one of each key. Handlers wait for release.
+func (s Shared) atWork(t *testing.T, p dispatch.Partition) (x *told, release chan struct{}) {
+	t.Helper()
+	working, release := make(chan struct{}, overlapRecords), make(chan struct{})
+	x = follow(t, only(p), func(dispatch.Job) {
+		working <- struct{}{}
+		<-release
+	}, nil)
+	for i := range overlapRecords {
+		s.Append(fmt.Sprint("k", i%overlapKeys), nil)
+	}
+	for range overlapKeys {
+		within(t, "the owner begins", working)
+	}
+	return x, release
+}
+
+// finishes: x does all records, and is fenced out of that many keys before.
+func (x *told) finishes(fenced int) {
+	x.t.Helper()
+	x.until("all records are done", func() bool { return len(x.over) == overlapRecords })
+	x.cancel()
+	if err := x.ends(); err != nil {
+		x.t.Errorf("the drain: %v", err)
+	}
+	if n := x.events[string(dispatch.Fenced)]; n != fenced {
+		x.t.Errorf("D8: fenced out of %d keys, want %d", n, fenced)
+	}
+}
 
 // still is an owner's ledger and source: it stands still where the leases are listed, or where the first record is read.
 type still struct {
@@ -99,104 +130,3 @@ func (s *still) Fetch(ctx context.Context, from int64, limit int) ([]dispatch.Re
 	}
 	return s.Source.Fetch(ctx, from, limit)
 }
-
-// overlapped is an owner in its Run.
-type overlapped struct {
-	working, release chan struct{} // a handler began; handlers may return
-	done             chan struct{} // closed when all records are
-	fenced           atomic.Int64
-	result           chan error
-	append           func()
-	cancel           context.CancelFunc
-}
-
-// overlapping begins to work on p. Handlers wait for release.
-func overlapping(t *testing.T, s Shared, p dispatch.Partition) *overlapped {
-	t.Helper()
-	o := &overlapped{working: make(chan struct{}, overlapRecords), release: make(chan struct{}), done: make(chan struct{}),
-		result: make(chan error, 1)}
-	o.append = func() {
-		for i := range overlapRecords {
-			s.Append(fmt.Sprint("k", i%overlapKeys), nil)
-		}
-	}
-	var mu sync.Mutex // guards done
-	done := map[int64]bool{}
-	d, err := dispatch.New(p, dispatch.Config{
-		DeadLetter: dispatch.Discard, CommitEvery: 10 * time.Millisecond, Grace: 100 * time.Millisecond, Backoff: 5 * time.Millisecond,
-		Handler: func(context.Context, dispatch.Job) error {
-			o.working <- struct{}{}
-			<-o.release
-			return nil
-		},
-		Observer: watching(func(e dispatch.Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			switch e.Kind {
-			case dispatch.Fenced:
-				o.fenced.Add(1)
-			case dispatch.Succeeded, dispatch.Skipped:
-				if done[e.Offset] = true; len(done) == overlapRecords {
-					close(o.done)
-				}
-			default:
-			}
-		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	o.cancel = cancel
-	go func() { o.result <- d.Run(ctx) }()
-	t.Cleanup(cancel)
-	return o
-}
-
-// atWork writes the records, and waits until one of each key is worked on.
-func (o *overlapped) atWork(t *testing.T) {
-	t.Helper()
-	o.append()
-	for range overlapKeys {
-		within(t, "the owner begins", o.working)
-	}
-}
-
-// losesTo: o hears that it has lost the partition, and b, which knows nothing of it, does everything.
-func (o *overlapped) losesTo(t *testing.T, b *overlapped) {
-	t.Helper()
-	close(o.release)
-	if err := within(t, "the former owner ends", o.result); !errors.Is(err, dispatch.ErrLost) {
-		t.Errorf("D8: the former owner ended with %v", err)
-	}
-	b.finishes(t)
-	if n := b.fenced.Load(); n > 0 {
-		t.Errorf("D8: the owner was fenced out of %d keys", n)
-	}
-}
-
-// finishes: all records are done by o.
-func (o *overlapped) finishes(t *testing.T) {
-	t.Helper()
-	close(o.release)
-	within(t, "all records are done", o.done)
-	o.cancel()
-	if err := within(t, "the drain", o.result); err != nil {
-		t.Errorf("the drain: %v", err)
-	}
-}
-
-// within receives what must come.
-func within[T any](t *testing.T, what string, from <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(patience):
-		t.Fatalf("D8: not within %v: %s", patience, what)
-	}
-	return v
-}
-
-type watching func(dispatch.Event)
-
-func (w watching) Observe(e dispatch.Event) { w(e) }

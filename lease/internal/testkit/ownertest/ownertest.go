@@ -9,8 +9,8 @@
 //
 // Members join, leave, are cut off and return, while the suite checks who works on which partition: never two calls of work
 // for one partition in one member, never two members on one partition unless the first has lost it, and every partition held
-// once the group is at rest. Then Consumers process records under the same events; the effects are counted. [Torture] does
-// all of that at random, also with members in processes of their own.
+// once the group is at rest. [Torture] has Consumers process records while the same happens at random, also to members in processes of
+// their own, and counts the effects.
 package ownertest
 
 import (
@@ -50,14 +50,11 @@ type Member struct {
 	// closed. To the others it looks like a stopped or crashed process. Mend undoes it.
 	Cut, Mend func()
 
-	// Only Torture needs the fields below. Nil: there is no network to be late or slow, or nothing to close.
+	// Only Torture needs the fields below.
 
-	// Late delays every message to and from the member by what by returns, in its order within a connection (Line.Late). By
-	// nil ends it.
-	Late func(by func() time.Duration)
-	// Slow lets so many bytes a second reach the member (Line.Slow); 0 ends it. Not nil where Late is not.
-	Slow func(bytes int)
-	// Close is called when Hold has returned.
+	// Line is the member's network. Nil: it is never late or slow, and loses nothing.
+	Line *Line
+	// Close is called when Hold has returned. Nil: there is nothing to close.
 	Close func()
 }
 
@@ -80,10 +77,19 @@ func poll(over func() bool) bool {
 	return true
 }
 
-// check is one test of the suite. It needs only a testing.TB, so a test of the suite can watch it fail.
+// check is one test of the suite, on a group of so many partitions. It needs only a testing.TB, so a test of the suite can watch it
+// fail.
 type check struct {
-	name string
-	run  func(t testing.TB, open Open)
+	name       string
+	partitions int
+	play       func(*team)
+}
+
+func (c check) run(t testing.TB, open Open) {
+	t.Helper()
+	g := newTeam(t, open, c.partitions)
+	defer g.end()
+	c.play(g)
 }
 
 // Run runs the whole suite, each part under its own name. Each part takes a few of the engine's timeouts.
@@ -104,6 +110,4 @@ func RunIn(t *testing.T, within func(t *testing.T, part func(t *testing.T)), ope
 
 func inRealTime(t *testing.T, part func(t *testing.T)) { part(t) }
 
-func checks() []check {
-	return append(moves(), check{"Records", records}, check{"Zombie", zombie})
-}
+func checks() []check { return append(moves(), check{"Zombie", 2, zombie}) }

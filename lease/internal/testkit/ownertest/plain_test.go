@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/durable"
 )
 
 const soon = 100 * time.Millisecond // a member that is not heard of for so long is gone
@@ -44,7 +45,7 @@ func newPlain(fault string, partitions int) Group {
 		Behind: func() (behind []string, err error) { return behindOf(p.logs) },
 	}
 	for i := range partitions {
-		l := NewLog(fmt.Sprint("p", i))
+		l := newLog(fmt.Sprint("p", i))
 		logs[l.Name] = l
 		p.logs = append(p.logs, l)
 		g.Partitions = append(g.Partitions, l.Name)
@@ -231,4 +232,45 @@ func (m *plainMember) forgetLocked() {
 			delete(m.owner, l)
 		}
 	}
+}
+
+// Log is a partition in memory that accepts commits only from its last claimant, as a Source should.
+type Log struct {
+	dispatch.Log
+	Name string
+
+	store durable.Store // of its ledger
+
+	mu    sync.Mutex // guards owner
+	owner *claim
+}
+
+// newLog returns an empty Log.
+func newLog(name string) *Log { return &Log{Name: name, store: durable.NewMemStore()} }
+
+// Open returns the partition with a new Source and a new Ledger, as each owner has its own.
+func (l *Log) Open() dispatch.Partition {
+	ledger, _ := durable.New(durable.Config{Store: l.store, MaxRetries: 100}) // this Config is valid
+	return dispatch.Partition{Name: l.Name, Source: &claim{Log: l}, Ledger: ledger}
+}
+
+// claim is a Log as one owner sees it.
+type claim struct{ *Log }
+
+// Committed claims the log.
+func (c *claim) Committed(ctx context.Context) (int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owner = c
+	return c.Log.Committed(ctx)
+}
+
+// Commit rejects every caller but the last claimant.
+func (c *claim) Commit(ctx context.Context, floor int64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owner != c {
+		return dispatch.Lost(c.Name, errors.New("ownertest: somebody else has claimed the log"))
+	}
+	return c.Log.Commit(ctx, floor)
 }

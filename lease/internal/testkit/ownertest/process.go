@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/child"
@@ -75,7 +74,7 @@ func (w *torture) process() *hand {
 	}
 	tell := func(r reply) { _ = p.Tell(r) } // the process may be dead
 	h := &hand{
-		cut: p.Stop, mend: p.Wake, late: func(func() time.Duration) {}, leave: func() { tell(reply{}) }, kill: p.Kill,
+		cut: p.Stop, mend: p.Wake, leave: func() { tell(reply{}) }, kill: p.Kill,
 		ended: make(chan struct{}), holds: map[string]int{},
 	}
 	w.enlist(h, "process")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
+	"github.com/stopbank/stopbank/lease/internal/model"
 )
 
 // takingOver are the steps of taking a partition over. A torture has to stop a member at each of them.
@@ -38,10 +39,19 @@ func around(phase string, calls ...string) (steps []string) {
 
 // stepping is a partition that a member has. at is called at each step, and may stop the member.
 type stepping struct {
-	lease.Ledger
+	model.Through
 	dispatch.Source
 	at            func(step string)
 	reads, leaves atomic.Bool // it was asked for records; its owner was asked to end
+}
+
+func (s *stepping) has(source dispatch.Source, ledger lease.Ledger) {
+	s.Source = source
+	s.Through = model.Through{Ledger: ledger, Make: func(ctx context.Context, c model.Call) model.Reply {
+		end := s.step(c.Name())
+		defer end()
+		return c.Do(ctx, ledger)
+	}}
 }
 
 // step is the call of that name, and returns its end.
@@ -84,30 +94,6 @@ func (s *stepping) End(ctx context.Context) (int64, error) {
 	return 0, errors.ErrUnsupported
 }
 
-func (s *stepping) TryAcquire(ctx context.Context, domain string, offset int64) (lease.Acquisition, error) {
-	end := s.step("TryAcquire")
-	defer end()
-	return s.Ledger.TryAcquire(ctx, domain, offset)
-}
-
-func (s *stepping) Succeed(ctx context.Context, domain string, token lease.Token) (lease.Completion, error) {
-	end := s.step("Succeed")
-	defer end()
-	return s.Ledger.Succeed(ctx, domain, token)
-}
-
-func (s *stepping) Reclaim(ctx context.Context, domain string, held lease.Token) (lease.Lease, error) {
-	end := s.step("Reclaim")
-	defer end()
-	return s.Ledger.Reclaim(ctx, domain, held)
-}
-
-func (s *stepping) Compact(ctx context.Context, floor int64) error {
-	end := s.step("Compact")
-	defer end()
-	return s.Ledger.Compact(ctx, floor)
-}
-
 func (s *stepping) Ready(ctx context.Context) iter.Seq2[lease.Head, error] {
 	return listed(s, "Ready", s.Ledger.Ready(ctx))
 }
@@ -125,17 +111,24 @@ func listed[T any](s *stepping, call string, list iter.Seq2[T, error]) iter.Seq2
 	}
 }
 
-// at stops a member if the torture waits for one at this step, until it is woken.
+// at stops a member if the torture waits for one at this step, until it is woken, or kills it.
 func (w *torture) at(h *hand, step string) {
 	w.crew.Lock()
 	if w.armed != step || h.silent || h.die {
 		w.crew.Unlock()
 		return
 	}
-	still := make(chan struct{})
-	w.armed, w.halted, h.silent, h.still = "", h, true, still
+	w.armed, w.halted = "", h
 	w.faults.Add(1)
-	w.stops[step]++
+	if w.deadly {
+		h.die = true
+		w.crew.Unlock()
+		h.kill()
+		return
+	}
+	still := make(chan struct{})
+	h.silent, h.still = true, still
+	w.count(step)
 	h.cut()
 	w.crew.Unlock()
 	<-still
@@ -161,7 +154,7 @@ func (w *torture) stop(step string) bool {
 		}
 		w.write(20, 3, saySlow)
 		w.begins()
-		w.arm(step)
+		w.arm(step, false)
 		other := w.pick()
 		if strings.HasPrefix(step, "leaving") {
 			w.leave(other)
@@ -193,10 +186,10 @@ func (w *torture) stop(step string) bool {
 	return true
 }
 
-func (w *torture) arm(step string) {
+func (w *torture) arm(step string, deadly bool) {
 	w.crew.Lock()
 	defer w.crew.Unlock()
-	w.armed, w.halted = step, nil
+	w.armed, w.deadly, w.halted = step, deadly, nil
 }
 
 // disarm returns the member that was stopped, or nil.

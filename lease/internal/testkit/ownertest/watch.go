@@ -35,7 +35,6 @@ type member struct {
 	name   string
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Hold has returned
-	err    error         // of Hold, after ended
 	cut    bool          // it is cut off, or was while its current work ran
 	works  map[string]*work
 	lost   int // calls of work that ended with ErrLost
@@ -56,26 +55,28 @@ func newTeam(t testing.TB, open Open, partitions int) *team {
 	if len(g.group.Partitions) != partitions {
 		t.Fatalf("a group of %d partitions, want %d", len(g.group.Partitions), partitions)
 	}
-	t.Cleanup(func() {
-		for _, m := range g.members {
-			m.release()
-			m.Mend()
-			m.cancel()
-		}
-		for _, m := range g.members {
-			select {
-			case <-m.ended:
-			case <-time.After(patience):
-				t.Errorf("%s: Hold does not return", m.name)
-			}
-		}
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		for _, w := range g.wrong {
-			t.Error(w)
-		}
-	})
 	return g
+}
+
+// end ends the members, and says what was wrong.
+func (g *team) end() {
+	for _, m := range g.members {
+		m.release()
+		m.Mend()
+		m.cancel()
+	}
+	for _, m := range g.members {
+		select {
+		case <-m.ended:
+		case <-time.After(patience):
+			g.Errorf("%s: Hold does not return", m.name)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.wrong {
+		g.Error(w)
+	}
 }
 
 func (g *team) foundLocked(format string, args ...any) {
@@ -99,7 +100,6 @@ func (g *team) join(set func(*member)) *member {
 		err := m.Hold(ctx, m.work)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		m.err = err
 		if ctx.Err() != nil && err != nil {
 			g.foundLocked("%s: Hold, its context being done: %v, want nil", m.name, err)
 		}

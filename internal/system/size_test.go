@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package system
+
+// The repository grows only where somebody has said why.
+
+import (
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The most that there may be. Whoever needs more raises a number in the same change, and says in its row what for; whoever removes
+// something lowers it.
+const (
+	mostWords   = 51_398 // of README.md and docs, as wc -w counts
+	mostModules = 20
+	mostTargets = 25 // of make
+)
+
+// mostLines are those of Go, code and tests apart, by folder.
+var mostLines = []struct {
+	folder      string
+	code, tests int
+	why         string // a number was raised; "": none was
+}{
+	{"admission", 805, 1710, ""},
+	{"examples", 4392, 3872, ""},
+	{"internal/bench", 4822, 563, ""},
+	{"internal/pgtest", 426, 184, ""},
+	{"internal/programs", 1197, 148, "Centrifugo is a process behind a proxy, and its streams end from both sides"},
+	{"internal/sim", 3524, 950, "fresh worlds are judged with room for chance"},
+	{"internal/system", 3524, 2073, ""},
+	{"lease", 694, 1649, ""},
+	{"lease/deadletter", 264, 399, ""},
+	{"lease/dispatch", 4156, 6499, ""},
+	{"lease/durable", 1292, 2123, ""},
+	{"lease/internal", 7911, 2525, ""},
+	{"lease/leasectl", 821, 842, ""},
+	{"lease/leasekafka", 2978, 3871, "a leaving member waits for no rebalance"},
+	{"lease/leasenats", 2919, 3942, "lists end where the server says so, and a lost request is not waited for"},
+	{"lease/leasepg", 3000, 4860, ""},
+	{"lease/leasetest", 1170, 499, ""},
+	{"warden", 1096, 2140, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
+	{"warden/bulkhead", 3388, 5734, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
+	{"warden/console", 2509, 2853, ""},
+	{"warden/control", 2035, 2966, ""},
+	{"warden/decision", 822, 363, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
+	{"warden/flood", 1048, 455, ""},
+	{"warden/internal", 2394, 2867, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
+	{"warden/limiter", 1400, 4600, ""},
+	{"warden/monitor", 1845, 2528, ""},
+	{"warden/pool", 70, 127, ""},
+	{"warden/retry", 624, 1079, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
+	{"warden/service", 427, 590, ""},
+	{"warden/wardencaddy", 1692, 1622, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
+	{"warden/wardenconnect", 113, 465, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
+	{"warden/wardengrpc", 994, 2639, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
+	{"warden/wardenhttp", 4225, 9193, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
+	{"warden/wardenotel", 163, 278, ""},
+	{"warden/wardenprom", 1183, 2245, ""},
+	{"warden/wardenslog", 677, 1019, ""},
+}
+
+func TestSizes(t *testing.T) {
+	code, tests := map[string]int{}, map[string]int{}
+	words, modules := 0, 0
+	walk(t, func(file string) {
+		switch {
+		case strings.HasSuffix(file, "_test.go"):
+			tests[folder(file)] += strings.Count(read(t, file), "\n")
+		case path.Ext(file) == ".go":
+			code[folder(file)] += strings.Count(read(t, file), "\n")
+		case path.Base(file) == "go.mod":
+			modules++
+		case file == "README.md" || strings.HasPrefix(file, "docs/") && path.Ext(file) == ".md":
+			words += len(strings.Fields(read(t, file)))
+		}
+	})
+	targets := len(regexp.MustCompile(`(?m)^[a-z-]+:.*## `).FindAllString(read(t, "Makefile"), -1))
+	if words > mostWords || modules > mostModules || targets > mostTargets {
+		t.Errorf("%d words, %d modules and %d targets; at most %d, %d and %d", words, modules, targets, mostWords, mostModules, mostTargets)
+	}
+	for _, most := range mostLines {
+		if c, n := code[most.folder], tests[most.folder]; c > most.code || n > most.tests {
+			t.Errorf("%s: %d and %d lines, at most %d and %d", most.folder, c, n, most.code, most.tests)
+		}
+		delete(code, most.folder)
+		delete(tests, most.folder)
+	}
+	maps.Copy(tests, code) // what has no row
+	for _, f := range slices.Sorted(maps.Keys(tests)) {
+		t.Errorf("no row says how long %s may be", f)
+	}
+}
+
+// folder is the part of the repository that a file counts to: a folder of the first level, or of the second in the larger ones.
+func folder(file string) string {
+	parts := strings.Split(path.Dir(file), "/")
+	if depth := map[string]int{"lease": 2, "warden": 2, "internal": 2}[parts[0]]; len(parts) > depth {
+		parts = parts[:max(depth, 1)]
+	}
+	return strings.Join(parts, "/")
+}

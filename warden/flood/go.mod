@@ -1,3 +1,0 @@
-module github.com/stopbank/stopbank/warden/flood
-
-go 1.25.0

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a client has made wrong, of which those learn nothing whom its request is sent on to.
+
+package wardenhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// blameless is the error of a body that its client broke off, sends too slowly, or makes longer than an outer handler allows. It
+// matches context.Canceled too, as if the client had left: whoever sends it on does not blame the dependency for it.
+type blameless struct{ error }
+
+func (e blameless) Unwrap() error      { return e.error }
+func (blameless) Is(target error) bool { return target == context.Canceled }
+
+// innocent is the error of a request that fails for its client's fault, cannot be sent on, or was not sent because its time was up. It
+// matches context.Canceled as blameless does, and no timeout, whatever has noticed first.
+type innocent struct{ error }
+
+func (e innocent) Is(target error) bool {
+	return target == context.Canceled || target != context.DeadlineExceeded && target != os.ErrDeadlineExceeded && errors.Is(e.error, target)
+}
+
+func (e innocent) As(target any) bool {
+	_, tells := reflect.TypeOf(target).Elem().MethodByName("Timeout")
+	return !tells && errors.As(e.error, target)
+}
+
+// refusals is how net/http begins to say that a request cannot be sent for what is in it: a trailer whose name is none, or over HTTP/2
+// an Upgrade, a URL without a path, a host that is none, or more headers than the other side takes. The errors have no types.
+var refusals = []string{ //nolint:gochecknoglobals // constant
+	"net/http: invalid ", "http: invalid Host", "idna: ", "http2: idna: ", "http2: invalid ", "http2: request header list larger ",
+}
+
+// A trip is one request of a handler's to somebody else, whose end may be the fault of the handler's client. The zero trip is of no
+// handler.
+type trip struct {
+	e           *exchange
+	began       time.Time
+	read, wrote time.Duration // what the handler had waited for its client before
+	broken      bool          // as the client was before: whoever is asked then does not wait for him
+	sends       bool          // a body, which may be the client's
+	answers     bool          // with a body, which may be on its way to the client
+}
+
+// tripOf begins the trip of req in this context.
+func tripOf(ctx context.Context, req *http.Request) trip {
+	e, served := ctx.Value(exchangeKey{}).(*exchange)
+	if !served {
+		return trip{}
+	}
+	now := time.Now()
+	return trip{e, now, e.reads().awayAt(now), e.writes.awayAt(now), e.broken(), req.Body != nil && req.Body != http.NoBody, false}
+}
+
+// end returns the error of the trip, as an innocent one if it is the fault of the client whose request is served. An answer that is a
+// failure may be that too. What the client has made wrong before excuses no failure of another trip.
+func (t trip) end(resp *http.Response, err error) error {
+	switch {
+	case t.e == nil || err == nil && (resp == nil || !isFailure(resp.StatusCode)):
+		return err
+	case err == nil && t.keeps(nil):
+		t.e.wrong.CompareAndSwap(0, http.StatusRequestTimeout)
+		return nil
+	case err == nil:
+		if !t.fault(nil) {
+			t.e.wrong.Store(0)
+		}
+		return nil
+	}
+	text, fault := err.Error(), t.fault(err)
+	if slices.ContainsFunc(refusals, func(begins string) bool { return strings.HasPrefix(text, begins) }) {
+		t.e.wrong.Store(http.StatusBadRequest)
+		fault = true
+	}
+	if t.keeps(err) {
+		t.e.wrong.CompareAndSwap(0, http.StatusRequestTimeout)
+	}
+	if !fault {
+		t.e.wrong.Store(0)
+		return err
+	}
+	return innocent{err}
+}
+
+// fault reports whether the client broke off meanwhile, has sent what cannot be sent on, or keeps whoever waits for it; err is nil if
+// the trip has an answer.
+func (t trip) fault(err error) bool {
+	var of blameless
+	var known innocent
+	return t.e != nil && (!t.broken && (t.sends && t.e.reads().clientFault() || t.answers && t.e.writes.clientFault()) ||
+		errors.As(err, &of) || errors.As(err, &known) || t.keeps(err))
+}
+
+// keeps reports whether the client is what took the time, of which there must be some unless err says that there was too little.
+func (t trip) keeps(err error) bool {
+	least := time.Second
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		least = 0
+	}
+	return t.sends && t.e.reads().keeps(least, t.began, t.read) || t.answers && t.e.writes.keeps(least, t.began, t.wrote)
+}
+
+// broken reports whether the client broke off, or was cut off because it was too slow.
+func (e *exchange) broken() bool { return e.reads().clientFault() || e.writes.clientFault() }
+
+// noTrailer reports whether nobody sends a trailer on: its name is none (RFC 9110, 5.6.2), or says how the message is sent, which an
+// upstream over HTTP/2 takes for a fault of the proxy's. net/http's servers take any.
+func noTrailer(name string, _ []string) bool {
+	switch name {
+	case "", "Connection", "Content-Length", "Host", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return strings.ContainsFunc(name, func(c rune) bool {
+		return c <= ' ' || c > '~' || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
+	})
+}
+
+// unprintable reports whether a header's value has characters beside those of ASCII's text.
+func unprintable(value string) bool {
+	return strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' })
+}
