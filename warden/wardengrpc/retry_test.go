@@ -201,7 +201,12 @@ func TestWaits(t *testing.T) {
 		t.Error(err)
 	}
 	long, leave := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, leave)
+	go func() {
+		for c.Stats().Retries == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		leave()
+	}()
 	if err := kinds["unary"](long, client); status.Code(err) != codes.Canceled {
 		t.Error(err)
 	}

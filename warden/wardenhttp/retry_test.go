@@ -322,23 +322,25 @@ func TestDeadlineBoundsTheWait(t *testing.T) {
 
 // Who goes away while it waits for the next attempt gets the context's error, and leaves nothing open.
 func TestCanceledBetweenAttempts(t *testing.T) {
-	answer, first, second := newPayload("later"), newPayload("body"), newPayload("body")
-	ctx, cancel := context.WithCancel(t.Context())
-	rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-		r.Body.Close()
-		time.AfterFunc(time.Millisecond, cancel)
-		return respond(http.StatusServiceUnavailable, answer, "Retry-After", "5"), nil
-	})})
-	req := httptest.NewRequest(http.MethodPut, "/", first).WithContext(ctx)
-	req.GetBody = func() (io.ReadCloser, error) { return second, nil }
-	if resp, err := rt.RoundTrip(req); resp != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("R6: %v, %v", resp, err)
-	}
-	for i, b := range []*payload{answer, first, second} {
-		if n := b.closes.Load(); n != 1 {
-			t.Errorf("R6: body %d was closed %d times", i, n)
+	synctest.Test(t, func(t *testing.T) {
+		answer, first, second := newPayload("later"), newPayload("body"), newPayload("body")
+		ctx, cancel := context.WithCancel(t.Context())
+		rt := newRetry(t, newCaller(t, retry.Config{}), wardenhttp.RetryConfig{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+			r.Body.Close()
+			time.AfterFunc(time.Second, cancel)
+			return respond(http.StatusServiceUnavailable, answer, "Retry-After", "5"), nil
+		})})
+		req := httptest.NewRequest(http.MethodPut, "/", first).WithContext(ctx)
+		req.GetBody = func() (io.ReadCloser, error) { return second, nil }
+		if resp, err := rt.RoundTrip(req); resp != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("R6: %v, %v", resp, err)
 		}
-	}
+		for i, b := range []*payload{answer, first, second} {
+			if n := b.closes.Load(); n != 1 {
+				t.Errorf("R6: body %d was closed %d times", i, n)
+			}
+		}
+	})
 }
 
 // A server that does not answer is asked again after AttemptTimeout, if that is safe.

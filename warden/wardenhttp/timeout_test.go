@@ -291,14 +291,16 @@ func (l *lines) String() string {
 // A handler that waits for a body is told that its client has been answered, whoever on the server has ended its context.
 func TestNobodyReadsOnBehindABufferedAnswer(t *testing.T) {
 	read := make(chan error, 1)
+	var cancel context.CancelFunc
 	h := newGuard(t, 1, 0).handle(t, wardenhttp.Config{Buffered: true}, func(_ http.ResponseWriter, r *http.Request) {
+		time.AfterFunc(20*time.Millisecond, cancel)
 		_, err := io.Copy(io.Discard, r.Body)
 		read <- err
 	})
 	s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(r.Context())
+		var ctx context.Context
+		ctx, cancel = context.WithCancel(r.Context())
 		defer cancel()
-		time.AfterFunc(20*time.Millisecond, cancel)
 		h.ServeHTTP(w, r.WithContext(ctx))
 	}), false)
 	nothing, client := io.Pipe()
