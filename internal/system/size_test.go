@@ -16,7 +16,7 @@ import (
 // The most that there may be. Whoever needs more raises a number in the same change, and says in its row what for; whoever removes
 // something lowers it.
 const (
-	mostWords   = 51_398 // of README.md and docs, as wc -w counts
+	mostWords   = 51_420 // of README.md and docs, as wc -w counts
 	mostModules = 20
 	mostTargets = 25 // of make
 )
@@ -29,7 +29,7 @@ var mostLines = []struct {
 }{
 	{"admission", 805, 1710, ""},
 	{"examples", 4392, 3872, ""},
-	{"internal/bench", 4822, 563, ""},
+	{"internal/bench", 4836, 563, "a server that loses one of two cores"},
 	{"internal/pgtest", 426, 184, ""},
 	{"internal/programs", 1197, 148, "Centrifugo is a process behind a proxy, and its streams end from both sides"},
 	{"internal/sim", 3524, 950, "fresh worlds are judged with room for chance"},

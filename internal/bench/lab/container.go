@@ -78,7 +78,8 @@ func containerWork() []workload {
 		w.patience, w.warm, w.even, w.kill, w.busy = time.Second, 3*time.Second, true, hardLimit, 4
 		all = append(all, w)
 	}
-	return all
+	return append(all, workload{name: "resized", about: "4 ms of computing, 400/s; two cores, and one after 4 s", cpu: 4 * time.Millisecond, rate: 400,
+		patience: time.Second, warm: 9 * time.Second, even: true, kill: hardLimit, shrinks: 4 * time.Second, env: []string{"GOMAXPROCS="}})
 }
 
 // containerGroups are the cells. A constant is compared with where GOMEMLIMIT alone limits, and has one round.
@@ -86,7 +87,7 @@ func containerGroups() (all []group) {
 	both := []way{ways()[0], {name: "none", once: true}}
 	for _, w := range containerWork() {
 		switch {
-		case w.busy > 0:
+		case w.busy > 0 || w.shrinks > 0:
 			g := group{work: w, kind: free, loads: []float64{1}, ways: both}
 			for _, n := range []int{1, 2, 4, 8, 16, 32, 64} {
 				g.ways = append(g.ways[:len(g.ways):len(g.ways)], constant(n))

@@ -146,6 +146,16 @@ func (l *lab) start(g *group, w way) (*process, error) {
 		return undo(err)
 	}
 	p.after = after
+	if g.work.shrinks > 0 {
+		p.change = func(ctx context.Context, _ time.Duration, _ *Cell) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(g.work.shrinks):
+				return exec.Command("taskset", "-apc", strconv.Itoa(l.cores[0]), strconv.Itoa(p.cmd.Process.Pid)).Run()
+			}
+		}
+	}
 	if g.work.kill > 0 {
 		go p.watch(g)
 	}

@@ -259,7 +259,7 @@ func (r *report) container() string {
 	for _, w := range containerWork() {
 		for _, load := range []float64{1, 4, 8} {
 			kind := goLimit
-			if w.busy > 0 || w.name == "no-limit" {
+			if w.busy > 0 || w.shrinks > 0 || w.name == "no-limit" {
 				kind = free
 			}
 			ours := r.find(w.name, load, kind, "warden")

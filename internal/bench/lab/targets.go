@@ -56,6 +56,7 @@ func targets() []target {
 		{"container", "flat memory: goodput ≥ 0.8 of the best constant's", in("flat/"), 0.8, 0, ofConstant},
 		{"container", "trees: goodput ≥ 0.6 of the best constant's", in("tree/"), 0.6, 0, ofConstant},
 		{"container", "beside neighbours: goodput ≥ 0.95 of the best constant's", in("beside/"), 0.95, 0, ofConstant},
+		{"container", "one core of two goes: goodput ≥ 0.95 of the best constant's", in("resized"), 0.95, 0, ofConstant},
 		{"container", "beside neighbours: `starved` in 95 % of the samples", in("beside/"), 0.95, 0,
 			figure(func(c *Cell) float64 { return float64(c.Inside.Starved) / float64(max(1, c.Inside.Samples)) })},
 

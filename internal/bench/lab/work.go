@@ -40,6 +40,7 @@ type workload struct {
 	warm     time.Duration // if not the usual
 	length   time.Duration // of a cell, if longer than the usual
 	busy     int           // processes that compute on the server's core
+	shrinks  time.Duration // after which the server has one core left; 0: never
 	env      []string      // of the server
 	kill     int64         // bytes at which it is killed; 0: none
 }
