@@ -167,10 +167,14 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 		"rejected":           {full, wardenhttp.Config{}, 503},
 		"rejected, answered": {full, wardenhttp.Config{Answer: func(w http.ResponseWriter, _ *http.Request, _ error) bool { w.WriteHeader(503); return true }}, 503},
 		"rejected, fallback": {nil, wardenhttp.Config{Compartment: in(rejects), Fallback: fallback}, 200},
-		"late":               {newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond}, 504},
-		"late, buffered":     {newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond, Buffered: true}, 504},
-		"late, fallback":     {nil, wardenhttp.Config{Timeout: time.Millisecond, Compartment: in(compartment(t, spare)), Fallback: fallback}, 200},
-		"written":            {newGuard(t, 1, 0), wardenhttp.Config{}, 503},
+		"rejected, no fallback": {nil, wardenhttp.Config{Compartment: in(rejects), Fallback: func(w http.ResponseWriter, _ *http.Request, _ error) bool {
+			w.Header().Set("Content-Encoding", "7")
+			return false
+		}}, 503},
+		"late":           {newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond}, 504},
+		"late, buffered": {newGuard(t, 1, 0), wardenhttp.Config{Timeout: time.Millisecond, Buffered: true}, 504},
+		"late, fallback": {nil, wardenhttp.Config{Timeout: time.Millisecond, Compartment: in(compartment(t, spare)), Fallback: fallback}, 200},
+		"written":        {newGuard(t, 1, 0), wardenhttp.Config{}, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w *warden.Warden
@@ -182,6 +186,8 @@ func TestNoCacheKeepsAnAnswerOfOurs(t *testing.T) {
 				for _, of := range []string{
 					"Content-Length", "Content-Encoding", "Content-Range", "Content-Digest", "Content-Md5", "Content-Type", "Etag", "Last-Modified",
 					"Expires", "Age", "Accept-Ranges", "Pragma", "Surrogate-Control", "Cache-Tag", "X-Accel-Redirect", "X-Sendfile",
+					"Cache-Tags", "Cache-Groups", "Edge-Control", "Unencoded-Digest", "Use-As-Dictionary", "X-LiteSpeed-Location",
+					"X-Lighttpd-Send-Tempfile", "X-Reproxy-Url",
 				} {
 					w.Header().Set(of, "7")
 					w.Header()[strings.ToLower(of)] = []string{"7"} // it is sent as it is

@@ -88,6 +88,7 @@ func (d *detacher) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	_, stranger, _ := timeLeft(asked, req.Header)
 	trip := tripOf(asked, req)
+	req = trip.watch(req)
 	out, lent := lend(req)
 	done := make(chan upstreamReply, 1)
 	go d.send(out, lent, done)

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
@@ -90,6 +92,7 @@ func (e *exchange) request(claim *slot.Claim) *http.Request {
 	r = r.WithContext(&e.ctx)
 	if e.said != (wire.Said{}) {
 		r.Header = wire.Undated(r.Header, claim.Trusted == 0)
+		r.Header = wire.Ranked(r.Header, warden.PriorityFrom(e.slot.Ctx))
 	}
 	if claim.Stranger > 0 {
 		wire.Keep(r.Header)
@@ -123,9 +126,10 @@ func (e *exchange) attach(w http.ResponseWriter) {
 func (e *exchange) detach() {
 	e.warnDry()
 	hijacked := e.hijacked.Load()
-	if e.body != nil {
+	mine := e.body == nil
+	if !mine {
 		e.reads().unwatch()
-		mine := e.body.mu.TryLock()
+		mine = e.body.mu.TryLock()
 		if !mine && !hijacked && e.reads().stop(io.ErrClosedPipe) { // what the handler has left behind reads, and the deadline ends that
 			e.body.mu.Lock()
 			mine = true
@@ -135,7 +139,7 @@ func (e *exchange) detach() {
 		}
 	}
 	if !hijacked {
-		read, written := e.rest()
+		read, written := e.rest(mine)
 		e.reads().close(read)
 		e.writes.close(written)
 		return
@@ -149,10 +153,9 @@ func (e *exchange) detach() {
 }
 
 // rest returns until when net/http may read the rest of the body, and with a Config.Grace until when it may then write that of the
-// answer: for the grace, or as long as the server says.
-func (e *exchange) rest() (read, written time.Time) {
-	_, eof := e.reads().progress()
-	uploads := e.body != nil && e.outer.ProtoMajor == 1 && !eof
+// answer: for the grace, or as long as the server says. idle: nobody reads the body.
+func (e *exchange) rest(idle bool) (read, written time.Time) {
+	uploads := idle && e.body != nil && unread(e.outer)
 	if !uploads && e.m.cfg.Grace == 0 { // nobody needs what the client holds
 		return read, written
 	}
@@ -168,6 +171,23 @@ func (e *exchange) rest() (read, written time.Time) {
 		written = time.Time{}
 	}
 	return read, written
+}
+
+// unread reports whether net/http, over HTTP/1, waits for more of r's body. Only then is a deadline for the rest one for that, see
+// [direction.stop]: an outer handler may have read the body, or put another one in its place.
+func unread(r *http.Request) bool {
+	of := reflect.TypeOf(r.Body)
+	if r.ProtoMajor != 1 || r.ContentLength == 0 || of == nil || of.Kind() != reflect.Pointer || of.Elem().PkgPath() != "net/http" {
+		return false
+	}
+	switch name := of.Elem().Name(); {
+	case name == "body" && r.ContentLength > 0:
+		_, end := r.Body.Read(nil)
+		return end == nil
+	case name == "body", name == "expectContinueReader": // a Read of nothing may wait for a chunk, or ask the client for the body
+		return r.Form == nil
+	}
+	return false
 }
 
 // ServeHTTP calls the next handler, and answers for one that wrote nothing because its deadline passed.
@@ -353,13 +373,16 @@ func (e *exchange) release() {
 	err := b.outcome.Err
 	failed := isFailure(max(status, e.kept)) ||
 		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	excused := failed && (e.wrong.Load() != 0 || e.broken() || e.writes.keeps(time.Second, e.arrived, 0))
 	switch {
 	case ending == slot.Abandoned, short, tooLate && !b.outcome.Upgraded:
 		answer = slot.Unserved
-	case failed && e.wrong.Load() == 0 && !e.broken() && !e.writes.keeps(time.Second, e.arrived, 0):
+	case failed && !excused:
 		answer = slot.Failed
 	}
 	switch {
+	case excused && err != nil:
+		b.outcome.Err, ending = context.Canceled, slot.Discarded
 	case b.abandoned:
 		ending = slot.Abandoned
 	case b.completed:

@@ -38,6 +38,7 @@ func (m *Middleware) fallBack(
 			answered = true
 			return nil
 		}
+		e.restoreEncoding(w.Header())
 		return cause
 	})
 	return answered

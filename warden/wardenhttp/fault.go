@@ -7,11 +7,13 @@ package wardenhttp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -50,6 +52,55 @@ type trip struct {
 	broken      bool          // as the client was before: whoever is asked then does not wait for him
 	sends       bool          // a body, which may be the client's
 	answers     bool          // with a body, which may be on its way to the client
+	body        *sentBody     // what is sent, once it is watched; nil: nothing
+}
+
+// sentBody is the body of a request that is sent.
+type sentBody struct {
+	io.ReadCloser
+	failed atomic.Pointer[error] // it could not be read, which says nothing about who is asked
+	closed atomic.Bool           // nobody wants more of it
+}
+
+// Read notes an error, but the end of the time that there is for the request.
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.DeadlineExceeded) && !b.closed.Load() {
+		b.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// Close closes the body.
+func (b *sentBody) Close() error {
+	b.closed.Store(true)
+	return b.ReadCloser.Close()
+}
+
+// watch returns the request to send, whose body is watched.
+func (t *trip) watch(req *http.Request) *http.Request {
+	if req.Body == nil || req.Body == http.NoBody {
+		return req
+	}
+	if watched, is := req.Body.(*sentBody); is {
+		t.body = watched
+		return req
+	}
+	t.body = &sentBody{ReadCloser: req.Body}
+	req = req.WithContext(req.Context())
+	req.Body = t.body
+	return req
+}
+
+// unsent returns why the body could not be sent; nil: it could, so far.
+func (t trip) unsent() error {
+	if t.body == nil {
+		return nil
+	}
+	if err := t.body.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // tripOf begins the trip of req in this context.
@@ -59,7 +110,7 @@ func tripOf(ctx context.Context, req *http.Request) trip {
 		return trip{}
 	}
 	now := time.Now()
-	return trip{e, now, e.reads().awayAt(now), e.writes.awayAt(now), e.broken(), req.Body != nil && req.Body != http.NoBody, false}
+	return trip{e, now, e.reads().awayAt(now), e.writes.awayAt(now), e.broken(), req.Body != nil && req.Body != http.NoBody, false, nil}
 }
 
 // end returns the error of the trip, as an innocent one if it is the fault of the client whose request is served. An answer that is a
@@ -85,6 +136,10 @@ func (t trip) end(resp *http.Response, err error) error {
 	if t.keeps(err) {
 		t.e.wrong.CompareAndSwap(0, http.StatusRequestTimeout)
 	}
+	if why := t.unsent(); why != nil {
+		t.e.unpack(why)
+		fault = true
+	}
 	if !fault {
 		t.e.wrong.Store(0)
 		return err
@@ -108,6 +163,19 @@ func (t trip) keeps(err error) bool {
 		least = 0
 	}
 	return t.sends && t.e.reads().keeps(least, t.began, t.read) || t.answers && t.e.writes.keeps(least, t.began, t.wrote)
+}
+
+// unpack notes that the handler could not make a body to send, for a client's that is too long, or is not what it should be.
+func (e *exchange) unpack(why error) {
+	var of blameless
+	var tooLarge *http.MaxBytesError
+	switch read, _ := e.reads().progress(); {
+	case errors.As(why, &of): // it broke off
+	case errors.As(why, &tooLarge):
+		e.wrong.CompareAndSwap(0, http.StatusRequestEntityTooLarge)
+	case read > 0:
+		e.wrong.CompareAndSwap(0, http.StatusBadRequest)
+	}
 }
 
 // broken reports whether the client broke off, or was cut off because it was too slow.

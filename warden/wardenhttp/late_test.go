@@ -242,7 +242,7 @@ func TestALateAnswerIsKeptByNoCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := wardenhttp.Config{Timeout: time.Second / 10}
 			s := startServer(t, newGuard(t, 1, 0).handle(t, cfg, func(w http.ResponseWriter, r *http.Request) {
-				for _, name := range []string{"Cache-Control", "CDN-Cache-Control", "Expires", "Surrogate-Control"} {
+				for _, name := range []string{"Cache-Control", "CDN-Cache-Control", "Expires", "Surrogate-Control", "Edge-Control"} {
 					w.Header().Set(name, "max-age=7")
 				}
 				<-r.Context().Done()
@@ -256,7 +256,7 @@ func TestALateAnswerIsKeptByNoCache(t *testing.T) {
 			resp, _ := get(t, s, said...)
 			h := resp.Header
 			if resp.StatusCode != c.want || h.Get("Cache-Control") != "no-store" || h.Get("Vary") != vary ||
-				h.Get("CDN-Cache-Control")+h.Get("Expires")+h.Get("Surrogate-Control") != "" {
+				h.Get("CDN-Cache-Control")+h.Get("Expires")+h.Get("Surrogate-Control")+h.Get("Edge-Control") != "" {
 				t.Errorf("H16: %s, %v", resp.Status, h)
 			}
 		})

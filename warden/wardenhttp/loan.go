@@ -176,7 +176,8 @@ type lentBody struct {
 	trailer http.Header  // of the request that is sent
 	close   func() error // once
 	left    int64        // bytes, as the request says; not above 0: unknown
-	whole   atomic.Bool  // all of it was read
+	whole   atomic.Bool  // all of it was read,
+	ended   atomic.Bool  // and its end
 }
 
 // Read reads the body until the loan is over. At the body's end the trailers are known.
@@ -184,23 +185,36 @@ func (b *lentBody) Read(p []byte) (int, error) {
 	b.loan.using.RLock()
 	defer b.loan.using.RUnlock()
 	switch {
-	case b.whole.Load():
+	case b.ended.Load():
 		return 0, io.EOF // net/http looks for more than the length
 	case b.loan.over.Load():
-		return 0, errLoanOver
+		return 0, b.late()
 	}
 	n, err := b.body.Read(p)
 	if b.loan.over.Load() { // what it has read may be somebody else's by now
-		return 0, errLoanOver
+		return 0, b.late()
 	}
-	if b.left -= int64(n); err == nil && b.left == 0 && n > 0 && len(b.trailer) == 0 { // a client over HTTP/2 may send all and no end
-		err = io.EOF
+	if b.left -= int64(n); err == nil && b.left == 0 && n > 0 { // a client over HTTP/2 may send all and no end
+		if b.whole.Store(true); len(b.trailer) == 0 {
+			err = io.EOF
+		}
 	}
-	if errors.Is(err, io.EOF) && !b.whole.Swap(true) && b.trailer != nil {
+	if errors.Is(err, io.EOF) {
+		b.whole.Store(true)
+	}
+	if errors.Is(err, io.EOF) && !b.ended.Swap(true) && b.trailer != nil {
 		clear(b.trailer)
 		maps.Copy(b.trailer, b.loan.caller.Trailer.Clone())
 	}
 	return n, err
+}
+
+// late is the error of a Read after the loan: the other side has all of the body if that had its length, and works on.
+func (b *lentBody) late() error {
+	if b.whole.Load() {
+		return io.EOF
+	}
+	return errLoanOver
 }
 
 // Close closes the body, once.

@@ -121,12 +121,11 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 // therefore gets a moment to arrive, which keeps the connection, and others none. (Over HTTP/2 the server does not read, and
 // closing the connection would end all its requests.)
 func (m *Middleware) reject(w http.ResponseWriter, r *http.Request, claim *slot.Claim, said wire.Said, err error) {
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// on failure, the server's ReadTimeout applies
+	if r.ProtoMajor == 1 && (r.ContentLength < 0 || r.ContentLength > maxUnread || r.Header["Expect"] != nil) {
+		w.Header().Set("Connection", "close")
+	}
+	if unread(r) { // on failure, the server's ReadTimeout applies
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout))
-		if r.ContentLength < 0 || r.ContentLength > maxUnread {
-			w.Header().Set("Connection", "close")
-		}
 	}
 	m.logRejected(r, claim.Task.Name, err)
 	answers := m.answers

@@ -78,8 +78,8 @@ type retrier struct {
 //
 // The transport is safe for concurrent use. RoundTrip blocks for all attempts and the waits between them, and until Base has noticed
 // that a hedge, or the attempt beside it, is canceled: no goroutine outlives it. A request that is sent once costs one small
-// allocation, two more if its path has digits, and a copy with headers if there are any to add; AttemptTimeout and HedgeAfter
-// cost more.
+// allocation, two more if its path has digits, two if a handler behind a [Middleware] sends a body, and a copy with headers if there
+// are any to add; AttemptTimeout and HedgeAfter cost more.
 func NewRetry(c *retry.Caller, cfg RetryConfig) (http.RoundTripper, error) {
 	if c == nil {
 		return nil, invalidField("NewRetry: the caller", "nil", "a caller made by retry.New")

@@ -7,9 +7,7 @@ package wardenhttp
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -47,23 +45,7 @@ func (c capacity) claim(r *http.Request) slot.Claim {
 // held is the slot of a request that is followed to its end.
 type held struct {
 	slot.Slot
-	sends *sentBody // nil: the request has no body
-	trip  trip
-}
-
-// sentBody is the body of a request that is sent.
-type sentBody struct {
-	io.ReadCloser
-	broken atomic.Bool // it could not be read: whose body it is broke off, which says nothing about who is asked
-}
-
-// Read notes an error.
-func (b *sentBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		b.broken.Store(true)
-	}
-	return n, err
+	trip trip
 }
 
 // isFailure reports whether a server that answers with this status has failed. 501 and 505 say of the request that there is no such
@@ -85,7 +67,7 @@ func (h held) End(outcome inflight.Outcome) {
 		err = errStatus
 	}
 	h.trip.answers = true
-	if h.sends != nil && h.sends.broken.Load() || err != nil && !outcome.Upgraded && h.trip.fault(err) {
+	if h.trip.unsent() != nil || err != nil && !outcome.Upgraded && h.trip.fault(err) {
 		h.Slot.End(context.Canceled, slot.Discarded, slot.Served)
 		return
 	}

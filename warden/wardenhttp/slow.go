@@ -169,9 +169,10 @@ func (s *direction) expire() {
 	_ = s.setDeadlineLocked(time.Unix(1, 0))
 }
 
-// stop ends waiting for the client, now and later. A body that was read to its end is left alone: net/http then reads ahead, and
-// takes a deadline that passes for a client that has left, so that this request and all later ones of the connection are
-// canceled. It reports whether a wait that goes on ends soon: not where deadlines are not supported.
+// stop ends waiting for the client, now and later. A body for which nobody waits is left alone: over HTTP/1, net/http reads ahead once
+// somebody has read the body to its end, perhaps an outer handler, and takes a deadline that passes for a client that has left, so that
+// this request and all later ones of the connection are canceled. It reports whether a wait that goes on ends soon: not where
+// deadlines are not supported.
 func (s *direction) stop(why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +183,7 @@ func (s *direction) stopLocked(why error) bool {
 	if s.err == nil {
 		s.err = why
 	}
-	return s.eof || s.setDeadlineLocked(time.Unix(1, 0)) == nil
+	return s.eof || s.reads && !s.waiting || s.setDeadlineLocked(time.Unix(1, 0)) == nil
 }
 
 // lookLocked stops if the request's context has ended.

@@ -7,7 +7,9 @@ package wardenhttp_test
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -440,7 +442,7 @@ type sentOn struct {
 	caller *retry.Caller
 }
 
-func sendOn(t *testing.T, upstream *httptest.Server, detached bool) sentOn {
+func sendOn(t *testing.T, upstream *httptest.Server, detached bool, unpack func(http.ResponseWriter, *http.Request)) sentOn {
 	of := sentOn{guard: newGuard(t, 1, 0), fuse: &fuse{}, caller: newCaller(t, retry.Config{Attempts: 1})}
 	base, c := upstream.Client().Transport, compartment(t, bulkhead.CompartmentConfig{Breaker: of.fuse})
 	if detached {
@@ -451,7 +453,13 @@ func sendOn(t *testing.T, upstream *httptest.Server, detached bool) sentOn {
 	} else {
 		base = sentIn(t, c, base)
 	}
-	h := newHandler(t, of.guard, proxyTo(t, upstream.URL, newRetry(t, of.caller, wardenhttp.RetryConfig{Base: base})).ServeHTTP)
+	proxy := proxyTo(t, upstream.URL, newRetry(t, of.caller, wardenhttp.RetryConfig{Base: base}))
+	h := newHandler(t, of.guard, func(w http.ResponseWriter, r *http.Request) {
+		if unpack != nil {
+			unpack(w, r)
+		}
+		proxy.ServeHTTP(w, r)
+	})
 	of.Server = startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=3600") // as an outer handler says of all answers
 		h.ServeHTTP(w, r)
@@ -476,6 +484,73 @@ func (s sentOn) wantInnocent(t *testing.T, of string) {
 	}
 }
 
+// A body that the handler cannot unpack, or does not want so long, is its client's mistake, and one that the handler makes itself is
+// the service's failure; neither is one of the upstream's.
+func TestABodyThatCannotBeUnpacked(t *testing.T) {
+	upstream := startServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), false)
+	var packed bytes.Buffer
+	pack := gzip.NewWriter(&packed)
+	for i := range 10000 {
+		_, _ = fmt.Fprint(pack, i)
+	}
+	noError(t, pack.Close())
+	for name, c := range map[string]struct {
+		body   string
+		unpack func(w http.ResponseWriter, r *http.Request)
+		status int
+	}{
+		"broken off": {packed.String()[:packed.Len()-5], func(_ http.ResponseWriter, r *http.Request) {
+			unpacked, err := gzip.NewReader(r.Body)
+			noError(t, err)
+			r.Body, r.ContentLength = unpacked, -1
+		}, http.StatusBadRequest},
+		"too long": {packed.String(), func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, 10)
+		}, http.StatusRequestEntityTooLarge},
+		"the handler's own": {"", func(_ http.ResponseWriter, r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(iotest.ErrReader(errors.New("broken"))), 5
+		}, http.StatusBadGateway},
+	} {
+		for _, detached := range []bool{false, true} {
+			s := sendOn(t, upstream, detached, c.unpack)
+			resp := send(t, s.Client(), http.MethodPost, s.URL, strings.NewReader(c.body))
+			if resp.Body.Close(); resp.StatusCode != c.status {
+				t.Errorf("H14: %s, detached %t: %s, want %d", name, detached, resp.Status, c.status)
+			}
+			if c.status != http.StatusBadGateway {
+				s.wantInnocent(t, name)
+			} else if s.wantEmpty(t); s.caller.Stats().Failed > 0 || s.Limiter().Stats().Failed != 1 {
+				t.Errorf("H31: %s: %+v, %d failed", name, s.caller.Stats(), s.Limiter().Stats().Failed)
+			}
+		}
+	}
+}
+
+// A proxy that breaks its answer off because its client's body is none has not failed, and one that does without such a reason has.
+func TestAnAnswerBrokenOffForABody(t *testing.T) {
+	for chunk, failed := range map[string]bool{"none\r\n": false, "0\r\n\r\n": true} {
+		f := new(fuse)
+		c := compartment(t, bulkhead.CompartmentConfig{Breaker: f})
+		over := make(chan struct{})
+		h := handle(t, nil, wardenhttp.Config{Compartment: in(c)}, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("begun"))
+			_, _ = io.Copy(io.Discard, r.Body)
+			panic(http.ErrAbortHandler)
+		})
+		s := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(over)
+			h.ServeHTTP(w, r)
+		}), false)
+		scribble(t, s.Listener.Addr().String(), "Transfer-Encoding: chunked\r\n\r\n"+chunk, patience)
+		<-over
+		f.mu.Lock()
+		if len(f.told) != 1 || bulkhead.IsExcluded(f.told[0]) == failed {
+			t.Errorf("H14: %q: the breaker was told %v", chunk, f.told)
+		}
+		f.mu.Unlock()
+	}
+}
+
 // A stranger's request that net/http does not send on for what is in it is his mistake, and nobody else's failure.
 func TestWhatCannotBeSentOn(t *testing.T) {
 	for name, rest := range map[string]string{
@@ -495,7 +570,7 @@ func TestWhatCannotBeSentOn(t *testing.T) {
 					upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
 					upstream.StartTLS()
 					t.Cleanup(upstream.Close)
-					s := sendOn(t, upstream, detached)
+					s := sendOn(t, upstream, detached, nil)
 					wantStatus(t, s.Server, http.StatusOK) // the upstream has told what it takes
 					_, answer := raw(t, s.Server, strings.Replace(rest, "\r\n", "\r\nHost: x\r\n", 1))
 					resp := must(http.ReadResponse(answer, nil))(t)
@@ -539,7 +614,7 @@ func TestAnUpstreamThatLosesPatience(t *testing.T) {
 	} {
 		for _, http2 := range []bool{false, true} {
 			for _, detached := range []bool{false, true} {
-				s := sendOn(t, startServer(t, http.HandlerFunc(upstream), http2), detached)
+				s := sendOn(t, startServer(t, http.HandlerFunc(upstream), http2), detached, nil)
 				conn, _ := raw(t, s.Server, "")
 				all.Go(func() {
 					defer conn.Close()

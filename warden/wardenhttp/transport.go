@@ -99,11 +99,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := held{Slot: p, trip: tripOf(p.Ctx, out)}
-	if out.Body != nil && out.Body != http.NoBody {
-		h.sends = &sentBody{ReadCloser: out.Body}
-		out.Body = h.sends
-	}
+	h := held{p, tripOf(p.Ctx, out)}
+	out = h.trip.watch(out)
 	resp, err := inflight.RoundTrip(h, onTime{t.base, stranger}, out)
 	if err != nil || resp == nil {
 		return resp, h.trip.end(nil, timeoutOf(p.Ctx, err))

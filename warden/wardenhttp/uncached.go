@@ -18,17 +18,23 @@ import (
 func ofContent(name string) bool {
 	switch name = http.CanonicalHeaderKey(strings.TrimPrefix(name, http.TrailerPrefix)); name {
 	case "Accept-Ranges", "Age", "Content-Digest", "Content-Disposition", "Content-Language", "Content-Length", "Content-Location",
-		"Content-Md5", "Content-Range", "Content-Type", "Digest", "Edge-Control", "Etag", "Last-Modified", "Pragma",
-		"Repr-Digest", "Surrogate-Key", "X-Lighttpd-Send-File", "X-Sendfile", "Xkey":
+		"Content-Md5", "Content-Range", "Content-Type", "Digest", "Etag", "Last-Modified", "Pragma", "Repr-Digest", "Surrogate-Key",
+		"Unencoded-Digest", "Use-As-Dictionary", "Cache-Groups", "Xkey":
 		return true
 	}
-	return ofCaches(name) || strings.HasSuffix(name, "Cache-Tag") || strings.HasPrefix(name, "X-Accel-")
+	return ofCaches(name) || strings.Contains(name, "Cache-Tag") || slices.ContainsFunc(replaced[:], func(begins string) bool {
+		return strings.HasPrefix(name, begins)
+	})
 }
+
+// replaced is how the headers begin by which servers in front replace an answer: nginx, Apache and lighttpd, LiteSpeed, Perlbal.
+var replaced = [...]string{"X-Accel-", "X-Sendfile", "X-Lighttpd-Send-", "X-Litespeed-", "X-Reproxy-"} //nolint:gochecknoglobals // constant
 
 // ofCaches reports whether a header says how long an answer may be kept.
 func ofCaches(name string) bool {
 	name = http.CanonicalHeaderKey(name)
-	return strings.HasSuffix(name, "Cache-Control") || name == "Expires" || name == "Surrogate-Control" || name == "X-Accel-Expires"
+	return strings.HasSuffix(name, "Cache-Control") || name == "Expires" || name == "Surrogate-Control" || name == "Edge-Control" ||
+		name == "X-Accel-Expires"
 }
 
 // uncached makes h the headers of an answer that no cache keeps; see [forget].

@@ -13,12 +13,14 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// A stranger's time is his behind any gateway, and a trusted client's counts.
+// A stranger's time is his behind any gateway, and he is no more important there than here; a trusted client's time and priority count.
 func TestNobodyVouchesForAStrangersTime(t *testing.T) {
 	everybody := func(*http.Request) bool { return true }
 	for name, base := range map[string]func(t *testing.T) http.RoundTripper{
@@ -36,6 +38,9 @@ func TestNobodyVouchesForAStrangersTime(t *testing.T) {
 			next := compartment(t, bulkhead.CompartmentConfig{Breaker: f})
 			inner := startServer(t, newMiddleware(t, inside, wardenhttp.Config{Trusted: everybody}).Handler(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) {
+					if important := warden.PriorityFrom(r.Context()) == decision.Critical; important != trusted {
+						t.Errorf("H4: %s, trusted %t: a stranger's request is critical behind it: %t", name, trusted, important)
+					}
 					_, err := bulkhead.Do(r.Context(), next, func(ctx context.Context) (int, error) {
 						<-ctx.Done()
 						return 0, context.Cause(ctx)
@@ -52,6 +57,7 @@ func TestNobodyVouchesForAStrangersTime(t *testing.T) {
 			}), false)
 			req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody))(t)
 			req.Header.Set("Warden-Timeout", "100")
+			req.Header.Set("Warden-Priority", "critical")
 			req.Header.Set("Connection", "Warden-Timeout-Untrusted, X-Own")
 			resp := must(s.Client().Do(req))(t)
 			resp.Body.Close()

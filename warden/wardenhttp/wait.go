@@ -50,7 +50,7 @@ func (e *exchange) warnDry() {
 // has left too little time, is kept by no cache: it may be half a one. It reports whether the handler answers: after an untrusted
 // client's own deadline nobody waits for what the handler makes of it, and the answer is the middleware's.
 func (e *exchange) begin(status int) bool {
-	if e.begun {
+	if e.begun || e.hijacked.Load() {
 		return true
 	}
 	e.late = !e.answered && e.timeIsUp()
@@ -70,7 +70,7 @@ func (e *exchange) begin(status int) bool {
 		e.slot.Time.Lift()
 		e.streams()
 	}
-	if status >= http.StatusMultipleChoices && e.body != nil && e.outer.ProtoMajor == 1 {
+	if status >= http.StatusOK && e.body != nil && e.outer.ProtoMajor == 1 {
 		e.closeUnread(status)
 	}
 	return true
@@ -89,12 +89,13 @@ func (e *exchange) streams() *slot.Stream {
 }
 
 // closeUnread closes the connection after an answer that does not need the body, if the rest of that is long: net/http would read
-// up to 256 KiB of it before it sends the answer. (http.MaxBytesReader tells net/http so, but only without a ResponseWriter around
-// its own.)
+// up to 256 KiB of it before it sends the answer. So it does if nobody may read the body any more. (http.MaxBytesReader tells net/http
+// so, but only without a ResponseWriter around its own.)
 func (e *exchange) closeUnread(status int) {
 	bytes, eof := e.reads().progress()
-	rest := e.outer.ContentLength - bytes
-	if !eof && (e.outer.ContentLength < 0 || rest > maxUnread || status == http.StatusRequestEntityTooLarge) {
+	_, over := e.reads().state()
+	long := e.outer.ContentLength < 0 || e.outer.ContentLength-bytes > maxUnread || status == http.StatusRequestEntityTooLarge
+	if !eof && (over != nil || long && status >= http.StatusMultipleChoices) {
 		e.Header().Set("Connection", "close")
 	}
 }

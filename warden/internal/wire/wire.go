@@ -126,6 +126,19 @@ func Undated(headers map[string][]string, all bool) map[string][]string {
 	return rest
 }
 
+// Ranked returns the headers of a request for its handler with the priority that counts, if they have one: who is asked with them may
+// trust whoever sends them on. It is a copy, or the headers themselves if nothing changes.
+func Ranked(headers map[string][]string, p decision.Priority) map[string][]string {
+	if _, ranked := headers[PriorityHTTP]; !ranked {
+		return headers
+	}
+	headers = maps.Clone(headers)
+	if headers[PriorityHTTP] = []string{p.String()}; p == decision.Normal {
+		delete(headers, PriorityHTTP)
+	}
+	return headers
+}
+
 // Keep removes our headers from those that end with this connection, which a client names: it is not to keep from an upstream what a
 // server in front says of the request.
 func Keep(headers map[string][]string) {
