@@ -7,6 +7,7 @@ package admissionhttp
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"reflect"
@@ -111,20 +112,24 @@ type unavailable int64
 // Content-Encoding is that of an outer handler that compresses what is written.
 func (u unavailable) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
-	for _, name := range [...]string{"Content-Length", "Etag", "Expires", "Last-Modified", "Surrogate-Control"} {
-		delete(h, name)
-	}
-	for name := range h {
-		if strings.HasSuffix(name, "-Cache-Control") { // CDN-Cache-Control, and those of single networks
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ []string) bool { return ofContent(name) })
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Retry-After", strconv.FormatInt(int64(u)+rand.Int64N(int64(u)+1), 10))
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = io.WriteString(w, "Service Unavailable\n") // on failure the client is gone
+}
+
+// ofContent reports whether a header describes content, says how long it may be kept, or lets a server in front replace it.
+func ofContent(name string) bool {
+	switch name = http.CanonicalHeaderKey(strings.TrimPrefix(name, http.TrailerPrefix)); name {
+	case "Accept-Ranges", "Age", "Content-Digest", "Content-Disposition", "Content-Language", "Content-Length", "Content-Location",
+		"Content-Md5", "Content-Range", "Content-Type", "Digest", "Edge-Control", "Etag", "Expires", "Last-Modified", "Pragma",
+		"Repr-Digest", "Surrogate-Control", "Surrogate-Key", "X-Lighttpd-Send-File", "X-Sendfile", "Xkey":
+		return true
+	}
+	return strings.HasSuffix(name, "Cache-Control") || strings.HasSuffix(name, "Cache-Tag") || strings.HasPrefix(name, "X-Accel-")
 }
 
 // wholeSeconds rounds up to whole seconds, at least one.

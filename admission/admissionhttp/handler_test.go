@@ -47,7 +47,10 @@ func TestRetryAfterIsWholeSecondsAndSpread(t *testing.T) {
 // An outer layer had described the content, for caches too.
 func TestNoCacheKeepsARejection(t *testing.T) {
 	rec := httptest.NewRecorder()
-	for _, of := range []string{"Expires", "CDN-Cache-Control", "Surrogate-Control", "Cache-Control", "Etag", "Access-Control-Allow-Origin", "Content-Encoding"} {
+	for of := range strings.FieldsSeq(`Expires CDN-Cache-Control Surrogate-Control Cache-Control Etag Access-Control-Allow-Origin Content-Encoding
+		Accept-Ranges Age Content-Digest Content-Disposition Content-Language Content-Length Content-Location Content-Md5 Content-Range
+		Digest Edge-Control Edge-Cache-Tag Cache-Tag Last-Modified Pragma Repr-Digest Surrogate-Key X-Accel-Expires X-Accel-Redirect
+		X-Lighttpd-Send-File X-Sendfile Xkey Trailer:Etag`) {
 		rec.Header().Set(of, "7")
 	}
 	newHandler(t, gate{new(admission.Gate)}, http.NotFound).ServeHTTP(rec, newRequest())

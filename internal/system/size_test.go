@@ -16,7 +16,7 @@ import (
 // The most that there may be. Whoever needs more raises a number in the same change, and says in its row what for; whoever removes
 // something lowers it.
 const (
-	mostWords   = 51_420 // of README.md and docs, as wc -w counts
+	mostWords   = 51_460 // of README.md and docs, as wc -w counts
 	mostModules = 20
 	mostTargets = 25 // of make
 )
@@ -27,7 +27,7 @@ var mostLines = []struct {
 	code, tests int
 	why         string // a number was raised; "": none was
 }{
-	{"admission", 805, 1710, ""},
+	{"admission", 810, 1715, "a rejection describes no other content"},
 	{"examples", 4392, 3872, ""},
 	{"internal/bench", 4836, 563, "a server that loses one of two cores"},
 	{"internal/pgtest", 426, 184, ""},
@@ -56,9 +56,9 @@ var mostLines = []struct {
 	{"warden/pool", 70, 127, ""},
 	{"warden/retry", 624, 1079, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
 	{"warden/service", 427, 590, ""},
-	{"warden/wardencaddy", 1692, 1622, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
+	{"warden/wardencaddy", 1735, 1635, "what PHP takes for one name is one tenant"},
 	{"warden/wardenconnect", 113, 465, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
-	{"warden/wardengrpc", 994, 2644, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
+	{"warden/wardengrpc", 1190, 2840, "what gRPC does not send is nobody's failure"},
 	{"warden/wardenhttp", 4241, 9197, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
 	{"warden/wardenotel", 163, 278, ""},
 	{"warden/wardenprom", 1183, 2245, ""},

@@ -60,8 +60,9 @@
 //   - priority, default normal: which compartment below its guarantee comes first; 127 (critical) is watched by alerts.
 //   - tenant <placeholder> <slots>: whose request it is, and how many slots one tenant may have. Use what was checked, such as
 //     {http.auth.user.id} of basic_auth, or a header that forward_auth copies from its answer: who invents keys has as many
-//     shares. Requests without the key, or with its header, query parameter or cookie more than once, are one tenant together;
-//     what map, vars and header_regexp have made of a repeated one is not seen.
+//     shares. Requests without the key, or with its header, query parameter or cookie more than once, also by a name that PHP
+//     takes for it (api.key for api_key), are one tenant together; what map, vars and header_regexp have made of a repeated
+//     one is not seen.
 //
 // The upstream gets Warden-Priority and Warden-Timeout as they counted here, and Warden-Timeout-Untrusted if a stranger has chosen the
 // time; what he has sent in Warden-Priority is removed.

@@ -325,6 +325,17 @@ func TestOneClientIsOneTenant(t *testing.T) {
 		"{query.key} ":             func(r *http.Request, n int) { r.URL.RawQuery = fmt.Sprintf("key=%d&a=;key=acme", n) },
 		"{http.request.cookie.id}": func(r *http.Request, n int) { r.Header.Set("Cookie", fmt.Sprintf("id=%d; id=acme", n)) },
 		"{cookie.id}":              func(r *http.Request, n int) { r.Header.Set("Cookie", "id="+strings.Repeat(" ", n)+"acme") },
+		"{query.api_key}": func(r *http.Request, n int) { // PHP takes the last one
+			name := []string{"api.key", "+api_key", "api+key", "api[key", "api%%5Fkey[]", "api_key%%00%%zz"}[n]
+			r.URL.RawQuery = fmt.Sprintf("api_key=%d&"+name+"=acme", n)
+		},
+		"{cookie.api_key}": func(r *http.Request, n int) { // and the first one
+			name := []string{"api.key", "api key", "api[key", "api_key[0]", "api%5fkey", "api_key "}[n]
+			r.Header.Set("Cookie", fmt.Sprintf("%s=acme; api_key=%d", name, n))
+		},
+		"{cookie.token}": func(r *http.Request, n int) {
+			r.Header.Set("Cookie", "token="+[]string{"ac%me", "%61c%me", "a%63%me", "ac%25me", "ac%%6de", "ac%m%65"}[n])
+		},
 		"{host}": func(r *http.Request, n int) {
 			r.Host = []string{"shop.test", "Shop.test", "shop.test.", "shop.test:80", "SHOP.test.:80", "shop.TEST"}[n]
 		},

@@ -7,6 +7,7 @@ package wardencaddy
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/http"
 	"net/netip"
@@ -168,7 +169,7 @@ func folded(placeholder string, value any, r *http.Request) any {
 		}
 		return hostOf(caddy.ToString(value))
 	case "cookie":
-		return strings.TrimSpace(caddy.ToString(value))
+		return strings.TrimSpace(unescaped(caddy.ToString(value))) // PHP and others decode it, also what is no code
 	}
 	return value
 }
@@ -206,29 +207,64 @@ func label(host, number string) string {
 
 var errAmbiguous = errors.New("stopbank: a placeholder has several values")
 
-// times returns how often r has what a placeholder stands for, as any upstream may read it: some take a query's ; for &, and some know
-// no case. 0: it stands for nothing that can be repeated.
+// times returns how often r has what a placeholder stands for, as any upstream may read it: some take a query's ; for &, some know no
+// case, and PHP has names of its own, see [named]. 0: it stands for nothing that can be repeated.
 func times(placeholder string, r *http.Request) (n int) {
 	of, _ := strings.CutPrefix(placeholder, "http.request.")
 	kind, name, _ := strings.Cut(strings.TrimPrefix(of, "uri."), ".")
+	var pairs iter.Seq[string]
 	switch kind {
 	case "header":
-		n = len(r.Header.Values(name)) // Caddy drops those with _ for -
+		return len(r.Header.Values(name)) // Caddy drops those with _ or . for -
 	case "query":
-		for pair := range strings.FieldsFuncSeq(r.URL.RawQuery, func(c rune) bool { return c == '&' || c == ';' }) {
-			key, _, _ := strings.Cut(pair, "=")
-			if key, err := url.QueryUnescape(key); err == nil && strings.EqualFold(key, name) {
-				n++
-			}
-		}
-	case "cookie":
-		for _, c := range r.Cookies() {
-			if strings.EqualFold(c.Name, name) {
-				n++
-			}
+		pairs = strings.FieldsFuncSeq(r.URL.RawQuery, func(c rune) bool { return c == '&' || c == ';' })
+	case "cookie": // net/http leaves out what other servers take
+		pairs = strings.SplitSeq(strings.Join(r.Header["Cookie"], ";"), ";")
+	default:
+		return 0
+	}
+	name = named(name)
+	for pair := range pairs {
+		if key, _, _ := strings.Cut(pair, "="); strings.EqualFold(named(unescaped(key)), name) {
+			n++
 		}
 	}
 	return n
+}
+
+// inPHP replaces what no variable's name has in PHP.
+var inPHP = strings.NewReplacer(" ", "_", ".", "_", "[", "_") //nolint:gochecknoglobals // constant
+
+// named returns the name of a parameter or cookie as PHP reads it (php_register_variable_ex in main/php_variables.c): it ends at a NUL
+// and has no spaces in front; what [ and a later ] follow is an array; other spaces, dots and [ are _.
+func named(name string) string {
+	name, _, _ = strings.Cut(name, "\x00")
+	name = strings.TrimSpace(name) // others leave out those behind it too
+	if array, index, is := strings.Cut(name, "["); is && strings.Contains(index, "]") {
+		name = array
+	}
+	return inPHP.Replace(name)
+}
+
+// unescaped decodes the part of a URL as PHP does, which leaves alone what is no code.
+func unescaped(text string) string {
+	if !strings.ContainsAny(text, "%+") {
+		return text
+	}
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '+' {
+			c = ' '
+		}
+		if c == '%' && i+2 < len(text) {
+			if n, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
+				c, i = byte(n), i+2
+			}
+		}
+		b = append(b, c)
+	}
+	return string(b)
 }
 
 // replacerOf returns the placeholders of r.

@@ -34,6 +34,10 @@
 // internals. Overload, breaker_open and throttled add a google.rpc.RetryInfo with a random delay, so that clients
 // rejected together do not return together. gRPC's own retry policies ignore it; clients that retry should use it.
 //
+// A call that gRPC does not send for what is in it, its metadata or its message, is no failure of the dependency, nor of a handler that it
+// was made for, whose client may have written that: the handler's error matches context.Canceled and has the code Canceled, and its client
+// gets InvalidArgument if the handler returns it. Elsewhere the error is gRPC's own, Internal.
+//
 // On the interceptor's side, errors.As finds the *warden.Rejection in the error, and status.Code the code. An error of this
 // project that a handler returns is converted in the same way.
 //

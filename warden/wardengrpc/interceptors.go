@@ -95,7 +95,9 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 		}
 		err = errEndedEarly
 		defer func() { h.end(err) }()
-		err = onTime(h.Ctx, invoker(outgoing(h.Ctx), method, req, reply, cc, opts...))
+		out := outgoing(h.Ctx)
+		err = onTime(h.Ctx, invoker(out, method, req, reply, cc, opts...))
+		err = judged(out, err, func() bool { return unmarshalable(req, opts) })
 		return err
 	}
 }
@@ -175,6 +177,7 @@ func (w *slotStream) result(err error) error {
 // callSlot is the slot of one call. All copies together release it once.
 type callSlot struct {
 	slot.Slot
+	served    bool // the server's
 	stream    bool // how long it took says nothing
 	untrusted bool // its client is not trusted, whose deadline says nothing about the service
 }
@@ -194,6 +197,7 @@ const (
 // begin acquires the slot of a call.
 func (i *Interceptors) begin(ctx context.Context, claim slot.Claim, fullMethod string, as role) (h callSlot, err error) {
 	served := as != madeCall
+	h.served = served
 	if i.w == nil && i.cfg.Compartment == nil {
 		err = invalidField("Interceptors", "nil or zero", "interceptors made by wardengrpc.New")
 	} else {
@@ -247,7 +251,7 @@ func (i *Interceptors) observeRejection(ctx context.Context, fullMethod string, 
 }
 
 // end releases the slot, once. err is the result of the call. A canceled call, or one whose untrusted client set the deadline
-// that passed, is no failure. The time of a call that failed after its context had ended is less than the call takes.
+// that passed, or in which something could not be sent for what is in it, is no failure. The time of a call that failed after its context had ended is less than the call takes.
 func (h callSlot) end(err error) {
 	failed := err != nil
 	gone := errors.Is(h.Ctx.Err(), context.Canceled) || failed && h.untrusted && timelimit.TooShort(h.Ctx)
@@ -267,6 +271,8 @@ func (h callSlot) end(err error) {
 	switch {
 	case !h.stream && (failed && h.Ctx.Err() != nil || gone):
 		answer = slot.Unserved
+	case failed && (isUnsent(err) || h.served && serverFault(err) && blamed(h.Ctx)):
+		err, ending = context.Canceled, slot.Discarded
 	case failed && !errors.Is(err, context.Canceled) && serverFault(err):
 		answer = slot.Failed
 	}

@@ -33,15 +33,18 @@ func (e *rejectedError) Unwrap() error { return e.cause }
 // GRPCStatus returns the status that is sent: it has only what the other side may know.
 func (e *rejectedError) GRPCStatus() *status.Status { return e.status }
 
-// Convert returns err with a gRPC status if it is, or wraps, an error of this project without one; other errors are returned
-// unchanged. status.Code finds the code, and errors.As the cause. The server's interceptors convert the errors of handlers, so
-// a handler that acquires slots itself can return them as they are.
+// Convert returns err with a gRPC status if it is, or wraps, an error of this project without one, and InvalidArgument if it is that of
+// a call that was not sent for what is in it; other errors are returned unchanged. status.Code finds the code, and errors.As the cause.
+// The server's interceptors convert the errors of handlers, so a handler that acquires slots itself can return them as they are.
 func (i *Interceptors) Convert(err error) error {
 	if err == nil {
 		return nil
 	}
 	var has interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &has) {
+		if _, is := has.(unsentError); is {
+			return &rejectedError{err, status.New(codes.InvalidArgument, status.Convert(err).Message())}
+		}
 		return err
 	}
 	m, ours := rpcstatus.Of(nil, err)

@@ -74,7 +74,8 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 				ctx, cancel = context.WithTimeout(ctx, r.cfg.AttemptTimeout)
 				defer cancel()
 			}
-			return true, onTime(ctx, invoker(ctx, method, req, reply, cc, opts...))
+			err := onTime(ctx, invoker(ctx, method, req, reply, cc, opts...))
+			return true, judged(ctx, err, func() bool { return unmarshalable(req, opts) })
 		})
 		return err
 	}
@@ -90,7 +91,7 @@ func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 		var cs grpc.ClientStream
 		call, p, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
 			cs, err = streamer(ctx, desc, cc, method, opts...)
-			return err != nil, onTime(ctx, err)
+			return err != nil, judged(ctx, onTime(ctx, err), func() bool { return false })
 		})
 		if err != nil {
 			return nil, err
@@ -108,9 +109,14 @@ type reportedStream struct {
 	reported bool // RecvMsg is called by one goroutine at a time
 }
 
+// SendMsg is the stream's own.
+func (s *reportedStream) SendMsg(m any) error {
+	return judged(s.ctx, s.ClientStream.SendMsg(m), func() bool { return true }) // no server says that here
+}
+
 // RecvMsg is the stream's own.
 func (s *reportedStream) RecvMsg(m any) error {
-	err := onTime(s.ctx, s.ClientStream.RecvMsg(m))
+	err := judged(s.ctx, onTime(s.ctx, s.ClientStream.RecvMsg(m)), func() bool { return false })
 	if !s.reported {
 		s.reported = true
 		answered := err
@@ -188,7 +194,7 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	s, known := status.FromError(err)
 	var local *rejectedError
 	switch {
-	case errors.As(err, &local), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
+	case errors.As(err, &local), isUnsent(err), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
 		return result{} // it was not sent, or its caller went away
 	case err != nil && ctx.Err() != nil:
 		return result{outcome: retry.Failed} // no time is left

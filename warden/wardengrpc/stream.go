@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -28,7 +29,7 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 			return nil, err
 		}
 		h.stream = true
-		s := &clientStream{slot: h, one: !desc.ServerStreams}
+		s := &clientStream{slot: h, out: outgoing(h.Ctx), one: !desc.ServerStreams}
 		opened := false
 		err = errEndedEarly
 		defer func() {
@@ -36,8 +37,9 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 				s.end(err)
 			}
 		}()
-		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(err error) { s.end(onTime(h.Ctx, err)) }))
-		if s.ClientStream, err = streamer(outgoing(h.Ctx), desc, cc, method, opts...); err != nil {
+		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(err error) { s.end(s.judged(err)) }))
+		if s.ClientStream, err = streamer(s.out, desc, cc, method, opts...); err != nil {
+			err = s.judged(err)
 			return nil, err
 		}
 		opened = true
@@ -48,14 +50,28 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 // clientStream releases its slot when gRPC says that the stream has ended, or when its caller sees that.
 type clientStream struct {
 	grpc.ClientStream
-	slot  callSlot
-	one   bool // the server sends one message
-	ended sync.Once
+	slot    callSlot
+	out     context.Context // with the metadata that are sent
+	one     bool            // the server sends one message
+	sending atomic.Bool     // SendMsg runs
+	ended   sync.Once
+}
+
+// judged returns the error of the stream as that of a call.
+func (s *clientStream) judged(err error) error {
+	return judged(s.out, onTime(s.slot.Ctx, err), s.sending.Load)
+}
+
+// SendMsg is the stream's own. An error is its end, except io.EOF: RecvMsg says why.
+func (s *clientStream) SendMsg(m any) error {
+	s.sending.Store(true)
+	defer s.sending.Store(false)
+	return s.judged(s.ClientStream.SendMsg(m))
 }
 
 // RecvMsg is the stream's own. An error is its end, and so is the only answer.
 func (s *clientStream) RecvMsg(m any) error {
-	err := onTime(s.slot.Ctx, s.ClientStream.RecvMsg(m))
+	err := s.judged(s.ClientStream.RecvMsg(m))
 	switch {
 	case errors.Is(err, io.EOF):
 		s.end(nil)
@@ -68,7 +84,7 @@ func (s *clientStream) RecvMsg(m any) error {
 // Header is the stream's own. An error is its end.
 func (s *clientStream) Header() (metadata.MD, error) {
 	md, err := s.ClientStream.Header()
-	if err = onTime(s.slot.Ctx, err); err != nil {
+	if err = s.judged(err); err != nil {
 		s.end(err)
 	}
 	return md, err

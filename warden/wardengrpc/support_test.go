@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
@@ -29,7 +30,10 @@ import (
 	"github.com/stopbank/stopbank/warden/wardengrpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	encoding.RegisterCodec(noCodec{})
+	goleak.VerifyTestMain(m)
+}
 
 // guard is a warden that does not change its mind, and tells when a task starts and ends.
 type guard struct {
