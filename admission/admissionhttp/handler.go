@@ -121,15 +121,21 @@ func (u unavailable) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "Service Unavailable\n") // on failure the client is gone
 }
 
-// ofContent reports whether a header describes content, says how long it may be kept, or lets a server in front replace it.
+// ofContent reports whether a header describes content, says how long it may be kept, or lets a server in front replace it: nginx, Apache
+// and lighttpd, LiteSpeed, Perlbal.
 func ofContent(name string) bool {
 	switch name = http.CanonicalHeaderKey(strings.TrimPrefix(name, http.TrailerPrefix)); name {
-	case "Accept-Ranges", "Age", "Content-Digest", "Content-Disposition", "Content-Language", "Content-Length", "Content-Location",
-		"Content-Md5", "Content-Range", "Content-Type", "Digest", "Edge-Control", "Etag", "Expires", "Last-Modified", "Pragma",
-		"Repr-Digest", "Surrogate-Control", "Surrogate-Key", "X-Lighttpd-Send-File", "X-Sendfile", "Xkey":
+	case "Accept-Ranges", "Age", "Cache-Groups", "Content-Digest", "Content-Disposition", "Content-Language", "Content-Length",
+		"Content-Location", "Content-Md5", "Content-Range", "Content-Type", "Digest", "Edge-Control", "Etag", "Expires", "Last-Modified",
+		"Pragma", "Repr-Digest", "Surrogate-Control", "Surrogate-Key", "Unencoded-Digest", "Use-As-Dictionary", "Xkey":
 		return true
 	}
-	return strings.HasSuffix(name, "Cache-Control") || strings.HasSuffix(name, "Cache-Tag") || strings.HasPrefix(name, "X-Accel-")
+	for _, begins := range [...]string{"X-Accel-", "X-Sendfile", "X-Lighttpd-Send-", "X-Litespeed-", "X-Reproxy-"} {
+		if strings.HasPrefix(name, begins) {
+			return true
+		}
+	}
+	return strings.HasSuffix(name, "Cache-Control") || strings.Contains(name, "Cache-Tag")
 }
 
 // wholeSeconds rounds up to whole seconds, at least one.

@@ -50,7 +50,7 @@ func TestNoCacheKeepsARejection(t *testing.T) {
 	for of := range strings.FieldsSeq(`Expires CDN-Cache-Control Surrogate-Control Cache-Control Etag Access-Control-Allow-Origin Content-Encoding
 		Accept-Ranges Age Content-Digest Content-Disposition Content-Language Content-Length Content-Location Content-Md5 Content-Range
 		Digest Edge-Control Edge-Cache-Tag Cache-Tag Last-Modified Pragma Repr-Digest Surrogate-Key X-Accel-Expires X-Accel-Redirect
-		X-Lighttpd-Send-File X-Sendfile Xkey Trailer:Etag`) {
+		X-Lighttpd-Send-File X-Sendfile X-Sendfile2 X-LiteSpeed-Tag X-Reproxy-Url Cache-Groups Cache-Tags Unencoded-Digest Use-As-Dictionary Xkey Trailer:Etag`) {
 		rec.Header().Set(of, "7")
 	}
 	newHandler(t, gate{new(admission.Gate)}, http.NotFound).ServeHTTP(rec, newRequest())
