@@ -51,7 +51,7 @@ func targets() []target {
 		{"overload", "answered ≥ 0.99 where nothing bounds", in("wait"), 0.99, 0, figure(func(c *Cell) float64 { return c.Success })},
 
 		{"container", "no kills", in("flat/", "tree/"), 0, 0.001, figure((*Cell).killed)},
-		{"container", "healthy: no sample lowers the limit for memory", func(c *Cell) bool { return c.Load == 1 && !in("beside/")(c) }, 0, 0.5,
+		{"container", "healthy: no sample lowers the limit for memory", func(c *Cell) bool { return c.Load == 1 && !in("beside/", "resized")(c) }, 0, 0.5,
 			figure(func(c *Cell) float64 { return float64(c.Inside.Memory) })},
 		{"container", "flat memory: goodput ≥ 0.8 of the best constant's", in("flat/"), 0.8, 0, ofConstant},
 		{"container", "trees: goodput ≥ 0.6 of the best constant's", in("tree/"), 0.6, 0, ofConstant},
