@@ -37,7 +37,6 @@ func TestScreenshots(t *testing.T) {
 	t.Cleanup(func() { cancel(); all.Wait() })
 	all.Go(func() { _ = s.warden.Run(ctx) })
 	all.Go(func() { s.traffic(ctx) })
-	all.Go(func() { _ = s.mail(ctx) })
 	base := serve(t, s)
 	var pages []*tab
 	for _, look := range []struct {
