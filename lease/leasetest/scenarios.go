@@ -53,11 +53,6 @@ func doneContext(t testing.TB, open Open) {
 	cancel()
 	errs := s.everyCall(dead, "A", held.Token)
 	errs["Compact"] = s.Compact(dead, 1)
-	errs["Ready"], errs["Held"] = nil, nil
-	for _, errs["Ready"] = range s.Ready(dead) {
-	}
-	for _, errs["Held"] = range s.Held(dead) {
-	}
 	for name, err := range errs {
 		if !errors.Is(err, context.Canceled) {
 			s.Errorf("%s with a done context: %v", name, err)

@@ -317,7 +317,7 @@ func faults() map[string]broken {
 	}
 	for _, walk := range []string{"Held ", "Ready "} {
 		for what, by := range map[string]string{
-			"yields a page only": "WalksReachEveryDomainOnce", "yields the end of a page again": "WalksReachEveryDomainOnce",
+			"yields a page only": "HeldBodyReclaimsAndFails", "yields the end of a page again": "HeldBodyReclaimsAndFails",
 			"goes on after a break": "WalksStopAtBreak", "stays locked after a break": "WalksStopAtBreak",
 			"does not notice that it is cancelled":    "WalksEndWhenCancelled",
 			"goes on after its error":                 "WalksEndWhenCancelled WalksWithADoneContext",
