@@ -86,6 +86,16 @@ func TestBrowser(t *testing.T) {
 			eval[bool](p, `document.getElementById("no-rejections").hidden`) {
 			t.Errorf("%d rejections before the first request", n)
 		}
+		if names := eval[string](p, `[...document.querySelectorAll("#compartments .name")].map(e => e.textContent).join()`); names != "checkout,products,analytics" {
+			t.Errorf("the compartments are %s", names)
+		}
+		_, call, err := s.database.Compartment("products").Acquire(t.Context())
+		p.must(err)
+		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("1 in flight, 4 guaranteed, 8 at most")`)
+		call.Release(nil)
+		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("0 in flight")`)
+		p.until(`document.getElementById("no-rejections").innerText === "Nothing rejected."`)
+		p.accessible()
 
 		for range 4 { // one more than it has slots
 			if _, permit, err := s.database.Compartment("analytics").Acquire(t.Context()); err == nil {
@@ -176,23 +186,6 @@ func TestBrowser(t *testing.T) {
 				t.Errorf("%s has %d cards, want %d", of, n, want)
 			}
 		}
-		p.clean(base)
-	})
-
-	t.Run("compartments", func(t *testing.T) {
-		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
-		base := serve(t, s)
-		p := open(t, chromium, base, 1280, 900, "light", false)
-		if names := eval[string](p, `[...document.querySelectorAll("#compartments .name")].map(e => e.textContent).join()`); names != "checkout,products,analytics" {
-			t.Errorf("the compartments are %s", names)
-		}
-		_, permit, err := s.database.Compartment("products").Acquire(t.Context())
-		p.must(err)
-		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("1 in flight, 4 guaranteed, 8 at most")`)
-		permit.Release(nil)
-		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("0 in flight")`)
-		p.until(`document.getElementById("no-rejections").innerText === "Nothing rejected."`)
-		p.accessible()
 		p.clean(base)
 	})
 
