@@ -158,8 +158,6 @@ func faults() map[string]broken {
 					r.Acquisition.Lease.Token = 7
 				}
 			})},
-		"any token succeeds": {by: random,
-			call: before(step.Succeed, func(in *inner, c *model.Call) { c.Token = in.token(c.Domain) })},
 		"the next token succeeds": {by: "Machine",
 			call: before(step.Succeed, func(in *inner, c *model.Call) {
 				if now := in.token(c.Domain); c.Token == now+1 {
@@ -230,14 +228,6 @@ func faults() map[string]broken {
 				c.Offset = b[0]
 			}
 		})},
-		"a lost update": {by: random,
-			call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
-				if v := in.view(c.Domain); c.Op == step.TryAcquire && in.calls%5 == 0 && v.Lease != nil &&
-					v.Lease.Offset != c.Offset {
-					return model.Reply{Acquisition: lease.Acquisition{Status: lease.Enqueued}}
-				}
-				return c.Do(ctx, in)
-			}},
 		"an acquire overtakes the backlog": {by: random,
 			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 				if errors.Is(r.Err, lease.ErrBacklogOrdering) {

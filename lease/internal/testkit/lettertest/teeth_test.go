@@ -186,14 +186,6 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				return s.List(ctx, f)
 			}}
 		}},
-		"what is parked stays": {"Machine", func(s deadletter.Store, _ *log) deadletter.Store {
-			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
-				if l, err := s.Get(ctx, id); err == nil && l.Parked {
-					return errors.New("it is parked")
-				}
-				return s.Replay(ctx, id)
-			}}
-		}},
 	} {
 		for _, c := range checks() {
 			if slices.Contains(strings.Fields(fault.by), c.name) &&
