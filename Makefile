@@ -137,7 +137,7 @@ api: ## write down what each module exports (docs/api), the console's JSON and t
 	@[ -z "$(BASE)" ] || bash internal/tools/apidiff.sh $(BASE)
 
 pictures: ## (2 min) the console's pictures in docs/, with Chromium
-	@STOPBANK_BROWSER=required STOPBANK_SCREENSHOTS="$(CURDIR)/docs" go test -count=1 -p 1 -run '^TestScreenshots?$$' ./examples/console ./examples/storefront
+	@STOPBANK_BROWSER=required STOPBANK_SCREENSHOTS="$(CURDIR)/docs" go test -count=1 -p 1 -run '^TestScreenshots$$' ./examples/console
 
 alerts-live: ## what the storefront and a worker export in health and in each fault that an alert is for, into docs/prometheus/recorded: 65 minutes, or ALERTS='sale slow'
 	@go run $(REPLAY) $(ALERTS)

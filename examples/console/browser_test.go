@@ -5,7 +5,6 @@ package console
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,31 +21,6 @@ import (
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
-
-func serve(t *testing.T, s *service) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := s.operators(l.Addr().String())
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Shutdown(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	return "http://" + l.Addr().String() + "/console/"
-}
-
-func mustNew(t *testing.T, cfg console.Config, names ...string) *service {
-	t.Helper()
-	s, err := newService(cfg, names...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 func mustLimiter(t *testing.T) *limiter.Limiter {
 	t.Helper()
@@ -112,6 +86,16 @@ func TestBrowser(t *testing.T) {
 			eval[bool](p, `document.getElementById("no-rejections").hidden`) {
 			t.Errorf("%d rejections before the first request", n)
 		}
+		if names := eval[string](p, `[...document.querySelectorAll("#compartments .name")].map(e => e.textContent).join()`); names != "checkout,products,analytics" {
+			t.Errorf("the compartments are %s", names)
+		}
+		_, call, err := s.database.Compartment("products").Acquire(t.Context())
+		p.must(err)
+		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("1 in flight, 4 guaranteed, 8 at most")`)
+		call.Release(nil)
+		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("0 in flight")`)
+		p.until(`document.getElementById("no-rejections").innerText === "Nothing rejected."`)
+		p.accessible()
 
 		for range 4 { // one more than it has slots
 			if _, permit, err := s.database.Compartment("analytics").Acquire(t.Context()); err == nil {
@@ -205,23 +189,6 @@ func TestBrowser(t *testing.T) {
 		p.clean(base)
 	})
 
-	t.Run("compartments", func(t *testing.T) {
-		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
-		base := serve(t, s)
-		p := open(t, chromium, base, 1280, 900, "light", false)
-		if names := eval[string](p, `[...document.querySelectorAll("#compartments .name")].map(e => e.textContent).join()`); names != "checkout,products,analytics" {
-			t.Errorf("the compartments are %s", names)
-		}
-		_, permit, err := s.database.Compartment("products").Acquire(t.Context())
-		p.must(err)
-		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("1 in flight, 4 guaranteed, 8 at most")`)
-		permit.Release(nil)
-		p.until(`document.querySelectorAll("#compartments .caption")[1].textContent.startsWith("0 in flight")`)
-		p.until(`document.getElementById("no-rejections").innerText === "Nothing rejected."`)
-		p.accessible()
-		p.clean(base)
-	})
-
 	// Names with markup, scripts or control characters are shown as text.
 	t.Run("hostile", func(t *testing.T) {
 		const attack = `<script>window.hit=1</script><img src=x onerror="window.hit=2"><svg onload=window.hit=3>"'` + "`" +
@@ -301,14 +268,15 @@ func TestBrowser(t *testing.T) {
 		base := serve(t, s)
 		p := open(t, chromium, base, 390, 844, "light", true)
 		p.until(`document.getElementById("letters-sum").textContent.startsWith("None at")`)
-		for offset := range int64(150) {
-			dead := dispatch.DeadLetter{
-				Partition: "mail/0", Err: errors.New(attack + strings.Repeat("W", 10_000)),
-				Record: dispatch.Record{Domain: attack, Offset: offset, Payload: []byte("the secret payload")},
+		letters := make([]deadletter.Letter, 150)
+		for offset := range letters {
+			letters[offset] = deadletter.Letter{
+				Partition: "mail/0", At: time.Now(), Failure: attack + strings.Repeat("W", 10_000),
+				Record: dispatch.Record{Domain: attack, Offset: int64(offset), Payload: []byte("the secret payload")},
 			}
-			p.must(deadletter.Keep(&s.letters)(t.Context(), dead))
 		}
-		p.must(s.letters.Park(t.Context(), deadletter.ID{Partition: "mail/0", Offset: 2}, attack))
+		letters[2].Parked, letters[2].Note = true, attack
+		s.letters.all.Store(letters)
 		p.until(`document.getElementById("letters-sum").textContent.includes("150 at")`)
 		for what, want := range map[string]string{
 			`document.getElementById("letters").dataset.level`:                             "watch",
@@ -401,7 +369,7 @@ func TestBrowser(t *testing.T) {
 				<-never
 				return
 			}
-			s.private().ServeHTTP(w, r)
+			s.ServeHTTP(w, r)
 		}))
 		t.Cleanup(func() { close(never); server.Close() })
 		ctx, cancel := chromedp.NewContext(chromium)
@@ -419,7 +387,7 @@ func TestBrowser(t *testing.T) {
 
 	t.Run("stale", func(t *testing.T) {
 		s := mustNew(t, console.Config{Interval: 100 * time.Millisecond})
-		server := httptest.NewServer(s.private())
+		server := httptest.NewServer(s)
 		p := open(t, chromium, server.URL+"/console/", 800, 600, "light", false)
 		s.console.Close()
 		server.Close()

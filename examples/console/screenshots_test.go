@@ -3,11 +3,14 @@
 package console
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"image/png"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,7 +27,8 @@ import (
 )
 
 // TestScreenshots makes the screenshots for the docs if STOPBANK_SCREENSHOTS names the output directory (make pictures). They
-// show the first screen after 41 seconds of traffic.
+// show the first screen after 41 seconds of traffic, and the storefront, without the charts of its warden, three seconds after the
+// deployment of a slow query.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("STOPBANK_SCREENSHOTS")
 	if dir == "" {
@@ -37,7 +41,6 @@ func TestScreenshots(t *testing.T) {
 	t.Cleanup(func() { cancel(); all.Wait() })
 	all.Go(func() { _ = s.warden.Run(ctx) })
 	all.Go(func() { s.traffic(ctx) })
-	all.Go(func() { _ = s.mail(ctx) })
 	base := serve(t, s)
 	var pages []*tab
 	for _, look := range []struct {
@@ -49,19 +52,50 @@ func TestScreenshots(t *testing.T) {
 			p.must(chromedp.Do(p.ctx, chromedp.EmulateViewport(look.width, look.height, chromedp.EmulateScale(1.5),
 				chromedp.EmulateMobile)))
 		}
-		_, err := chromedp.Call(p.ctx, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
-		p.must(err)
+		p.hideScrollbars()
 		pages = append(pages, p)
 	}
 	p := pages[0]
 	p.must(chromedp.Do(p.ctx, chromedp.Sleep(41*time.Second)))
 	for i, file := range []string{"console-light.png", "console-dark.png", "console-phone.png"} {
-		p := pages[i]
-		p.until(`document.querySelectorAll("#rejections details").length > 0`)
-		picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-		p.must(err)
-		p.must(os.WriteFile(filepath.Join(dir, file), picture, 0o644))
+		pages[i].until(`document.querySelectorAll("#rejections details").length > 0`)
+		pages[i].save(dir, file)
 	}
+	p = open(t, chromium, incident(t), 1280, 700, "light", false)
+	p.hideScrollbars()
+	p.must(chromedp.Do(p.ctx, chromedp.Sleep(13*time.Second)))
+	eval[string](p, `document.getElementById("warden").style.display = "none"`)
+	p.save(dir, "storefront-console.png")
+}
+
+func (p *tab) hideScrollbars() {
+	_, err := chromedp.Call(p.ctx, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
+	p.must(err)
+}
+
+// save takes a picture of the page.
+func (p *tab) save(dir, file string) {
+	picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	p.must(err)
+	p.must(os.WriteFile(filepath.Join(dir, file), picture, 0o644))
+}
+
+// incident starts the storefront, whose reports are slow after twelve seconds, and returns the address of its console.
+func incident(t *testing.T) (console string) {
+	cmd := exec.CommandContext(t.Context(), "go", "run", "../storefront", "-serve", "-until-eof", "-listen", "127.0.0.1:0", "-ops", "127.0.0.1:0",
+		"-traffic", "-fault", "analytics=3s", "-fault-after", "12s")
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = stdin.Close(), cmd.Wait() })
+	for lines := bufio.NewScanner(stdout); console == "" && lines.Scan(); {
+		if url, found := strings.CutPrefix(lines.Text(), "console: "); found {
+			console = url
+		}
+	}
+	return console
 }
 
 // traffic sends requests until ctx ends: twelve seconds as on a usual day, twelve seconds more than can be served, and again.

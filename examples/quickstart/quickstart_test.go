@@ -73,13 +73,7 @@ func serve(t *testing.T, name string) (url string) {
 }
 
 // ask sends n requests, parallel of them at a time, and counts the statuses, like `curl -Z --parallel-max` with sort and uniq.
-func ask(t *testing.T, url string, n, parallel int) map[int]int {
-	t.Helper()
-	return askAs(t, "", url, n, parallel)
-}
-
-// askAs asks as a customer.
-func askAs(t *testing.T, customer, url string, n, parallel int) map[int]int {
+func ask(t *testing.T, customer, url string, n, parallel int) map[int]int {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}}
 	defer client.CloseIdleConnections()
@@ -94,7 +88,7 @@ func askAs(t *testing.T, customer, url string, n, parallel int) map[int]int {
 	for range parallel {
 		clients.Go(func() {
 			for range work {
-				status, _, err := getAs(t.Context(), client, customer, url)
+				status, _, err := get(t.Context(), client, customer, url)
 				mu.Lock()
 				counts[status]++
 				failed = errors.Join(failed, err)
@@ -109,11 +103,7 @@ func askAs(t *testing.T, customer, url string, n, parallel int) map[int]int {
 	return counts
 }
 
-func get(ctx context.Context, client *http.Client, url string) (status int, body string, err error) {
-	return getAs(ctx, client, "", url)
-}
-
-func getAs(ctx context.Context, client *http.Client, customer, url string) (status int, body string, err error) {
+func get(ctx context.Context, client *http.Client, customer, url string) (status int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return 0, "", err
@@ -130,7 +120,7 @@ func getAs(ctx context.Context, client *http.Client, customer, url string) (stat
 // page returns the body of a page, which must have status 200.
 func page(t *testing.T, url string) string {
 	t.Helper()
-	status, body, err := get(t.Context(), http.DefaultClient, url)
+	status, body, err := get(t.Context(), http.DefaultClient, "", url)
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("%s: %d, %v", url, status, err)
 	}
@@ -139,7 +129,7 @@ func page(t *testing.T, url string) string {
 
 func TestHandler(t *testing.T) {
 	url := serve(t, "handler")
-	counts := ask(t, url+"/report", 200, 50)
+	counts := ask(t, "", url+"/report", 200, 50)
 	if counts[http.StatusOK] < 4 || counts[http.StatusServiceUnavailable] == 0 ||
 		counts[http.StatusOK]+counts[http.StatusServiceUnavailable] != 200 {
 		t.Errorf("statuses %v", counts)
@@ -160,8 +150,8 @@ func TestServer(t *testing.T) {
 	url := serve(t, "server")
 	var both sync.WaitGroup
 	var searches, checkouts map[int]int
-	both.Go(func() { searches = ask(t, url+"/search", 400, 50) })
-	both.Go(func() { checkouts = ask(t, url+"/checkout", 40, 2) })
+	both.Go(func() { searches = ask(t, "", url+"/search", 400, 50) })
+	both.Go(func() { checkouts = ask(t, "", url+"/checkout", 40, 2) })
 	both.Wait()
 	rejected := searches[http.StatusServiceUnavailable] + searches[http.StatusGatewayTimeout]
 	if rejected == 0 || searches[http.StatusOK]+rejected != 400 {
@@ -181,8 +171,8 @@ func TestDependency(t *testing.T) {
 	url := serve(t, "dependency")
 	var both sync.WaitGroup
 	var slow, paid map[int]int
-	both.Go(func() { slow = ask(t, url+"/recommend", 200, 50) })
-	both.Go(func() { paid = ask(t, url+"/checkout", 200, 5) })
+	both.Go(func() { slow = ask(t, "", url+"/recommend", 200, 50) })
+	both.Go(func() { paid = ask(t, "", url+"/checkout", 200, 5) })
 	both.Wait()
 	if slow[http.StatusGatewayTimeout] < 5 || slow[http.StatusServiceUnavailable] == 0 ||
 		slow[http.StatusGatewayTimeout]+slow[http.StatusServiceUnavailable] != 200 {

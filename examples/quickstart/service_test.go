@@ -69,9 +69,9 @@ func TestService(t *testing.T) {
 	// Fifty clients of a customer who may have four slots search, while another customer searches and others buy.
 	var all sync.WaitGroup
 	var big, small, checkouts map[int]int
-	all.Go(func() { big = askAs(t, "big", url+"/search", 400, 50) })
-	all.Go(func() { small = askAs(t, "small", url+"/search", 40, 2) })
-	all.Go(func() { checkouts = ask(t, url+"/checkout", 200, 5) })
+	all.Go(func() { big = ask(t, "big", url+"/search", 400, 50) })
+	all.Go(func() { small = ask(t, "small", url+"/search", 40, 2) })
+	all.Go(func() { checkouts = ask(t, "", url+"/checkout", 200, 5) })
 	over := make(chan struct{})
 	go func() { all.Wait(); close(over) }()
 	for watching := true; watching; {
@@ -120,7 +120,7 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	for {
-		status, _, err := get(t.Context(), http.DefaultClient, url+"/readyz")
+		status, _, err := get(t.Context(), http.DefaultClient, "", url+"/readyz")
 		if err != nil {
 			t.Fatalf("its listener closed before readiness failed: %v", err)
 		}
@@ -128,7 +128,7 @@ func TestService(t *testing.T) {
 			break
 		}
 	}
-	if got := ask(t, url+"/checkout", 20, 5); got[http.StatusOK] != 20 {
+	if got := ask(t, "", url+"/checkout", 20, 5); got[http.StatusOK] != 20 {
 		t.Errorf("while it spreads: %v", got)
 	}
 	rest, _ := io.ReadAll(others)

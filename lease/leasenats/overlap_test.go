@@ -2,7 +2,7 @@
 
 package leasenats_test
 
-// Two owners of a stream overlap (D8), with positions and ledgers in one bucket, and with bad input.
+// Two owners of a stream overlap (D8), with positions and ledgers in one bucket.
 
 import (
 	"strings"
@@ -15,8 +15,6 @@ import (
 )
 
 func TestOwnersOverlap(t *testing.T) { ownertest.Overlap(t, shared) }
-
-func TestBadInput(t *testing.T) { ownertest.BadInput(t, shared) }
 
 // shared is a stream that two owners have opened.
 func shared(t testing.TB) ownertest.Shared {

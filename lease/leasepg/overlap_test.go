@@ -2,7 +2,7 @@
 
 package leasepg_test
 
-// This file lets two owners of a partition of an outbox overlap (D8), with ledgers in the same database, and gives it bad input.
+// This file lets two owners of a partition of an outbox overlap (D8), with ledgers in the same database.
 
 import (
 	"testing"
@@ -17,10 +17,6 @@ import (
 
 func TestOwnersOverlap(t *testing.T) {
 	ownertest.Overlap(t, func(t testing.TB) ownertest.Shared { return shared(t, migrated(t, 8)) })
-}
-
-func TestBadInput(t *testing.T) {
-	ownertest.BadInput(t, func(t testing.TB) ownertest.Shared { return shared(t, migrated(t, 8)) })
 }
 
 // shared is a partition of an outbox that two owners have opened.

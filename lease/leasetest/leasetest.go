@@ -6,8 +6,9 @@
 //		leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger { … })
 //	}
 //
-// It has three parts. The scenarios test the contract sentence by sentence. The machine makes long random runs of valid and
-// invalid calls, and compares every answer and every state with a naive model written from the contract. The histories let
+// It has three parts. The machine makes long random runs of valid and invalid calls, and compares every answer and every state
+// with a naive model written from the contract. The scenarios are what chance does not come to: walks of many domains, values at
+// the ends of their ranges, names that are nearly the same, and a context that is done. The histories let
 // several clients call concurrently, and ask porcupine (after Wing and Gong, "Testing and verifying concurrent objects",
 // 1993, and Lowe, "Testing for linearizability", 2017) whether some order of the calls, in which no call comes before one
 // that had ended when it began, explains every answer. Each domain is checked separately, because the contract promises

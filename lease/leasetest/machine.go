@@ -48,12 +48,12 @@ func (m *run) call(t *rapid.T) {
 		Domain: rapid.SampledFrom(domains).Draw(t, "domain"),
 		Offset: rapid.Int64Range(-2, 12).Draw(t, "offset"),
 	}
-	held := m.model.Domain(c.Domain).Lease
-	switch {
-	case held != nil && rapid.IntRange(0, 3).Draw(t, "right token") > 0:
+	held, tokens := m.model.Domain(c.Domain).Lease, append([]lease.Token{0}, m.tokens...)
+	if held != nil {
+		tokens = append(tokens, held.Token-1, held.Token+1)
+	}
+	if c.Token = rapid.SampledFrom(tokens).Draw(t, "token"); held != nil && rapid.IntRange(0, 3).Draw(t, "right token") > 0 {
 		c.Token = held.Token
-	case len(m.tokens) > 0:
-		c.Token = rapid.SampledFrom(m.tokens).Draw(t, "token")
 	}
 	reply := c.Do(ctx, m.ledger)
 	if err := m.model.Accept(c, reply); err != nil {

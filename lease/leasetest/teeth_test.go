@@ -147,48 +147,53 @@ func reclaimed(in *inner, c *model.Call) {
 func faults() map[string]broken {
 	random := "Machine Histories "
 	all := map[string]broken{
-		"two owners": {by: random + "TryAcquireTwiceIsAlreadyAcquired", call: after(func(_ *inner, _ model.Call, r *model.Reply) {
+		"two owners": {by: random, call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 			if r.Acquisition.Status == lease.AlreadyAcquired {
 				r.Acquisition.Status = lease.Acquired
 			}
 		})},
-		"two domains share a token": {by: random + "TokensRiseOverCompact",
+		"two domains share a token": {by: random,
 			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 				if r.Acquisition.Status == lease.Acquired {
 					r.Acquisition.Lease.Token = 7
 				}
 			})},
-		"any token succeeds": {by: random + "OnlyTheCurrentTokenActs",
-			call: before(step.Succeed, func(in *inner, c *model.Call) { c.Token = in.token(c.Domain) })},
-		"what was released can be finished": {by: random + "ReleaseKeepsAllButTheOwner",
+		"the next token succeeds": {by: "Machine",
+			call: before(step.Succeed, func(in *inner, c *model.Call) {
+				if now := in.token(c.Domain); c.Token == now+1 {
+					c.Token = now
+				}
+			})},
+		"no token succeeds": {by: "Machine", call: before(step.Succeed, func(in *inner, c *model.Call) {
+			if c.Token == 0 {
+				c.Token = in.token(c.Domain)
+			}
+		})},
+		"what was released can be finished": {by: random,
 			call: before(step.Succeed, func(in *inner, c *model.Call) {
 				if l := in.view(c.Domain).Lease; l != nil && l.Released {
 					reclaimed(in, c)
 				}
 			})},
-		"Release does nothing":      {by: random + "ReleaseKeepsAllButTheOwner", call: ignored(step.Release)},
-		"Release rotates the token": {by: random + "ReleaseKeepsAllButTheOwner", call: before(step.Release, reclaimed)},
-		"Release counts a retry": {by: random + "ReleaseKeepsAllButTheOwner",
-			call: before(step.Release, func(in *inner, c *model.Call) { _, _ = in.Fail(ctx, c.Domain, c.Token) })},
-		"Release gives up": {by: random + "ReleaseKeepsAllButTheOwner",
-			call: before(step.Release, func(in *inner, c *model.Call) { _, _ = in.GiveUp(ctx, c.Domain, c.Token) })},
-		"Reclaim gives no owner": {by: random + "ReleaseKeepsAllButTheOwner",
+		"Release does nothing":      {by: random, call: ignored(step.Release)},
+		"Release rotates the token": {by: random, call: before(step.Release, reclaimed)},
+		"Reclaim gives no owner": {by: random,
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if c.Op == step.Reclaim && r.Err == nil {
 					_ = in.Release(ctx, c.Domain, r.Lease.Token)
 				}
 			})},
-		"Reclaim keeps the token": {by: random + "ReclaimRotatesTheToken",
+		"Reclaim keeps the token": {by: random,
 			call: before(step.Reclaim, func(in *inner, c *model.Call) {
 				if c.Token == in.token(c.Domain) {
 					c.Op = 0
 				}
 			})},
-		"the retries are not shown": {by: "Machine Scenario4_Retry",
+		"the retries are not shown": {by: "Machine",
 			call: shown(func(l *lease.Lease) { l.RetryCount = 0 })},
-		"a retry renews the lease": {by: "Machine Scenario4_Retry AcquiredAtIsWallTime",
+		"a retry renews the lease": {by: "Machine AcquiredAtIsWallTime",
 			call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.Add(time.Duration(l.RetryCount)) })},
-		"a lease does not say of what": {by: random + "Scenario1_HappyPath",
+		"a lease does not say of what": {by: random,
 			call: shown(func(l *lease.Lease) { l.Domain = "" })},
 		"AcquiredAt is local": {by: "AcquiredAtIsWallTime",
 			call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.In(time.FixedZone("", 3600)) })},
@@ -196,73 +201,65 @@ func faults() map[string]broken {
 			call: shown(func(l *lease.Lease) { l.AcquiredAt = time.Now() })},
 		"AcquiredAt counts from the start": {by: "AcquiredAtIsWallTime",
 			call: shown(func(l *lease.Lease) { l.AcquiredAt = time.Unix(0, 1).UTC() })},
-		"one attempt too many": {by: random + "Scenario5_FinalGiveUp TenRetries",
+		"one attempt too many": {by: random + "TenRetries",
 			cfg: func(cfg *lease.Config) { cfg.MaxRetries++ }},
 		"no more than five retries": {by: "TenRetries",
 			cfg: func(cfg *lease.Config) { cfg.MaxRetries = min(cfg.MaxRetries, 5) }},
-		"GiveUp gives one more chance": {by: "Machine GiveUpAtOnce",
+		"GiveUp gives one more chance": {by: "Machine",
 			call: before(model.GiveUp, func(_ *inner, c *model.Call) { c.Op = step.Fail })},
-		"a full backlog takes more": {by: random + "FullBacklog", cfg: func(cfg *lease.Config) { cfg.MaxBacklog = 0 }},
-		"Succeed hands off": {by: random + "Scenario2_QueueThenOrchestratedHandOff",
+		"a full backlog takes more": {by: random, cfg: func(cfg *lease.Config) { cfg.MaxBacklog = 0 }},
+		"Succeed hands off": {by: random,
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Completion.Status == lease.NextHint {
 					_, _ = in.AcquireNext(ctx, c.Domain)
 				}
 			})},
-		"the hint is the last that came": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates",
+		"the hint is the last that came": {by: random,
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Completion.Status == lease.NextHint {
 					b := in.view(c.Domain).Backlog
 					r.Completion.Next = b[len(b)-1]
 				}
 			})},
-		"the backlog is shown backwards": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates LongBacklog",
+		"the backlog is shown backwards": {by: random + "LongBacklog",
 			call: after(func(_ *inner, _ model.Call, r *model.Reply) { slices.Reverse(r.View.Backlog) })},
 		"the backlog drops what comes after 256": {by: "LongBacklog", call: before(step.Offer, func(in *inner, c *model.Call) {
 			if b := in.view(c.Domain).Backlog; len(b) > 255 {
 				c.Offset = b[0]
 			}
 		})},
-		"a lost update": {by: random + "BacklogKeepsArrivalOrderAndNoDuplicates",
-			call: func(ctx context.Context, in *inner, c model.Call) model.Reply {
-				if v := in.view(c.Domain); c.Op == step.TryAcquire && in.calls%5 == 0 && v.Lease != nil &&
-					v.Lease.Offset != c.Offset {
-					return model.Reply{Acquisition: lease.Acquisition{Status: lease.Enqueued}}
-				}
-				return c.Do(ctx, in)
-			}},
-		"an acquire overtakes the backlog": {by: random + "Scenario3_OutOfOrderAcquire",
+		"an acquire overtakes the backlog": {by: random,
 			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 				if errors.Is(r.Err, lease.ErrBacklogOrdering) {
 					*r = model.Reply{Acquisition: lease.Acquisition{Status: lease.Acquired}}
 				}
 			})},
-		"Offer grants nothing but says it did": {by: random + "OfferNeverGrants",
+		"Offer grants nothing but says it did": {by: random,
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Status == lease.Enqueued && in.token(c.Domain) == 0 {
 					r.Status = lease.Acquired
 				}
 			})},
-		"Busy hands out the token": {by: random + "AcquireNextTakesTheHead",
+		"Busy hands out the token": {by: random,
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Acquisition.Status == lease.Busy {
 					r.Acquisition.Lease = *in.view(c.Domain).Lease
 				}
 			})},
-		"what was given up counts as processed": {by: random + "Scenario6_Idempotence Scenario5_FinalGiveUp",
+		"what was given up counts as processed": {by: random,
 			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 				if r.Acquisition.Status == lease.AlreadyFailed {
 					r.Acquisition.Status = lease.AlreadyProcessed
 				}
 			})},
-		"the outcome is not recorded": {by: random + "CompletingTwiceTellsTheOutcome",
+		"the outcome is not recorded": {by: random,
 			call: after(func(_ *inner, c model.Call, r *model.Reply) {
 				if errors.Is(r.Err, lease.ErrLeaseNotFound) {
 					r.Err = &lease.LeaseNotFoundError{Domain: c.Domain, Got: c.Token}
 				}
 			})},
-		"Compact does nothing": {by: random + "CompactSparesWhatIsLive FloorsAreWhole", call: ignored(step.Compact)},
-		"the floor goes down, it says": {by: "Machine FloorNeverGoesDown",
+		"Compact does nothing": {by: random + "FloorsAreWhole", call: ignored(step.Compact)},
+		"the floor goes down, it says": {by: "Machine",
 			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
 				if errors.Is(r.Err, lease.ErrFloor) {
 					r.Err = nil
@@ -310,7 +307,7 @@ func faults() map[string]broken {
 	}
 	for _, walk := range []string{"Held ", "Ready "} {
 		for what, by := range map[string]string{
-			"yields a page only": "WalksReachEveryDomainOnce", "yields the end of a page again": "WalksReachEveryDomainOnce",
+			"yields a page only": "HeldBodyReclaimsAndFails", "yields the end of a page again": "HeldBodyReclaimsAndFails",
 			"goes on after a break": "WalksStopAtBreak", "stays locked after a break": "WalksStopAtBreak",
 			"does not notice that it is cancelled":    "WalksEndWhenCancelled",
 			"goes on after its error":                 "WalksEndWhenCancelled WalksWithADoneContext",

@@ -114,7 +114,7 @@ func wallTime(t testing.TB, open Open) {
 		before := time.Now()
 		var held lease.Lease
 		if domain == "next" {
-			held = s.next(domain, lease.Acquired)
+			held = s.next(domain)
 		} else {
 			held = s.try(domain, 1, lease.Acquired)
 		}
@@ -129,7 +129,7 @@ func wallTime(t testing.TB, open Open) {
 		s.try(domain, 1, lease.AlreadyAcquired)
 		s.fails(held, lease.RetryScheduled)
 		s.try(domain, 1, lease.AlreadyAcquired)
-		s.reclaims(held)
+		s.do(model.Call{Op: step.Reclaim, Domain: domain, Token: held.Token}, nil)
 		s.try(domain, 1, lease.AlreadyAcquired)
 		s.look()
 	}
@@ -154,7 +154,7 @@ func longBacklog(t testing.TB, open Open) {
 	s.look()
 	for range length - 1 {
 		s.succeed(held)
-		held = s.next("A", lease.Acquired)
+		held = s.next("A")
 	}
 	s.succeed(held)
 	s.look()

@@ -21,7 +21,6 @@ func walkScenarios() []check {
 	return []check{
 		{"ReadyAndHeld", walks},
 		{"HeldBodyReclaimsAndFails", heldBody},
-		{"WalksReachEveryDomainOnce", wholeWalks},
 		{"CompactReachesEveryDomain", wideCompact},
 		{"WalksStopAtBreak", brokenOff},
 		{"WalksEndWhenCancelled", cancelledWalks},
@@ -115,12 +114,6 @@ func heldBody(t testing.TB, open Open) {
 	for l := range s.Held(ctx) {
 		s.Fatalf("%+v is held after its body has given it up", l)
 	}
-	s.look()
-}
-
-func wholeWalks(t testing.TB, open Open) {
-	s := start(t, open, lease.Config{})
-	s.crowd()
 	s.look()
 }
 

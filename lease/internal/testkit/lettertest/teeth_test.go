@@ -118,7 +118,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				return s.Put(ctx, l)
 			}}
 		}},
-		"a Put revives": {"Replays AtOnce Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+		"a Put revives": {"AtOnce Machine", func(s deadletter.Store, _ *log) deadletter.Store {
 			return faulty{Store: s, put: func(ctx context.Context, l deadletter.Letter) error {
 				if _, err := s.Get(ctx, l.ID()); errors.Is(err, deadletter.ErrNotDead) {
 					l.Record.Offset += 1000
@@ -126,7 +126,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				return s.Put(ctx, l)
 			}}
 		}},
-		"Replay appends twice": {"Replays Machine AtOnce", func(s deadletter.Store, to *log) deadletter.Store {
+		"Replay appends twice": {"Machine AtOnce", func(s deadletter.Store, to *log) deadletter.Store {
 			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
 				l, err := s.Get(ctx, id)
 				if err == nil {
@@ -135,10 +135,20 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				return errors.Join(err, s.Replay(ctx, id))
 			}}
 		}},
-		"Replay appends nothing": {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+		"Replay loses headers": {"Machine", func(s deadletter.Store, to *log) deadletter.Store {
+			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
+				l, err := s.Get(ctx, id)
+				if err != nil {
+					return s.Replay(ctx, id)
+				}
+				l.Record.Headers = nil
+				return errors.Join(to.append(ctx, "", dlq.Replay(l)), s.Discard(ctx, id))
+			}}
+		}},
+		"Replay appends nothing": {"Machine", func(s deadletter.Store, _ *log) deadletter.Store {
 			return faulty{Store: s, replay: s.Discard}
 		}},
-		"the order is that of texts": {"List ReplayAll", func(s deadletter.Store, _ *log) deadletter.Store {
+		"the order is that of texts": {"List", func(s deadletter.Store, _ *log) deadletter.Store {
 			return faulty{Store: s, list: func(ctx context.Context, f deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 				var all []deadletter.Letter
 				for l, err := range s.List(ctx, f) {
@@ -157,7 +167,7 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				}
 			}}
 		}},
-		"what is gone was never there": {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+		"what is gone was never there": {"Machine", func(s deadletter.Store, _ *log) deadletter.Store {
 			return faulty{Store: s, drop: func(ctx context.Context, id deadletter.ID) error {
 				err := s.Discard(ctx, id)
 				var not *deadletter.NotDeadError
@@ -167,29 +177,13 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 				return err
 			}}
 		}},
-		"a note is lost": {"Replays Machine", func(s deadletter.Store, _ *log) deadletter.Store {
+		"a note is lost": {"Machine", func(s deadletter.Store, _ *log) deadletter.Store {
 			return faulty{Store: s, park: func(ctx context.Context, id deadletter.ID, _ string) error { return s.Park(ctx, id, "") }}
 		}},
 		"one more than the limit": {"List", func(s deadletter.Store, _ *log) deadletter.Store {
 			return faulty{Store: s, list: func(ctx context.Context, f deadletter.Filter) iter.Seq2[deadletter.Letter, error] {
 				f.Limit += min(f.Limit, 1)
 				return s.List(ctx, f)
-			}}
-		}},
-		"what is parked stays": {"Replays", func(s deadletter.Store, _ *log) deadletter.Store {
-			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
-				if l, err := s.Get(ctx, id); err == nil && l.Parked {
-					return errors.New("it is parked")
-				}
-				return s.Replay(ctx, id)
-			}}
-		}},
-		"it drops and does not append": {"ReplayAll", func(s deadletter.Store, _ *log) deadletter.Store {
-			return faulty{Store: s, replay: func(ctx context.Context, id deadletter.ID) error {
-				if id.Offset%5 == 0 {
-					return errors.Join(s.Discard(ctx, id), errors.New("died"))
-				}
-				return s.Replay(ctx, id)
 			}}
 		}},
 	} {

@@ -8,12 +8,6 @@ import "time"
 
 func moves() []check {
 	return []check{
-		{"OneMember", 5, func(g *team) {
-			a := g.join(nil)
-			g.settled(a)
-			a.leave()
-			g.settled(g.join(nil)) // the group still works for a later member
-		}},
 		{"JoinsAndLeaves", 6, func(g *team) {
 			a := g.join(nil)
 			g.settled(a)
@@ -27,6 +21,8 @@ func moves() []check {
 			c.leave()
 			b.leave()
 			g.settled(d)
+			d.leave()
+			g.settled(g.join(nil)) // the group still works for a later member
 		}},
 		{"MoreMembersThanPartitions", 1, func(g *team) {
 			a := g.join(nil)
@@ -113,26 +109,6 @@ func moves() []check {
 				g.Errorf("%d works of the member that was cut off ended with ErrLost, want 2", a.lost)
 			}
 		}},
-		{"CutOffAndBack", 4, func(g *team) {
-			a, b := g.join(nil), g.join(nil)
-			for range 2 {
-				g.settled(a, b)
-				a.cutOff()
-				g.settled(b)
-				a.mend()
-			}
-			g.settled(a, b)
-		}},
-		// The whole group is cut off for a while, as if the engine were down.
-		{"AllCutOff", 4, func(g *team) {
-			a, b := g.pair()
-			a.cutOff()
-			b.cutOff()
-			g.eventually("all is lost", func() bool { return len(a.works)+len(b.works) == 0 })
-			a.mend()
-			b.mend()
-			g.settled(a, b)
-		}},
 		// If work does not return when its partition is lost, another member starts work on it meanwhile, but the same member
 		// does not.
 		{"CutOffWhileWorkLingers", 3, func(g *team) {
@@ -149,17 +125,11 @@ func moves() []check {
 			g.settled(a, b)
 		}},
 		{"LeavesWhileCutOff", 4, func(g *team) {
-			a, b := g.pair()
+			a, b := g.join(nil), g.join(nil)
+			g.settled(a, b)
 			a.cutOff()
 			a.leave()
 			g.settled(b)
 		}},
 	}
-}
-
-// pair is two members that share the partitions.
-func (g *team) pair() (a, b *member) {
-	a, b = g.join(nil), g.join(nil)
-	g.settled(a, b)
-	return a, b
 }

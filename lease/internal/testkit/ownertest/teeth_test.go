@@ -26,11 +26,11 @@ func watch(t *testing.T, check func(testing.TB)) string {
 
 func TestTheSuiteHasTeeth(t *testing.T) {
 	for fault, by := range map[string]string{
-		"a member does not look at its clock":      "CutOff AllCutOff",
-		"a member that hears nothing ends":         "CutOffAndBack AllCutOff",
+		"a member does not look at its clock":      "CutOff",
+		"a member that hears nothing ends":         "CutOffWhileWorkLingers",
 		"who leaves is silent":                     "LeavingWaits",
 		"Hold does not wait":                       "LeavingWaits",
-		"Hold returns the context's error":         "OneMember",
+		"Hold returns the context's error":         "JoinsAndLeaves",
 		"the dead keep what they have":             "CutOff Zombie",
 		"who comes back goes on":                   "",
 		"one partition more is as good":            "JoinsAndLeaves",
@@ -39,8 +39,8 @@ func TestTheSuiteHasTeeth(t *testing.T) {
 		"all is given back at once":                "GiveBackWaits",
 		"what is still at work is begun again":     "CutOffWhileWorkLingers",
 		"whoever comes, has the first":             "JoinsAndLeaves",
-		"a name of its own":                        "OneMember",
-		"no source":                                "OneMember",
+		"a name of its own":                        "JoinsAndLeaves",
+		"no source":                                "JoinsAndLeaves",
 		"nobody claims":                            "Zombie",
 		"what is given back is kept":               "JoinsAndLeaves WorkReturns",
 		"what is lost is asked back":               "CutOff",

@@ -30,7 +30,6 @@ type told struct {
 	tokens  map[string]lease.Token
 	events  map[string]int  // by kind and reason
 	over    map[string]bool // partitions and offsets of records that are done
-	refused int             // batches, because they are not valid
 	last    error           // of an event
 	drained error           // why work on a partition has ended
 }
@@ -85,10 +84,6 @@ func (x *told) observe(e dispatch.Event) {
 	switch e.Kind {
 	case dispatch.Succeeded, dispatch.Skipped:
 		x.over[fmt.Sprint(e.Name, " ", e.Offset)] = true
-	case dispatch.FetchFailed:
-		if errors.Is(e.Err, lease.ErrInvalid) {
-			x.refused++
-		}
 	case dispatch.Stalled:
 		if e.Reason == "rewound" && !errors.Is(e.Err, dispatch.ErrRewound) {
 			x.t.Errorf("D13: rewound because of %v", e.Err)
