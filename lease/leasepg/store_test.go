@@ -5,7 +5,6 @@ package leasepg_test
 // This file is about the three calls of a store.
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -86,21 +85,10 @@ func swapAndLoad(t *testing.T, s durable.Store) {
 	if _, version := load(t, s, "nil"); version == 0 {
 		t.Fatal("nil is not there")
 	}
-}
-
-func TestLedgersAreApart(t *testing.T) {
-	pool := migrated(t, 2)
-	a, b := open(t, pool), open(t, pool)
-	swap(t, a, "A", 0, "a", durable.Held)
-	if _, version := load(t, b, "A"); version != 0 {
-		t.Fatal("one ledger reads another's domain")
-	}
-	if names := list(t, b, durable.Held); names != nil {
-		t.Fatalf("one ledger lists %q of another", names)
-	}
-	swap(t, b, "A", 0, "b", durable.Ready)
-	if state, _ := load(t, a, "A"); string(state) != "a" {
-		t.Fatalf("state %q", state)
+	long := strings.Repeat("\x00\xff\\'", 1<<18) // far beyond a page
+	swap(t, s, "long", 0, long, durable.Neither)
+	if state, _ := load(t, s, "long"); string(state) != long {
+		t.Fatalf("%d bytes, want %d", len(state), len(long))
 	}
 }
 
@@ -143,16 +131,6 @@ func namesAreBytes(t *testing.T, s durable.Store) {
 	}
 	if _, _, err := s.Load(t.Context(), over); !errors.Is(err, lease.ErrInvalid) {
 		t.Errorf("a name of 65,536 bytes: %v", err)
-	}
-}
-
-// A state may be as long as a field of PostgreSQL: far beyond a page.
-func TestLongStates(t *testing.T) {
-	s := open(t, migrated(t, 1))
-	state := bytes.Repeat([]byte("\x00\xff\\'"), 1<<18)
-	swap(t, s, "A", 0, string(state), durable.Neither)
-	if got, _ := load(t, s, "A"); !bytes.Equal(got, state) {
-		t.Fatalf("%d bytes, want %d", len(got), len(state))
 	}
 }
 
