@@ -92,6 +92,7 @@ func remadeTopic(t *testing.T, d desk) *kgo.Client {
 func TestAdopt(t *testing.T) {
 	for engine, open := range replaced {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			d, left := open(t)
 			d.program(t, "", "adopt").must(t, 1, "PARTITION", "IS OF", "to adopt", "in 1 places? ", "nothing was done", "0 adopted, ")
 			d.program(t, "", "adopt", "-yes", "-partition", "nowhere").must(t, 0, "0 adopted, 0 the same, 0 barred")

@@ -2,7 +2,7 @@
 
 package main
 
-// This file runs the program as a process, on each engine, through the story of docs/dead-letters.md.
+// This file runs the program on each engine, also as a process, through the story of docs/dead-letters.md.
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -49,8 +50,22 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	os.Exit(m.Run())
+	code := m.Run()
+	if started != nil {
+		if err := started.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
+
+var started *pgtest.Server // by the first test that needs one
+
+var pgserver = sync.OnceValue(func() (err error) {
+	started, err = pgtest.Open(context.Background(), false)
+	return err
+})
 
 // desk is an engine with letters of the partition orders/1, and the flags that lead there.
 type desk struct {
@@ -61,23 +76,18 @@ type desk struct {
 
 var desks = map[string]func(t *testing.T) desk{"postgres": onPostgres, "outbox": onOutbox, "nats": onNATS, "kafka": onKafka}
 
-// postgres starts a server with the schema.
+// postgres makes a database with the schema.
 func postgres(t *testing.T) (pool *pgxpool.Pool, url string) {
-	s, err := pgtest.Open(t.Context(), false)
-	if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
+	if err := pgserver(); errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	pool = must(pgxpool.New(t.Context(), s.URL()))(t)
+	url = must(started.Database(t.Context()))(t)
+	pool = must(pgxpool.New(t.Context(), url))(t)
 	t.Cleanup(pool.Close)
 	noError(t, leasepg.Migrate(t.Context(), pool))
-	return pool, s.URL()
+	return pool, url
 }
 
 func onPostgres(t *testing.T) desk {
@@ -91,10 +101,7 @@ func onPostgres(t *testing.T) desk {
 			"-append", "INSERT INTO orders (partition, customer, payload, headers) VALUES (@partition, convert_from(@key, 'UTF8'), @payload, @headers)",
 		},
 		source: func(t *testing.T) []string {
-			rows, err := pool.Query(t.Context(), `SELECT concat_ws(' ', customer, convert_from(payload, 'UTF8'), headers->0->>'value', headers->-1->>'value') FROM orders ORDER BY id`)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rows := must(pool.Query(t.Context(), `SELECT concat_ws(' ', customer, convert_from(payload, 'UTF8'), headers->0->>'value', headers->-1->>'value') FROM orders ORDER BY id`))(t)
 			return must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 		},
 	}
@@ -113,15 +120,9 @@ func onOutbox(t *testing.T) desk {
 			for _, name := range outbox.Partitions() {
 				p := must(outbox.Open(t.Context(), name, ledger))(t)
 				from := must(p.Source.Committed(t.Context()))(t)
-				end, err := p.Source.(dispatch.Ended).End(t.Context())
-				for err == nil && from < end {
-					var more []dispatch.Record
-					if more, err = p.Source.Fetch(t.Context(), from, 1000); err == nil {
-						records, from = append(records, more...), more[len(more)-1].Offset+1
-					}
-				}
-				if err != nil {
-					t.Fatal(err)
+				for end := must(p.Source.(dispatch.Ended).End(t.Context()))(t); from < end; {
+					more := must(p.Source.Fetch(t.Context(), from, 1000))(t)
+					records, from = append(records, more...), more[len(more)-1].Offset+1
 				}
 			}
 			slices.SortFunc(records, func(a, b dispatch.Record) int { return cmp.Compare(a.Offset, b.Offset) })
@@ -170,12 +171,9 @@ func onKafka(t *testing.T) desk {
 	return desk{
 		letters: letters, flags: []string{"-kafka", strings.Join(brokers, ",")},
 		source: func(t *testing.T) (all []string) {
-			client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchMaxWait(50*time.Millisecond),
+			client := must(kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchMaxWait(50*time.Millisecond),
 				kgo.RecordPartitioner(kgo.ManualPartitioner()),
-				kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {1: kgo.NewOffset().AtStart()}}))
-			if err != nil {
-				t.Fatal(err)
-			}
+				kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {1: kgo.NewOffset().AtStart()}})))(t)
 			defer client.Close()
 			end := &kgo.Record{Topic: "orders", Partition: 1, Value: []byte("end")}
 			noError(t, client.ProduceSync(t.Context(), end).FirstErr())
@@ -201,22 +199,15 @@ type answer struct {
 	out, errs string
 }
 
-// program runs it with the flags of a desk, behind the first word.
+// program runs it with the flags of a desk, behind the first word. In this process, where it takes a moment; TestThePage and
+// TestKilledWhileReplaying make processes of it.
 func (d desk) program(t *testing.T, stdin string, args ...string) answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0], append(args[:1:1], append(d.flags, args[1:]...)...)...)
-	cmd.Env = append(os.Environ(), childEnv+"=1")
-	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return answer{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+	code := run(ctx, append(args[:1:1], append(slices.Clip(d.flags), args[1:]...)...), strings.NewReader(stdin), &out, &errs)
+	return answer{code, out.String(), errs.String()}
 }
 
 // must demands an exit code, and parts of what was said.
@@ -253,6 +244,7 @@ func (d desk) put(t *testing.T, offset int64, key, payload, failure string) {
 func TestEveryEngine(t *testing.T) {
 	for engine, open := range desks {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			d := open(t)
 			for offset := int64(8); offset < 12; offset++ { // 8, 10: ann; 9, 11: bob
 				d.put(t, offset, []string{"ann", "bob"}[offset%2], fmt.Sprint("order-", offset), "no such product")
@@ -321,24 +313,34 @@ func TestThePage(t *testing.T) {
 	bin := t.TempDir()
 	noError(t, os.Symlink(self, filepath.Join(bin, "leasectl")))
 	for _, engine := range []string{"outbox", "nats", "kafka"} {
-		d := desks[engine](t)
-		for offset := int64(8); offset < 13; offset++ {
-			d.put(t, offset, []string{"ann", "bob", "ann", "bob", "eve"}[offset-8], fmt.Sprint("order-", offset), "no such product")
-		}
-		for _, command := range commands {
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
-			cmd.Env = append(os.Environ(), childEnv+"=1", "PATH="+bin+":"+os.Getenv("PATH"), "ENGINE="+strings.Join(d.flags, " "))
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Errorf("%s: %s: %v: %s", engine, command, err, out)
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			d := desks[engine](t)
+			for offset := int64(8); offset < 13; offset++ {
+				d.put(t, offset, []string{"ann", "bob", "ann", "bob", "eve"}[offset-8], fmt.Sprint("order-", offset), "no such product")
 			}
-			if strings.Contains(command, "-all") && !strings.Contains(string(page), string(out)) {
-				t.Errorf("%s: %s said %q, which is not in the page", engine, command, out)
+			pasted := func(command string) ([]byte, error) {
+				cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+				cmd.Env = append(os.Environ(), childEnv+"=1", "PATH="+bin+":"+os.Getenv("PATH"), "ENGINE="+strings.Join(d.flags, " "))
+				return cmd.CombinedOutput()
 			}
-		}
-		if got := d.source(t); len(got) != 4 {
-			t.Errorf("%s: the source has %q", engine, got)
-		}
+			for _, command := range commands {
+				out, err := pasted(command)
+				if err != nil {
+					t.Errorf("%s: %v: %s", command, err, out)
+				}
+				if strings.Contains(command, "-all") && !strings.Contains(string(page), string(out)) {
+					t.Errorf("%s said %q, which is not in the page", command, out)
+				}
+			}
+			var exit *exec.ExitError
+			if out, err := pasted("leasectl show $ENGINE orders/1@77"); !errors.As(err, &exit) || exit.ExitCode() != exitNotDead {
+				t.Errorf("of no letter: %v: %s", err, out)
+			}
+			if got := d.source(t); len(got) != 4 {
+				t.Errorf("the source has %q", got)
+			}
+		})
 	}
 }
 
@@ -348,6 +350,7 @@ func TestKilledWhileReplaying(t *testing.T) {
 	const letters, keys = 120, 8
 	for engine, open := range desks {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			d := open(t)
 			for offset := range int64(letters) {
 				d.put(t, offset, fmt.Sprint("key-", offset%keys), fmt.Sprint(offset), "")

@@ -44,10 +44,7 @@ func remade(t testing.TB, inMemory, forgets bool) ownertest.Remade {
 	}
 	return ownertest.Remade{
 		Join: func() dispatch.Ownership {
-			group, err := leasekafka.OpenGroup(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			group := must(leasekafka.OpenGroup(t.Context(), cfg))(t)
 			return group
 		},
 		Append: func(domain string, payload []byte) {
@@ -81,19 +78,12 @@ func remade(t testing.TB, inMemory, forgets bool) ownertest.Remade {
 func (k *kafka) forgetOffsets(t testing.TB) {
 	t.Helper()
 	for {
-		group, err := k.describe(t.Context())
-		for _, m := range group.Members {
-			err = errors.Join(err, k.forget(t.Context(), m.MemberID))
-		}
-		if err != nil {
-			t.Fatal(err)
+		for _, m := range must(k.describe(t.Context()))(t).Members {
+			noError(t, k.forget(t.Context(), m.MemberID))
 		}
 		req := kmsg.NewPtrDeleteGroupsRequest()
 		req.Groups = []string{k.topic}
-		resp, err := req.RequestWith(t.Context(), k.admin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must(req.RequestWith(t.Context(), k.admin))(t)
 		if resp.Groups[0].ErrorCode != kerr.NonEmptyGroup.Code { // a member was faster
 			return
 		}
@@ -105,17 +95,14 @@ type told func(dispatch.Event)
 
 func (f told) Observe(e dispatch.Event) { f(e) }
 
-// produceTo produces with a client of its own: others stay with a topic that was deleted.
+// produceTo produces with a client that is as old as the topic: others stay with a topic that was deleted.
 func (k *kafka) produceTo(t testing.TB, r *kgo.Record) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.DefaultProduceTopic(k.topic))
-	if err != nil {
-		t.Fatal(err)
+	if k.fresh == nil {
+		k.fresh = must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.DefaultProduceTopic(k.topic)))(t)
+		t.Cleanup(k.fresh.Close)
 	}
-	defer client.Close()
-	if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, k.fresh.ProduceSync(t.Context(), r).FirstErr())
 }
 
 // remake deletes the topic, and creates one of the same name.
@@ -164,9 +151,7 @@ func TestTopicMadeAnewUnderMembers(t *testing.T) {
 		until(t, "the former topic is done", func() bool { return done.Load() >= 40 })
 		k.remove(t)
 		time.Sleep(2 * time.Second) // they look for the topic
-		if err := k.create(t); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.create(t))
 		k.forgetOffsets(t)
 		reads := func() {
 			done.Store(0)

@@ -72,10 +72,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 
-	g, err := leasekafka.OpenGroup(t.Context(), valid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(leasekafka.OpenGroup(t.Context(), valid()))(t)
 	work := func(context.Context, dispatch.Partition) {}
 	for field, err := range map[string]error{
 		"ctx":   g.Hold(nil, work), //nolint:staticcheck // refused, not a panic
@@ -91,12 +88,9 @@ func TestConfig(t *testing.T) {
 
 // A group waits for no longer drain than it says, so its consumers have none.
 func TestNoDrainIsLongerThanTheGroupWaits(t *testing.T) {
-	group, err := leasekafka.OpenGroup(t.Context(), leasekafka.GroupConfig{
+	group := must(leasekafka.OpenGroup(t.Context(), leasekafka.GroupConfig{
 		Brokers: []string{"127.0.0.1:1"}, Group: "g", Topics: []string{"t"}, DrainTimeout: 2 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	cfg := dispatch.Config{Handler: func(context.Context, dispatch.Job) error { return nil }, DeadLetter: dispatch.Discard}
 	for drain, allowed := range map[time.Duration]bool{0: true, time.Second: true, 2 * time.Second: true, 3 * time.Second: false} {
 		cfg.DrainTimeout = drain
@@ -139,10 +133,7 @@ func TestHoldRefused(t *testing.T) {
 		k := start(t, 1)
 		cfg := k.config()
 		cfg.Session = 24 * time.Hour // above the brokers' limit
-		g, err := leasekafka.OpenGroup(t.Context(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(leasekafka.OpenGroup(t.Context(), cfg))(t)
 		if err := g.Hold(t.Context(), nothing); !errors.Is(err, kerr.InvalidSessionTimeout) {
 			t.Errorf("a session of a day: %v", err)
 		}
@@ -156,10 +147,7 @@ func TestHoldUnreachable(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := fake(t, 1)
 		k.Close()
-		g, err := leasekafka.OpenGroup(t.Context(), k.config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must(leasekafka.OpenGroup(t.Context(), k.config()))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		if err := g.Hold(ctx, nothing); err != nil {

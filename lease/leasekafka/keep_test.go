@@ -84,10 +84,7 @@ func (k *kafka) committedMetadata(t testing.TB) (floor int64, metadata string) {
 	topic := kmsg.NewOffsetFetchRequestTopic()
 	topic.Topic, topic.Partitions = k.topic, []int32{0}
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(t.Context(), k.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(req.RequestWith(t.Context(), k.admin))(t)
 	if len(resp.Topics) == 0 { // nothing is committed yet
 		return -1, ""
 	}
@@ -363,22 +360,13 @@ func TestMetadataOfGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const transactions = 40
 		k := start(t, 1)
-		producer, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
-			kgo.DefaultProduceTopic(k.topic))
-		if err != nil {
-			t.Fatal(err)
-		}
+		producer := must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
+			kgo.DefaultProduceTopic(k.topic)))(t)
 		defer producer.Close()
 		for i := range transactions {
-			if err := producer.BeginTransaction(); err != nil {
-				t.Fatal(err)
-			}
-			if err := producer.ProduceSync(t.Context(), kgo.KeyStringRecord(string(rune('a'+i)), "")).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
-			if err := producer.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, producer.BeginTransaction())
+			noError(t, producer.ProduceSync(t.Context(), kgo.KeyStringRecord(string(rune('a'+i)), "")).FirstErr())
+			noError(t, producer.EndTransaction(t.Context(), kgo.TryCommit))
 		}
 		release := make(chan struct{})
 		m := run(t, k.inMemory(3), dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {

@@ -30,10 +30,7 @@ func TestLargeRecordsOverASlowLink(t *testing.T) {
 	cfg := k.config()
 	cfg.Session = 2 * time.Second // an answer has a quarter of it, and what the broker may wait
 	cfg.Options = append(cfg.Options, kgo.Dialer(line.DialContext))
-	group, err := leasekafka.OpenGroup(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := must(leasekafka.OpenGroup(t.Context(), cfg))(t)
 	nothing := func() {}
 	if taken := ownertest.Handles(t, group, partitions, nothing, nothing); taken != partitions {
 		t.Errorf("L20: %d partitions were taken %d times", partitions, taken)

@@ -29,21 +29,14 @@ import (
 // records returns what a partition holds.
 func (k *kafka) records(t testing.TB, partition int32) (all []*kgo.Record) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.FetchMaxWait(50*time.Millisecond),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: {partition: kgo.NewOffset().AtStart()}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.FetchMaxWait(50*time.Millisecond),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: {partition: kgo.NewOffset().AtStart()}})))(t)
 	defer client.Close()
 	marker := &kgo.Record{Topic: k.topic, Partition: partition, Key: []byte("marker")}
-	if err := k.admin.ProduceSync(t.Context(), marker).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, k.admin.ProduceSync(t.Context(), marker).FirstErr())
 	for {
 		fetches := client.PollFetches(t.Context())
-		if err := fetches.Err(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, fetches.Err())
 		for _, r := range fetches.Records() {
 			if r.Offset == marker.Offset {
 				return all
@@ -78,11 +71,8 @@ func letterDesk(t testing.TB) lettertest.Desk {
 
 func letters(t testing.TB, k *kafka, options ...kgo.Opt) deadletter.Store {
 	t.Helper()
-	s, err := leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead",
-		Options: append([]kgo.Opt{k.dialer()}, options...)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(leasekafka.OpenLetters(t.Context(), leasekafka.LettersConfig{Brokers: k.brokers, Topic: k.topic + "-dead",
+		Options: append([]kgo.Opt{k.dialer()}, options...)}))(t)
 	return s
 }
 
@@ -105,9 +95,7 @@ func TestLettersKeepTheKey(t *testing.T) {
 		}
 		put := func(s deadletter.Store, offset int64, domain string) {
 			l := deadletter.Letter{Partition: k.topic + "/2", Record: dispatch.Record{Domain: domain, Offset: offset}}
-			if err := s.Put(t.Context(), l); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.Put(t.Context(), l))
 		}
 		put(s, 1, "tenant/ann")
 		other := letters(t, k)
@@ -132,11 +120,8 @@ func TestLettersOfAService(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
 		brokers, ctx := k.brokers, t.Context()
-		letters, err := leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters",
-			Options: []kgo.Opt{k.dialer()}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		letters := must(leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters",
+			Options: []kgo.Opt{k.dialer()}}))(t)
 		broken, done := atomic.Bool{}, make(chan string, 10)
 		broken.Store(true)
 		cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond,
@@ -150,14 +135,8 @@ func TestLettersOfAService(t *testing.T) {
 
 		cfg.DeadLetter = deadletter.Keep(letters)
 
-		group, err := leasekafka.OpenGroup(t.Context(), k.config())
-		if err != nil {
-			t.Fatal(err)
-		}
-		consumer, err := dispatch.NewConsumer(group, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := must(leasekafka.OpenGroup(t.Context(), k.config()))(t)
+		consumer := must(dispatch.NewConsumer(group, cfg))(t)
 		ctx, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- consumer.Run(ctx) }()
@@ -190,9 +169,7 @@ func TestLettersRefuse(t *testing.T) {
 			Options: []kgo.Opt{k.dialer()}})
 		s := letters(t, k)
 		invalid := deadletter.Letter{Partition: "no number"}
-		if err := s.Put(ctx, invalid); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Put(ctx, invalid))
 		for i, c := range []struct {
 			field string
 			err   error
@@ -211,10 +188,8 @@ func TestLettersRefuse(t *testing.T) {
 
 		// A record that is not a letter is an error of each List until it is removed; the other letters can be used.
 		damaged := &kgo.Record{Topic: k.topic + "-dead", Key: []byte("letter a/1@5"), Value: []byte("x")}
-		if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")},
-			damaged).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.admin.ProduceSync(ctx, &kgo.Record{Topic: k.topic + "-dead", Key: []byte("unrelated"), Value: []byte("x")},
+			damaged).FirstErr())
 		list := func() error {
 			for _, err := range s.List(ctx, deadletter.Filter{}) {
 				return err
@@ -232,9 +207,7 @@ func TestLettersRefuse(t *testing.T) {
 				t.Errorf("beside a damaged letter: %v", err)
 			}
 		}
-		if err := k.admin.ProduceSync(ctx, &kgo.Record{Topic: damaged.Topic, Key: damaged.Key}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.admin.ProduceSync(ctx, &kgo.Record{Topic: damaged.Topic, Key: damaged.Key}).FirstErr())
 		if err := list(); err != nil {
 			t.Errorf("after a damaged letter was taken away: %v", err)
 		}
@@ -283,9 +256,7 @@ func TestLettersGoOnBehindAMarkerAndAPurge(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
 				l := deadletter.Letter{Partition: k.topic + "/0", At: time.Now(), Record: dispatch.Record{Domain: "a", Offset: 1}}
-				if err := old.Put(ctx, l); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, old.Put(ctx, l))
 				happens(t, k)
 				first := l.ID()
 				want := []int64{1, 2}

@@ -25,6 +25,7 @@ func TestOwnership(t *testing.T) {
 }
 
 func TestTortureOwners(t *testing.T) {
+	t.Parallel() // with TestPropertyLetters, which waits
 	ownertest.TortureIn(t, virtually, group)
 }
 
@@ -45,6 +46,7 @@ func TestOwnershipInMemory(t *testing.T) {
 }
 
 func TestTortureOwnersInMemory(t *testing.T) {
+	t.Parallel()
 	ownertest.TortureIn(t, virtually, groupInMemory)
 }
 
@@ -91,10 +93,7 @@ func (k *kafka) group(t testing.TB, session time.Duration, inMemory bool) ownert
 		// which a rebalance waits for a member that does not answer; a ghost stays two sessions
 		HandOver: 4*cfg.Session + cfg.RebalanceTimeout,
 		Append: func(partition, domain string, payload []byte) {
-			number, err := strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:])
-			if err != nil {
-				t.Fatal(err)
-			}
+			number := must(strconv.Atoi(partition[strings.LastIndexByte(partition, '/')+1:]))(t)
 			k.produce(t, &kgo.Record{Key: []byte(domain), Value: payload, Partition: int32(number)})
 			written[number]++
 		},
@@ -122,10 +121,7 @@ func (k *kafka) group(t testing.TB, session time.Duration, inMemory bool) ownert
 		if inMemory {
 			own.OpenLedger, own.Ledger, own.CommitEvery = nil, lease.Config{MaxRetries: 100}, 20*time.Millisecond
 		}
-		group, err := leasekafka.OpenGroup(t.Context(), own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := must(leasekafka.OpenGroup(t.Context(), own))(t)
 		m := ownertest.Member{Ownership: group, Cut: line.Cut, Mend: line.Mend, Close: func() { ended(client) }}
 		// the client holds a mutex while it waits for an answer to a commit, and virtual time stands while another waits for that
 		if !k.virtual {

@@ -89,47 +89,6 @@ func TestRebalance(t *testing.T) {
 	})
 }
 
-// The group forgets a working member. The member loses its partitions and joins again; the partitions' next owners repeat its
-// running records, and of two effects the register accepts one.
-func TestMemberForgotten(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		const records, partitions = 10_000, 4
-		k := start(t, partitions)
-		all := of(records, 1000, partitions)
-		k.produce(t, all[:records/2]...)
-		g := newRegister()
-		work := dispatch.Config{
-			MaxInFlight: 64, Backoff: 10 * time.Millisecond,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				g.write(job, time.Duration(job.Record.Offset%30)*time.Millisecond)
-				return nil
-			},
-		}
-		a, b := run(t, k.config(), work), run(t, k.config(), work)
-		for round := range 2 {
-			var ids []string
-			until(t, "two members at work", func() bool {
-				members, settled := k.members(t)
-				ids = members
-				return settled && len(ids) == 2 && g.count() > 0
-			})
-			if err := k.forget(t.Context(), ids[round]); err != nil {
-				t.Fatal(err)
-			}
-			until(t, "it to come back", func() bool {
-				members, settled := k.members(t)
-				return settled && len(members) == 2 && !slices.Contains(members, ids[round])
-			})
-		}
-		k.produce(t, all[records/2:]...)
-		until(t, "all of them", func() bool { return g.count() >= records })
-		a.stop(t)
-		b.stop(t)
-		k.check(t, g, records, partitions)
-		t.Logf("%d handler runs, %d refused by the register", g.runs, g.refused)
-	})
-}
-
 // A member that gave a partition away but is still in the group has a generation that the broker accepts. Its Source rejects the
 // commit.
 func TestZombieCommits(t *testing.T) {
@@ -188,9 +147,7 @@ func TestZombieCommits(t *testing.T) {
 		// Now it is forgotten: what it holds is lost at once, with its work still running.
 		ids, _ := k.members(t)
 		for _, id := range ids {
-			if err := k.forget(t.Context(), id); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, k.forget(t.Context(), id))
 		}
 		<-kept.ctx.Done()
 		if cause := context.Cause(kept.ctx); !errors.Is(cause, dispatch.ErrLost) {
@@ -226,9 +183,7 @@ func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 				own.Options = append(slices.Clip(own.Options), kgo.Dialer(line.DialContext))
 				a := hold(t, own)
 				old := <-a.taken
-				if err := old.Source.Commit(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, old.Source.Commit(t.Context(), 1))
 				line.Cut()
 				result := make(chan error, 1)
 				go func() { result <- old.Source.Commit(context.Background(), 2) }() // its checks are behind it, and it was written
@@ -258,29 +213,4 @@ func TestZombieFreezesBeforeItsCommitArrives(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A work that returns while its partition is held is called again: Kafka does not take back a single partition.
-func TestWorkReturns(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		k := start(t, 1)
-		k.produce(t, of(3, 1, 1)...)
-		h := hold(t, k.config())
-		p := <-h.taken
-		read(t, p.Source, 0, 3)
-		if err := p.Source.Commit(t.Context(), 2); err != nil {
-			t.Error(err)
-		}
-		close(p.over)
-		p = <-h.taken
-		if floor, err := p.Source.Committed(t.Context()); floor != 2 || err != nil {
-			t.Errorf("%d, %v", floor, err)
-		}
-		records, err := p.Source.Fetch(t.Context(), 0, 10) // it has been trimmed: a seek
-		if len(records) != 3 || err != nil || h.group.Seeks() != 1 {
-			t.Errorf("%d records, %v, %d seeks", len(records), err, h.group.Seeks())
-		}
-		close(p.over)
-		h.stop(t)
-	})
 }

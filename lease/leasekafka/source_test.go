@@ -26,10 +26,7 @@ func read(t *testing.T, s dispatch.Source, from int64, n int) []dispatch.Record 
 	defer cancel()
 	var all []dispatch.Record
 	for len(all) < n {
-		records, err := s.Fetch(ctx, from, n-len(all))
-		if err != nil {
-			t.Fatal(err)
-		}
+		records := must(s.Fetch(ctx, from, n-len(all)))(t)
 		all = append(all, records...)
 		from = all[len(all)-1].Offset + 1
 	}
@@ -83,23 +80,14 @@ func TestRecords(t *testing.T) {
 func TestGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
-		producer, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
-			kgo.DefaultProduceTopic(k.topic))
-		if err != nil {
-			t.Fatal(err)
-		}
+		producer := must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
+			kgo.DefaultProduceTopic(k.topic)))(t)
 		defer producer.Close()
 		const transactions = 5
 		for i := range transactions {
-			if err := producer.BeginTransaction(); err != nil {
-				t.Fatal(err)
-			}
-			if err := producer.ProduceSync(t.Context(), kgo.KeyStringRecord(fmt.Sprint(i%2), fmt.Sprint(i))).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
-			if err := producer.EndTransaction(t.Context(), kgo.TransactionEndTry(i != 2)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, producer.BeginTransaction())
+			noError(t, producer.ProduceSync(t.Context(), kgo.KeyStringRecord(fmt.Sprint(i%2), fmt.Sprint(i))).FirstErr())
+			noError(t, producer.EndTransaction(t.Context(), kgo.TransactionEndTry(i != 2)))
 		}
 		if k.Cluster != nil {
 			k.Compact()

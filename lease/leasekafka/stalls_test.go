@@ -170,9 +170,7 @@ func TestForgottenWhileJoining(t *testing.T) {
 		a := hold(t, k.config())
 		old := []held{<-a.taken, <-a.taken}
 		for _, p := range old {
-			if err := p.Source.Commit(t.Context(), 5); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, p.Source.Commit(t.Context(), 5))
 		}
 		ids, _ := k.members(t)
 		forgotten := make(chan struct{})
@@ -188,9 +186,7 @@ func TestForgottenWhileJoining(t *testing.T) {
 		})
 		b := hold(t, k.config())
 		<-forgotten
-		if err := k.forget(t.Context(), ids[0]); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.forget(t.Context(), ids[0]))
 		for _, p := range old {
 			<-p.ctx.Done() // of both, before the work of any has returned
 			if cause := context.Cause(p.ctx); !errors.Is(cause, leasekafka.ErrForgotten) {

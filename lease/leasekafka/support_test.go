@@ -39,6 +39,7 @@ type kafka struct {
 	topic          string
 	partitions     int
 	admin          *kgo.Client
+	fresh          *kgo.Client // of produceTo; nil: none since the topic was created
 
 	mu      sync.Mutex
 	ledgers map[string]durable.Store
@@ -83,11 +84,8 @@ func onLoopback(t testing.TB, partitions int32) *kafka {
 
 func fakeOn(t testing.TB, dial dial, options ...kfake.Opt) *kafka {
 	t.Helper()
-	cluster, err := kfake.NewCluster(append(options, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond),
-		kfake.SleepOutOfOrder())...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := must(kfake.NewCluster(append(options, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond),
+		kfake.SleepOutOfOrder())...))(t)
 	t.Cleanup(cluster.Close)
 	return &kafka{Cluster: cluster, dial: dial, brokers: cluster.ListenAddrs()}
 }
@@ -119,21 +117,17 @@ func (k *kafka) open(t testing.TB, partitions int32) *kafka {
 	t.Helper()
 	k.topic = fmt.Sprintf("stopbank-%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
 	k.partitions, k.ledgers = int(partitions), map[string]durable.Store{}
-	admin, err := kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	admin := must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), k.dialer(), kgo.RecordPartitioner(kgo.ManualPartitioner())))(t)
 	k.admin = admin
 	t.Cleanup(admin.Close)
-	if err := k.create(t); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, k.create(t))
 	return k
 }
 
 // create creates the topic.
 func (k *kafka) create(t testing.TB) error {
 	t.Helper()
+	k.fresh = nil
 	req := kmsg.NewPtrCreateTopicsRequest()
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = k.topic, int32(k.partitions), 1
@@ -155,9 +149,7 @@ func (k *kafka) produce(t testing.TB, records ...*kgo.Record) {
 	for _, r := range records {
 		r.Topic = k.topic
 	}
-	if err := k.admin.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, k.admin.ProduceSync(t.Context(), records...).FirstErr())
 }
 
 // of returns n records of keys, in turn, spread over partitions by key.
@@ -211,10 +203,7 @@ func (k *kafka) committed(t testing.TB, partitions int32) []int64 {
 		topic.Partitions = append(topic.Partitions, p)
 	}
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(t.Context(), k.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(req.RequestWith(t.Context(), k.admin))(t)
 	for _, topic := range resp.Topics {
 		for _, p := range topic.Partitions {
 			offsets[p.Partition] = p.Offset
@@ -238,10 +227,7 @@ func (k *kafka) describe(ctx context.Context) (g kmsg.DescribeGroupsResponseGrou
 // cooperative rebalance as well, and every partition given to one of them.
 func (k *kafka) members(t *testing.T) (ids []string, settled bool) {
 	t.Helper()
-	group, err := k.describe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := must(k.describe(t.Context()))(t)
 	given := 0
 	for _, m := range group.Members {
 		ids = append(ids, m.MemberID)
@@ -298,10 +284,7 @@ func (h *holding) end(t *testing.T) {
 
 func hold(t *testing.T, cfg leasekafka.GroupConfig) *holding {
 	t.Helper()
-	group, err := leasekafka.OpenGroup(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := must(leasekafka.OpenGroup(t.Context(), cfg))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &holding{running{group, cancel, make(chan error, 1)}, make(chan held, 100)}
 	go func() {
@@ -325,20 +308,14 @@ type running struct {
 // run starts a member whose partitions a dispatch.Consumer works off.
 func run(t *testing.T, cfg leasekafka.GroupConfig, with dispatch.Config) *running {
 	t.Helper()
-	group, err := leasekafka.OpenGroup(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := must(leasekafka.OpenGroup(t.Context(), cfg))(t)
 	if with.DeadLetter == nil {
 		with.DeadLetter = dispatch.Discard
 	}
 	if with.CommitEvery == 0 {
 		with.CommitEvery = 50 * time.Millisecond
 	}
-	consumer, err := dispatch.NewConsumer(group, with)
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := must(dispatch.NewConsumer(group, with))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{group: group, cancel: cancel, result: make(chan error, 1)}
 	go func() { r.result <- consumer.Run(ctx) }()
@@ -407,5 +384,21 @@ func until(t *testing.T, what string, met func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
+	}
+}
+
+// must is for what cannot fail here: x := must(f())(t).
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -77,10 +77,7 @@ func TestMemberWithOtherBalancers(t *testing.T) {
 		k := start(t, partitions)
 		holds, _ := k.other(t, kgo.RangeBalancer())
 		until(t, "it has all", func() bool { return len(holds()) == partitions })
-		group, err := leasekafka.OpenGroup(t.Context(), k.config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := must(leasekafka.OpenGroup(t.Context(), k.config()))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		if err := group.Hold(ctx, nothing); !errors.Is(err, kerr.InconsistentGroupProtocol) {

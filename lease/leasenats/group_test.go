@@ -2,13 +2,12 @@
 
 package leasenats_test
 
-// Members of a group process a stream on a real server with a subject transform.
+// A group on a real server with a subject transform: what is refused, and what ends a membership.
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,137 +43,12 @@ func partitioned(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// publishing publishes orders of the customers in turn until it is stopped. While the server is away it waits, and may publish an
-// order twice.
-func publishing(t testing.TB, nc *nats.Conn) (stop func()) {
-	js := must(jetstream.New(nc))(t)
-	ctx, cancel := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	group.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-tick.C:
-				short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-				_, _ = js.Publish(short, fmt.Sprint("orders.customer-", i*7%keys), nil) // the test reads the stream at the end
-				cancel()
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	stop = sync.OnceFunc(func() { cancel(); group.Wait() })
-	t.Cleanup(stop)
-	return stop
-}
-
 func groupConfig(nc *nats.Conn) leasenats.GroupConfig {
 	return leasenats.GroupConfig{
 		Conn: nc, Stream: "ORDERS", Subject: "orders.*.>", Partitions: parts, Bucket: "group", Session: time.Second,
 		Domain: func(r dispatch.Record) string { return r.Domain[strings.LastIndex(r.Domain, ".")+1:] },
 		Ledger: lease.Config{MaxRetries: 50},
 	}
-}
-
-// consumer runs a member until it is stopped.
-func consumer(t testing.TB, nc *nats.Conn, handler dispatch.Handler) (stop func() error) {
-	t.Helper()
-	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
-	c := must(dispatch.NewConsumer(g, dispatch.Config{
-		Handler: handler, DeadLetter: dispatch.Discard, Backoff: 5 * time.Millisecond, MaxBackoff: 20 * time.Millisecond,
-		CommitEvery: 20 * time.Millisecond, Grace: 100 * time.Millisecond,
-	}))(t)
-	running, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(running) }()
-	stop = sync.OnceValue(func() error { cancel(); return <-ended })
-	t.Cleanup(func() { _ = stop() })
-	return stop
-}
-
-// layout returns the partition of each key. It fails if a key is in two partitions.
-func layout(t testing.TB, nc *nats.Conn) map[string][]int64 {
-	t.Helper()
-	s := source(t, nc, func(cfg *leasenats.SourceConfig) { cfg.Partition = "layout" })
-	end := must(s.End(ctx))(t)
-	offsets, partition := map[string][]int64{}, map[string]string{}
-	for _, r := range fetch(t, s, 1, int(end)-1) {
-		tokens := strings.Split(r.Domain, ".")
-		key := tokens[2]
-		if partition[key] == "" {
-			partition[key] = tokens[1]
-		}
-		if partition[key] != tokens[1] {
-			t.Fatalf("%s is in partitions %s and %s", key, partition[key], tokens[1])
-		}
-		offsets[key] = append(offsets[key], r.Offset)
-	}
-	return offsets
-}
-
-// Members join and leave, the server restarts, one member is cut off: each order is done once, in order for each customer.
-func TestGroupWorksOff(t *testing.T) {
-	dir := t.TempDir()
-	server := single(t, dir, 0)
-	at := port(t, server)
-	nc := connect(t, server.ClientURL())
-	partitioned(t, nc)
-	published := publishing(t, nc)
-	w := newWritten()
-	var mu sync.Mutex
-	by := map[string]int{} // effects by member
-	handler := func(name string) dispatch.Handler {
-		return func(_ context.Context, job dispatch.Job) error {
-			if job.Record.Offset%13 == 0 && job.Lease.RetryCount == 0 {
-				return errors.New("once")
-			}
-			time.Sleep(time.Millisecond) // the work
-			mu.Lock()
-			by[name]++
-			mu.Unlock()
-			return w.write(job)
-		}
-	}
-	works := func(name string) {
-		t.Helper()
-		eventually(t, name+" works", func() bool { mu.Lock(); defer mu.Unlock(); return by[name] > 50 })
-	}
-	a := consumer(t, nc, handler("a"))
-	works("a")
-	b := consumer(t, connect(t, server.ClientURL()), handler("b"))
-	works("b")
-	cut := connect(t, server.ClientURL())
-	c := consumer(t, cut, handler("c"))
-	works("c")
-	if err := a(); err != nil {
-		t.Errorf("a leaves: %v", err)
-	}
-	stop(server)
-	single(t, dir, at)
-	cut.Close() // c cannot leave: after its session others get its partitions
-	if err := c(); !is[*leasenats.UnreachableError](err) {
-		t.Errorf("c, without a connection: %v", err)
-	}
-	consumer(t, connect(t, server.ClientURL()), handler("d"))
-	works("d")
-	published()
-	want, n := layout(t, nc), 0
-	for _, offsets := range want {
-		n += len(offsets)
-	}
-	eventually(t, "all of them", func() bool { return w.count() == n })
-	if err := b(); err != nil {
-		t.Errorf("b leaves: %v", err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key, offsets := range want {
-		if !slices.Equal(w.offsets[key], offsets) {
-			t.Errorf("%s: %v, want %v", key, w.offsets[key], offsets)
-		}
-	}
-	t.Logf("%d orders of %d customers, by member: %v", n, len(want), by)
 }
 
 func TestOpenGroupRefuses(t *testing.T) {
@@ -206,27 +80,32 @@ func TestOpenGroupRefuses(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	// If the bucket is deleted, the membership ends a session later.
-	g := must(leasenats.OpenGroup(ctx, groupConfig(nc)))(t)
-	js, _ := jetstream.New(nc)
-	var once sync.Once
-	var lost error
-	var mu sync.Mutex
-	err := g.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
-		once.Do(func() {
-			if err := js.DeleteKeyValue(context.Background(), "group"); err != nil {
+}
+
+// A membership ends when the bucket is deleted or the caller closes the connection, and its partitions are lost.
+func TestGroupEnds(t *testing.T) {
+	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
+	js := partitioned(t, nc)
+	for what, end := range map[string]func(own *nats.Conn) error{
+		"stream not found":  func(*nats.Conn) error { return js.DeleteKeyValue(ctx, "group") },
+		"connection closed": func(own *nats.Conn) error { own.Close(); return nil },
+	} {
+		own := connect(t, nc.ConnectedUrl())
+		g := must(leasenats.OpenGroup(ctx, groupConfig(own)))(t)
+		ends := sync.OnceValue(func() error { return end(own) })
+		err := g.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
+			if err := ends(); err != nil {
 				t.Error(err)
 			}
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, dispatch.ErrLost) {
+				t.Errorf("%s: %s ended by %v", what, p.Name, cause)
+			}
 		})
-		<-ctx.Done()
-		mu.Lock()
-		defer mu.Unlock()
-		if lost = context.Cause(ctx); !errors.Is(lost, dispatch.ErrLost) {
-			t.Errorf("%s ended by %v", p.Name, context.Cause(ctx))
+		if !is[*leasenats.UnreachableError](err) || !strings.Contains(err.Error(), what) ||
+			errors.Is(err, jetstream.ErrStreamNotFound) != strings.Contains(err.Error(), "start all members again") {
+			t.Errorf("%s: %v", what, err)
 		}
-	})
-	if !errors.Is(err, jetstream.ErrStreamNotFound) || lost == nil || !strings.Contains(err.Error(), "start all members again") {
-		t.Errorf("the bucket is gone: %v, %v", err, lost)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestLayoutsAreNotMixed(t *testing.T) {
 	for _, first := range []bool{false, true} {
 		hold := func(journal bool) error {
 			g := must(leasenats.OpenGroup(t.Context(), leasenats.GroupConfig{Conn: nc, Stream: "s", Subject: "s.*.>", Partitions: 1,
-				Bucket: fmt.Sprint("begun-", first), Journal: journal}))(t)
+				Bucket: fmt.Sprint("begun-", first), Session: time.Second, Journal: journal}))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			return g.Hold(ctx, func(ctx context.Context, _ dispatch.Partition) { cancel() })

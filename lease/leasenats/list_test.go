@@ -7,7 +7,6 @@ package leasenats_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -149,54 +148,6 @@ func TestListCostsWhatHasChanged(t *testing.T) {
 	if n := list(later, "new19"); n > 40 {
 		t.Errorf("a List after 20 changes took %d messages", n)
 	}
-}
-
-// A copy of a bucket has other sequences, so a listing that was saved in the original is ignored in the copy.
-func TestListOfACopiedBucket(t *testing.T) {
-	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	from := leasenats.ListAgain(openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "from"}), 0)
-	to := openStore(t, leasenats.StoreConfig{Conn: nc, Bucket: "to"})
-	for i, name := range []string{"a", "b", "a", "a", "b", "c", "d"} {
-		_, version, err := from.Load(ctx, name)
-		if err == nil {
-			_, err = from.Swap(ctx, name, version, []byte("x"), []durable.Index{durable.Ready, durable.Neither, durable.Held}[i%3])
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := namesOn(ctx, from, durable.Ready)
-	if err != nil || len(want) == 0 {
-		t.Fatal(want, err)
-	}
-	js := must(jetstream.New(nc))(t)
-	stream := must(js.Stream(ctx, "KV_from"))(t)
-	copied := map[string]bool{}
-	for sequence := stream.CachedInfo().State.FirstSeq; sequence <= lastOf(t, stream); sequence++ {
-		m, err := stream.GetMsg(ctx, sequence)
-		if err != nil {
-			continue // superseded
-		}
-		subject := strings.Replace(m.Subject, "$KV.from.", "$KV.to.", 1)
-		header := nats.Header{}
-		if at := m.Header.Get("Lease"); at != "" {
-			header.Set("Lease", at)
-		}
-		copied[subject] = true
-		must(js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: header, Data: m.Data}))(t)
-	}
-	if !copied[leasenats.Listing(to)] {
-		t.Fatalf("nothing was written down: %q", slices.Sorted(maps.Keys(copied)))
-	}
-	if got, err := namesOn(ctx, to, durable.Ready); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q, %v, want %q", got, err, want)
-	}
-}
-
-func lastOf(t *testing.T, stream jetstream.Stream) uint64 {
-	t.Helper()
-	info := must(stream.Info(ctx))(t)
-	return info.State.LastSeq
 }
 
 // A name that stays ready or held is in every List, while others change and all Lists save their listings.

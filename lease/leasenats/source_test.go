@@ -185,23 +185,3 @@ func TestSourceStreamGone(t *testing.T) {
 		t.Fatal("Fetch waits for ever")
 	}
 }
-
-// A position beyond the end of the stream is from an earlier stream: the messages below it would be skipped silently.
-func TestSourcePositionBeyondTheEnd(t *testing.T) {
-	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
-	js := orders(t, nc, 7, 1)
-	commits := func(floor int64) error {
-		s := source(t, nc, nil)
-		if _, err := s.Committed(ctx); err != nil {
-			return err
-		}
-		return s.Commit(ctx, floor)
-	}
-	noError(t, commits(8)) // all of it is done
-	noError(t, commits(8))
-	noError(t, js.DeleteStream(ctx, "ORDERS"))
-	orders(t, nc, 3, 1)
-	if err := commits(8); !strings.Contains(fmt.Sprint(err), "leasenats: stream ") {
-		t.Errorf("the stream was made anew: %v, want a *SourceError", err)
-	}
-}

@@ -251,19 +251,6 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A row that no ledger wrote is an error of its own, and stays as it is.
-func TestForeignRow(t *testing.T) {
-	s := open(t, migrated(t, 2))
-	ledger := must(durable.New(durable.Config{Store: s, MaxRetries: lease.DefaultRetries}))(t)
-	swap(t, s, "A", 0, "not a state", durable.Held)
-	if _, err := ledger.TryAcquire(t.Context(), "A", 1); !errors.Is(err, durable.ErrCorrupt) && !errors.Is(err, durable.ErrNewer) {
-		t.Errorf("TryAcquire: %v", err)
-	}
-	if state, _ := load(t, s, "A"); string(state) != "not a state" {
-		t.Errorf("state %q", state)
-	}
-}
-
 // is reports whether err is, or wraps, an E.
 func is[E error](err error) bool {
 	var e E

@@ -79,10 +79,7 @@ func TestPropertyLetters(t *testing.T) { lettertest.Run(t, letterDesk) }
 func TestLettersRefuse(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)
 	noError(t, leasepg.Migrate(t.Context(), pool))
-	letters, err := leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool})
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must(leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{Pool: pool}))(t)
 	id := deadletter.ID{Partition: t.Name(), Offset: 1}
 	noError(t, letters.Put(t.Context(), deadletter.Letter{Partition: t.Name(), Record: dispatch.Record{Offset: 1}}))
 	_, noPool := leasepg.OpenLetters(t.Context(), leasepg.LettersConfig{})

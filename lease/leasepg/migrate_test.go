@@ -205,10 +205,7 @@ func TestLeastRights(t *testing.T) {
 // What a new owner looks for is found through the small index, in its order.
 func TestListUsesItsIndex(t *testing.T) {
 	pool := migrated(t, 1, "enable_seqscan=off", "enable_bitmapscan=off")
-	rows, err := pool.Query(t.Context(), "EXPLAIN "+leasepg.Listed, "x", []byte("a"), 10, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must(pool.Query(t.Context(), "EXPLAIN "+leasepg.Listed, "x", []byte("a"), 10, 2))(t)
 	var plan strings.Builder
 	for rows.Next() {
 		var line string

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
@@ -90,16 +91,28 @@ func (p placed) key(partition, domain string, partitions int) string {
 	return p[partition+domain]
 }
 
-func TestOwnership(t *testing.T) { ownertest.Run(t, owners(t, false)) }
+func TestOwnership(t *testing.T) { ownertest.Run(t, owners(t, need(t), false)) }
 
-func TestTortureOwners(t *testing.T) { ownertest.Torture(t, owners(t, false)) }
+func TestTortureOwners(t *testing.T) { torture(t, false) }
 
 // The ledgers are written per window.
-func TestTortureOwnersOfJournals(t *testing.T) { ownertest.Torture(t, owners(t, true)) }
+func TestTortureOwnersOfJournals(t *testing.T) { torture(t, true) }
+
+// torture waits more than it works, so two run at a time, each on a server that it restarts, unless -torture.time fills the machine.
+func torture(t *testing.T, inJournals bool) {
+	need(t)
+	if long, _ := ownertest.Budget(); long == 0 {
+		t.Parallel()
+	}
+	own := must(pgtest.Open(t.Context(), false))(t)
+	t.Cleanup(func() { noError(t, own.Close()) })
+	ownertest.Torture(t, owners(t, own, inJournals))
+}
 
 // owners opens groups, each on an outbox of its own.
-func owners(t *testing.T, inJournals bool) ownertest.Open {
-	admin := migrated(t, 4)
+func owners(t *testing.T, server *pgtest.Server, inJournals bool) ownertest.Open {
+	admin := connect(t, server.URL(), 4)
+	noError(t, leasepg.Migrate(t.Context(), admin))
 	// insist repeats what fails: all connections may be those to the server before a restart.
 	insist := func(t testing.TB, do func(ctx context.Context) error) {
 		var err error

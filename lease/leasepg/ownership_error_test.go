@@ -28,10 +28,7 @@ import (
 // nowhere is a server that cannot be reached, each time in other words, as a connection that is reset names its own port.
 func nowhere(t *testing.T) *pgx.ConnConfig {
 	t.Helper()
-	cfg, err := pgx.ParseConfig("postgres://user@127.0.0.1:5432/orders?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := must(pgx.ParseConfig("postgres://user@127.0.0.1:5432/orders?sslmode=disable"))(t)
 	dials := 0
 	cfg.DialFunc = func(context.Context, string, string) (net.Conn, error) {
 		dials++

@@ -119,10 +119,7 @@ func TestOwnershipRefuses(t *testing.T) {
 		t.Errorf("a partition twice: %v", err)
 	}
 	nothing := func(context.Context, dispatch.Partition) {}
-	o, err := leasepg.OpenGroup(t.Context(), good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must(leasepg.OpenGroup(t.Context(), good))(t)
 	for field, err := range map[string]error{
 		"leasepg.Group": errors.Join(new(leasepg.Group).Hold(t.Context(), nothing), (*leasepg.Group)(nil).Hold(t.Context(), nothing)),
 		"work":          o.Hold(t.Context(), nil),
@@ -237,54 +234,34 @@ func TestOwnershipTerminated(t *testing.T) {
 	}
 }
 
-// A partition that cannot be opened comes with what opens it.
-func TestOwnershipOpenFails(t *testing.T) {
-	var calls atomic.Int64
-	told := make(chan error, 100)
-	broken := errors.New("broken")
-	w := watch(t, leasepg.GroupConfig{
-		Conn: dedicated(t), Group: t.Name(), Names: []string{"a"}, Session: 200 * time.Millisecond,
-		OnError: func(err error) { told <- err },
-		Open: func(context.Context, string) (dispatch.Partition, error) {
-			if calls.Add(1) == 1 {
-				return dispatch.Partition{}, broken
-			}
-			return dispatch.Partition{Name: "whatever"}, nil
-		},
-	})
-	if all := w.next(t, 1, begins); all[0].partition != "a" {
-		t.Errorf("work on %q", all[0].partition)
-	}
-	for err := range told { // a server that is kept waiting may be told of as well
-		if errors.Is(err, broken) {
-			return
-		}
-	}
-}
-
-// A Consumer keeps a partition that cannot be opened, says that it is stalled, and works on it when it opens.
+// A Consumer keeps a partition that cannot be opened, says that it is stalled, and works on it when it opens. The member is told why.
 func TestUnopenedPartitionSaysSo(t *testing.T) {
 	var opens atomic.Bool
+	broken, told := errors.New("broken"), make(chan error, 100)
 	log := &dispatch.Log{}
 	log.Append("k", nil)
 	o := must(leasepg.OpenGroup(t.Context(), leasepg.GroupConfig{
-		Conn: dedicated(t), Group: t.Name(), Names: []string{"a"}, Session: 200 * time.Millisecond, OnError: func(error) {},
+		Conn: dedicated(t), Group: t.Name(), Names: []string{"a"}, Session: 200 * time.Millisecond, OnError: func(err error) { told <- err },
 		Open: func(context.Context, string) (dispatch.Partition, error) {
 			if !opens.Load() {
-				return dispatch.Partition{}, errors.New("broken")
+				return dispatch.Partition{}, broken
 			}
-			return dispatch.Partition{Source: log, Ledger: must(lease.NewMemory(lease.Config{}))(t)}, nil
+			return dispatch.Partition{Name: "whatever", Source: log, Ledger: must(lease.NewMemory(lease.Config{}))(t)}, nil
 		},
 	}))(t)
 	done := make(chan struct{})
 	c := must(dispatch.NewConsumer(o, dispatch.Config{AttemptTimeout: 50 * time.Millisecond, DeadLetter: dispatch.Discard,
-		Handler: func(context.Context, dispatch.Job) error {
+		Handler: func(_ context.Context, job dispatch.Job) error {
+			if job.Partition != "a" {
+				t.Errorf("work on %q", job.Partition)
+			}
 			close(done)
 			return nil
 		}}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()
+	hear(t, told, "broken")
 	for stalled := ""; stalled != "unopened"; time.Sleep(time.Millisecond) { // a server tells nobody
 		for _, s := range c.Stats() {
 			stalled = s.Stalled

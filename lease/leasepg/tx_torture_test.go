@@ -393,10 +393,7 @@ func killBackends(t *testing.T, judge *bank, at string, ended, cuts *atomic.Int6
 // killProcess has a process of its own work, and kills it.
 func killProcess(t *testing.T, at string) {
 	t.Helper()
-	p, err := child.Start(t.Context(), bankVariable, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must(child.Start(t.Context(), bankVariable, at))(t)
 	said := make(chan string, 1)
 	go func() {
 		defer close(said)
