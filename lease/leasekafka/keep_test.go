@@ -79,16 +79,7 @@ func (k *kafka) alive(t *testing.T, cfg leasekafka.GroupConfig, with dispatch.Co
 // committedMetadata returns the committed offset and metadata of partition 0.
 func (k *kafka) committedMetadata(t testing.TB) (floor int64, metadata string) {
 	t.Helper()
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.Group = k.topic
-	topic := kmsg.NewOffsetFetchRequestTopic()
-	topic.Topic, topic.Partitions = k.topic, []int32{0}
-	req.Topics = append(req.Topics, topic)
-	resp := must(req.RequestWith(t.Context(), k.admin))(t)
-	if len(resp.Topics) == 0 { // nothing is committed yet
-		return -1, ""
-	}
-	part := resp.Topics[0].Partitions[0]
+	part := k.offsets(t, 1)[0]
 	if part.Metadata != nil {
 		metadata = *part.Metadata
 	}
@@ -360,14 +351,7 @@ func TestMetadataOfGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const transactions = 40
 		k := start(t, 1)
-		producer := must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
-			kgo.DefaultProduceTopic(k.topic)))(t)
-		defer producer.Close()
-		for i := range transactions {
-			noError(t, producer.BeginTransaction())
-			noError(t, producer.ProduceSync(t.Context(), kgo.KeyStringRecord(string(rune('a'+i)), "")).FirstErr())
-			noError(t, producer.EndTransaction(t.Context(), kgo.TryCommit))
-		}
+		k.transact(t, transactions, func(i int) string { return string(rune('a' + i)) }, -1)
 		release := make(chan struct{})
 		m := run(t, k.inMemory(3), dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
 			if job.Record.Offset == 0 {

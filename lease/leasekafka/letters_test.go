@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,48 +114,6 @@ func TestLettersKeepTheKey(t *testing.T) {
 	})
 }
 
-// A service keeps the records that it gives up, and an operator replays them.
-func TestLettersOfAService(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		k := start(t, 1)
-		brokers, ctx := k.brokers, t.Context()
-		letters := must(leasekafka.OpenLetters(ctx, leasekafka.LettersConfig{Brokers: brokers, Topic: "dead-letters",
-			Options: []kgo.Opt{k.dialer()}}))(t)
-		broken, done := atomic.Bool{}, make(chan string, 10)
-		broken.Store(true)
-		cfg := dispatch.Config{Backoff: time.Millisecond, MaxBackoff: time.Millisecond, CommitEvery: 10 * time.Millisecond,
-			Handler: func(_ context.Context, job dispatch.Job) error {
-				if broken.Load() && string(job.Record.Payload) == "first" {
-					return dispatch.ErrPermanent
-				}
-				done <- string(job.Record.Payload)
-				return nil
-			}}
-
-		cfg.DeadLetter = deadletter.Keep(letters)
-
-		group := must(leasekafka.OpenGroup(t.Context(), k.config()))(t)
-		consumer := must(dispatch.NewConsumer(group, cfg))(t)
-		ctx, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- consumer.Run(ctx) }()
-		k.produce(t, &kgo.Record{Key: []byte("ann"), Value: []byte("first")}, &kgo.Record{Key: []byte("ann"), Value: []byte("second")})
-		got := []string{<-done}
-		broken.Store(false)
-		report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: k.topic + "/0", Domain: "ann"})
-		if err != nil || report.Replayed != 1 {
-			t.Fatalf("%+v, %v", report, err)
-		}
-		if got = append(got, <-done); !slices.Equal(got, []string{"second", "first"}) {
-			t.Errorf("done: %q", got)
-		}
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestLettersRefuse(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 2)
@@ -214,10 +171,11 @@ func TestLettersRefuse(t *testing.T) {
 	})
 }
 
-// purge deletes all records of a topic.
-func (k *kafka) purge(t *testing.T, topic string) {
+// purge deletes the records of a topic below an offset; -1: all.
+func (k *kafka) purge(t *testing.T, topic string, below int64) {
+	t.Helper()
 	part := kmsg.NewDeleteRecordsRequestTopicPartition()
-	part.Offset = -1
+	part.Offset = below
 	of := kmsg.NewDeleteRecordsRequestTopic()
 	of.Topic, of.Partitions = topic, append(of.Partitions, part)
 	req := kmsg.NewPtrDeleteRecordsRequest()
@@ -247,7 +205,7 @@ func TestLettersGoOnBehindAMarkerAndAPurge(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"purge": func(t *testing.T, k *kafka) { k.purge(t, k.topic+"-dead") },
+		"purge": func(t *testing.T, k *kafka) { k.purge(t, k.topic+"-dead", -1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {
@@ -328,7 +286,7 @@ func TestLettersOfTheLargestRecords(t *testing.T) {
 						t.Errorf("L15: Replay: %v", err)
 					}
 				}
-				k.purge(t, k.topic)
+				k.purge(t, k.topic, -1)
 				l, err = s.Get(t.Context(), id)
 				if err != nil || l.Record.Payload != nil || l.Size != len(record.Value) {
 					t.Errorf("L15: Get of what is not there any more: %d bytes, %v", len(l.Record.Payload), err)

@@ -76,29 +76,32 @@ func TestRecords(t *testing.T) {
 	})
 }
 
+// transact produces n records in transactions of their own, of which one is aborted.
+func (k *kafka) transact(t *testing.T, n int, key func(int) string, aborted int) {
+	t.Helper()
+	producer := must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
+		kgo.DefaultProduceTopic(k.topic)))(t)
+	defer producer.Close()
+	for i := range n {
+		noError(t, producer.BeginTransaction())
+		noError(t, producer.ProduceSync(t.Context(), kgo.KeyStringRecord(key(i), fmt.Sprint(i))).FirstErr())
+		noError(t, producer.EndTransaction(t.Context(), kgo.TransactionEndTry(i != aborted)))
+	}
+}
+
 // Offsets that are missing in the log, after compaction or because of transaction markers, are not lost records.
 func TestGaps(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		k := start(t, 1)
-		producer := must(kgo.NewClient(kgo.SeedBrokers(k.brokers...), kgo.TransactionalID(k.topic), k.dialer(),
-			kgo.DefaultProduceTopic(k.topic)))(t)
-		defer producer.Close()
 		const transactions = 5
-		for i := range transactions {
-			noError(t, producer.BeginTransaction())
-			noError(t, producer.ProduceSync(t.Context(), kgo.KeyStringRecord(fmt.Sprint(i%2), fmt.Sprint(i))).FirstErr())
-			noError(t, producer.EndTransaction(t.Context(), kgo.TransactionEndTry(i != 2)))
-		}
+		k.transact(t, transactions, func(i int) string { return fmt.Sprint(i % 2) }, 2)
 		if k.Cluster != nil {
 			k.Compact()
 		}
 		cfg := k.config()
 		cfg.Options = append(cfg.Options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 		g := newRegister()
-		m := run(t, cfg, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-			g.write(job, 0)
-			return nil
-		}})
+		m := run(t, cfg, dispatch.Config{Handler: g.handler(0)})
 		until(t, "the last records", func() bool {
 			floor := k.committed(t, 1)[0]
 			return floor > 2*(transactions-1)
@@ -137,10 +140,7 @@ func TestHotKey(t *testing.T) {
 				g := newRegister()
 				cfg := k.config()
 				cfg.Window = c.window
-				m := run(t, cfg, dispatch.Config{MaxInFlight: 32, MaxBuffered: 256, Handler: func(_ context.Context, job dispatch.Job) error {
-					g.write(job, 0)
-					return nil
-				}})
+				m := run(t, cfg, dispatch.Config{MaxInFlight: 32, MaxBuffered: 256, Handler: g.handler(0)})
 				until(t, "all of them", func() bool { return g.count() >= records })
 				m.stop(t)
 				k.check(t, g, records, partitions)
@@ -188,10 +188,7 @@ func TestDeletedRecordsAreTold(t *testing.T) {
 		cfg := k.inMemory(3)
 		cfg.OnError = got.add
 		g := newRegister()
-		work := dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-			g.write(job, 0)
-			return nil
-		}}
+		work := dispatch.Config{Handler: g.handler(0)}
 		done := func(m *running, records int64) {
 			until(t, "the records", func() bool { return k.committed(t, 1)[0] == records })
 			m.stop(t)
@@ -199,15 +196,7 @@ func TestDeletedRecordsAreTold(t *testing.T) {
 		k.produce(t, of(2, 1, 1)...)
 		done(run(t, cfg, work), 2)
 		k.produce(t, of(6, 1, 1)...)
-		part := kmsg.NewDeleteRecordsRequestTopicPartition()
-		part.Offset = 5
-		topic := kmsg.NewDeleteRecordsRequestTopic()
-		topic.Topic, topic.Partitions = k.topic, append(topic.Partitions, part)
-		req := kmsg.NewPtrDeleteRecordsRequest()
-		req.Topics = append(req.Topics, topic)
-		if _, err := req.RequestWith(t.Context(), k.admin); err != nil {
-			t.Fatal(err)
-		}
+		k.purge(t, k.topic, 5)
 		done(run(t, cfg, work), 8)
 		done(run(t, cfg, work), 8) // has nothing to tell
 		if n, err := got.last(); n != 1 || !strings.Contains(fmt.Sprint(err), k.topic+"/0: the log has deleted the offsets from 2 to 4:") {

@@ -58,10 +58,7 @@ func TestStall857CommitDuringRebalance(t *testing.T) {
 			return answer(req.(*kmsg.OffsetCommitRequest), kerr.RebalanceInProgress), nil, true
 		})
 		g := newRegister()
-		m := run(t, k.config(), dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-			g.write(job, time.Millisecond)
-			return nil
-		}})
+		m := run(t, k.config(), dispatch.Config{Handler: g.handler(time.Millisecond)})
 		until(t, "all of them", func() bool { return g.count() >= records })
 		m.stop(t)
 		if refused.Load() <= 10 {
@@ -95,10 +92,7 @@ func TestStall857DrainingMemberTakesPart(t *testing.T) {
 		a.cancel()
 
 		// For three sessions it drains, and is no less a member: one that joins meanwhile becomes its equal.
-		b := run(t, cfg, dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-			g.write(job, 0)
-			return nil
-		}})
+		b := run(t, cfg, dispatch.Config{Handler: g.handler(0)})
 		var ids []string
 		until(t, "both to be members", func() bool {
 			ids, _ = k.members(t)
@@ -126,10 +120,7 @@ func TestStall857RevokeWhileCommitting(t *testing.T) {
 		k.produce(t, of(records/2, 20, partitions)...)
 		g := newRegister()
 		work := func() dispatch.Config {
-			return dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-				g.write(job, time.Millisecond)
-				return nil
-			}}
+			return dispatch.Config{Handler: g.handler(time.Millisecond)}
 		}
 		hang := make(chan struct{})
 		var hanging atomic.Int64
@@ -265,10 +256,7 @@ func TestStallOffsetNotTold(t *testing.T) {
 					return resp, nil, true
 				})
 				g := newRegister()
-				m := run(t, config(k), dispatch.Config{Handler: func(_ context.Context, job dispatch.Job) error {
-					g.write(job, time.Millisecond)
-					return nil
-				}})
+				m := run(t, config(k), dispatch.Config{Handler: g.handler(time.Millisecond)})
 				until(t, "all of them", func() bool { return g.count() >= records })
 				m.stop(t)
 				k.check(t, g, records, partitions)
@@ -291,10 +279,7 @@ func TestStallCommitOfAKnownMember(t *testing.T) {
 		var got reports
 		cfg := k.config()
 		cfg.OnError = got.add
-		m := run(t, cfg, dispatch.Config{MaxInFlight: 1, Handler: func(_ context.Context, job dispatch.Job) error {
-			g.write(job, 10*time.Millisecond)
-			return nil
-		}})
+		m := run(t, cfg, dispatch.Config{MaxInFlight: 1, Handler: g.handler(10 * time.Millisecond)})
 		until(t, "all of them", func() bool { return g.count() >= records })
 		m.stop(t)
 		k.check(t, g, records, partitions)

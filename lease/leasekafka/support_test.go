@@ -191,23 +191,32 @@ func (k *kafka) config() leasekafka.GroupConfig {
 	}
 }
 
-// committed returns what the group has committed of each partition, -1 for nothing.
-func (k *kafka) committed(t testing.TB, partitions int32) []int64 {
+// offsets returns what the group has committed of each partition: -1 for nothing.
+func (k *kafka) offsets(t testing.TB, partitions int32) []kmsg.OffsetFetchResponseTopicPartition {
 	t.Helper()
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group = k.topic
 	topic := kmsg.NewOffsetFetchRequestTopic()
 	topic.Topic = k.topic
-	offsets := make([]int64, partitions)
+	all := make([]kmsg.OffsetFetchResponseTopicPartition, partitions)
 	for p := range partitions {
 		topic.Partitions = append(topic.Partitions, p)
+		all[p].Offset = -1
 	}
 	req.Topics = append(req.Topics, topic)
-	resp := must(req.RequestWith(t.Context(), k.admin))(t)
-	for _, topic := range resp.Topics {
+	for _, topic := range must(req.RequestWith(t.Context(), k.admin))(t).Topics {
 		for _, p := range topic.Partitions {
-			offsets[p.Partition] = p.Offset
+			all[p.Partition] = p
 		}
+	}
+	return all
+}
+
+// committed returns the offsets that the group has committed.
+func (k *kafka) committed(t testing.TB, partitions int32) (offsets []int64) {
+	t.Helper()
+	for _, p := range k.offsets(t, partitions) {
+		offsets = append(offsets, p.Offset)
 	}
 	return offsets
 }
@@ -369,6 +378,14 @@ func (g *register) write(job dispatch.Job, pause time.Duration) {
 	g.token[key] = job.Lease.Token
 	g.done[key] = append(done, job.Record.Offset)
 	g.effects++
+}
+
+// handler writes each record, in so much time.
+func (g *register) handler(pause time.Duration) dispatch.Handler {
+	return func(_ context.Context, job dispatch.Job) error {
+		g.write(job, pause)
+		return nil
+	}
 }
 
 func (g *register) count() int {

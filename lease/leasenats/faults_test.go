@@ -18,22 +18,23 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/durable"
 	"github.com/stopbank/stopbank/lease/internal/testkit/ownertest"
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// In a cluster of three servers, the leader of a group's bucket is stopped and started again, twice: each record is done once, those
+// In a cluster of three servers, the leader of a ledger's bucket is stopped and started again, twice: each record is done once, those
 // of a key in order.
 func TestLeaderLoss(t *testing.T) {
-	if long, _ := ownertest.Budget(); long == 0 {
-		t.Parallel() // it waits
-	}
 	const keys = 6
-	each, n := 40, cluster(t)
+	each, n, log := 40, cluster(t), &dispatch.Log{}
 	if thorough() {
 		each = 400
+	}
+	for i := range each * keys {
+		log.Append(fmt.Sprint("k", i%keys), nil)
 	}
 	var urls []string
 	for _, s := range n.servers {
@@ -41,20 +42,12 @@ func TestLeaderLoss(t *testing.T) {
 	}
 	nc := connect(t, strings.Join(urls, ","))
 	js := must(jetstream.New(nc))(t)
-	eventually(t, "a stream", func() bool { // the cluster has just begun
-		_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, Replicas: 3})
-		return err == nil
-	})
-	for i := range each * keys {
-		must(js.Publish(ctx, fmt.Sprint("orders.0.", i%keys), nil, jetstream.WithRetryAttempts(100)))(t)
-	}
-	cfg := groupConfig(nc)
-	cfg.Partitions, cfg.Replicas, cfg.Session = 1, 3, time.Minute
-	g := must(leasenats.OpenGroup(ctx, cfg))(t)
+	store := openStore(t, leasenats.WithTimeout(leasenats.StoreConfig{Conn: nc, Bucket: "b", Replicas: 3}, time.Second))
 	var mu sync.Mutex // guards done
 	done := map[string][]int64{}
 	var count atomic.Int64
-	c := must(dispatch.NewConsumer(g, dispatch.Config{DeadLetter: dispatch.Discard, MaxInFlight: 3,
+	d := must(dispatch.New(dispatch.Partition{Source: log, Ledger: open(t, store, lease.Config{MaxRetries: 5})}, dispatch.Config{
+		DeadLetter: dispatch.Discard, MaxInFlight: 3,
 		Handler: func(_ context.Context, job dispatch.Job) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -65,12 +58,12 @@ func TestLeaderLoss(t *testing.T) {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(running) }()
+	go func() { ended <- d.Run(running) }()
 	progress := func(part float64) {
 		eventually(t, "progress", func() bool { return float64(count.Load()) >= part*float64(each*keys) })
 	}
 	bucket := func() *jetstream.ClusterInfo {
-		stream, err := js.Stream(ctx, "KV_group")
+		stream, err := js.Stream(ctx, "KV_b")
 		if err != nil || stream.CachedInfo().Cluster == nil {
 			return &jetstream.ClusterInfo{}
 		}

@@ -66,7 +66,6 @@ func named(t testing.TB, s *server.Server, name string) (c *server.ConnInfo) {
 func TestLargeRecordsOverASlowLink(t *testing.T) {
 	for _, inJournal := range []bool{false, true} {
 		t.Run(fmt.Sprint("journal ", inJournal), func(t *testing.T) {
-			t.Parallel() // each waits
 			s := single(t, t.TempDir(), 0)
 			js := partitioned(t, connect(t, s.ClientURL()))
 			const n, size = 160, 128 << 10

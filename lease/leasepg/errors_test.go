@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -95,6 +94,7 @@ func TestKindsOfErrors(t *testing.T) {
 		want string
 	}{
 		{said("ERROR", "57014"), "not applied"}, // statement_timeout
+		{said("ERROR", "55P03"), "not applied"}, // lock_timeout
 		{said("ERROR", "25006"), "not applied"}, // read-only
 		{said("ERROR", "53100"), "not applied"}, // disk full
 		{said("ERROR", "42501"), "not applied"}, // no rights
@@ -121,91 +121,6 @@ type unsent struct{}
 
 func (unsent) Error() string     { return "unsent" }
 func (unsent) SafeToRetry() bool { return true }
-
-func TestServerRefuses(t *testing.T) {
-	for setting, want := range map[string]string{
-		"default_transaction_read_only=on": "not applied", "statement_timeout=100": "not applied", "lock_timeout=100": "not applied",
-	} {
-		t.Run(setting, func(t *testing.T) {
-			blocker, name := migrated(t, 1), t.Name()
-			v := swap(t, named(t, blocker, name), "A", 0, "x", durable.Neither)
-			tx := locks(t, blocker, name)
-			defer tx.Rollback(context.Background())
-			_, err := named(t, connect(t, server.URL(), 1, setting), name).Swap(t.Context(), "A", v, nil, durable.Held)
-			if kind(err) != want {
-				t.Errorf("%s (%v), want %s", kind(err), err, want)
-			}
-		})
-	}
-}
-
-// locks takes the row lock of A.
-func locks(t *testing.T, pool *pgxpool.Pool, ledger string) pgx.Tx {
-	t.Helper()
-	tx := must(pool.Begin(t.Context()))(t)
-	must(tx.Exec(t.Context(), "SELECT 1 FROM stopbank.lease_domains WHERE ledger = $1 AND domain = 'A' FOR UPDATE", ledger))(t)
-	return tx
-}
-
-// waiting returns when a backend waits for a lock on the table, and its pid.
-func waiting(t *testing.T, pool *pgxpool.Pool) (pid int32) {
-	t.Helper()
-	for {
-		err := pool.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'UPDATE stopbank.lease_domains%'`).Scan(&pid)
-		if err == nil {
-			return pid
-		} else if !errors.Is(err, pgx.ErrNoRows) {
-			t.Fatal(err)
-		}
-	}
-}
-
-// A swap that is cut off in the middle returns at once and does not say that it was not applied; the ledger's call says that
-// nobody knows, and made again it is carried out once.
-func TestCutOffInTheMiddle(t *testing.T) {
-	for _, how := range []string{"the context ends", "the server ends the connection"} {
-		t.Run(how, func(t *testing.T) {
-			watch, locker := migrated(t, 1), migrated(t, 1)
-			ledger := must(durable.New(durable.Config{Store: named(t, migrated(t, 2), t.Name()), MaxRetries: lease.DefaultRetries}))(t)
-			must(ledger.Offer(t.Context(), "A", 1))(t)
-			tx := locks(t, locker, t.Name())
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			cut := make(chan error, 1)
-			go func() {
-				a, err := ledger.AcquireNext(ctx, "A")
-				if err == nil && a.Status != lease.Acquired {
-					err = fmt.Errorf("%+v", a)
-				}
-				cut <- err
-			}()
-			pid := waiting(t, watch)
-			if how == "the context ends" {
-				cancel()
-				err := <-cut
-				if !errors.Is(err, durable.ErrAmbiguous) {
-					t.Fatalf("%v, want an AmbiguousError", err)
-				}
-				noError(t, tx.Rollback(t.Context()))
-			} else {
-				execute(t, watch, "SELECT pg_terminate_backend($1)", pid)
-				waiting(t, watch) // it is sent again, on another connection
-				noError(t, tx.Rollback(t.Context()))
-				if err := <-cut; err != nil {
-					t.Fatalf("%v, want the lease", err)
-				}
-			}
-			// Either way there is one lease at most, and it can be had.
-			a, err := ledger.TryAcquire(t.Context(), "A", 1)
-			if err != nil || a.Status != lease.Acquired && a.Status != lease.AlreadyAcquired {
-				t.Fatalf("%+v, %v", a, err)
-			}
-			if c, err := ledger.Succeed(t.Context(), "A", a.Lease.Token); err != nil || c.Status != lease.NoBacklog {
-				t.Fatalf("%+v, %v", c, err)
-			}
-		})
-	}
-}
 
 func TestUnreachable(t *testing.T) {
 	pool := migrated(t, 1)

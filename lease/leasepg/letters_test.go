@@ -100,34 +100,6 @@ func TestLettersRefuse(t *testing.T) {
 	}
 }
 
-func appendOrder(ctx context.Context, tx pgx.Tx, partition string, r dispatch.Record) error {
-	_, err := tx.Exec(ctx, "INSERT INTO orders (partition, customer, payload) VALUES ($1, $2, $3)", partition, r.Domain, r.Payload)
-	return err
-}
-
-// As the page has it.
-func TestLettersOfOrders(t *testing.T) {
-	ctx, pool := t.Context(), connect(t, need(t).URL(), 1)
-	noError(t, leasepg.Migrate(ctx, pool))
-	must(pool.Exec(ctx, "CREATE TEMPORARY TABLE orders (partition text, customer text, payload bytea)"))(t)
-
-	letters, err := leasepg.OpenLetters(ctx, leasepg.LettersConfig{Pool: pool, Append: appendOrder})
-
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := dispatch.Record{Domain: "ann", Offset: 8, Payload: []byte("boots")}
-	noError(t, deadletter.Keep(letters)(ctx, dispatch.DeadLetter{Partition: t.Name(), Record: record,
-		Err: errors.New("no such product")}))
-	if report, err := deadletter.ReplayAll(ctx, letters, deadletter.Filter{Partition: t.Name()}); err != nil ||
-		report.Replayed != 1 {
-		t.Fatal(report, err)
-	}
-	if got := ask(t, pool, "SELECT concat_ws(' ', customer, convert_from(payload, 'UTF8'), count(*) OVER ()) FROM orders"); got != "ann boots 1" {
-		t.Errorf("the outbox has %s", got)
-	}
-}
-
 // A record that cannot be appended stays a letter, and the transaction leaves nothing.
 func TestLettersAppendFails(t *testing.T) {
 	pool := connect(t, need(t).URL(), 1)

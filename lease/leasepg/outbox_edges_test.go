@@ -425,7 +425,9 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, pool, o, record("b", 3))
-	nothing(t, o, s, from)
+	if nothing(t, o, s, from); o.Held() == 0 {
+		t.Error("L13: nothing is held up, by Held")
+	}
 	noError(t, server.Restart(t.Context()))
 	_ = tx.Rollback(t.Context()) // it is gone
 	for pool.Ping(t.Context()) != nil {
