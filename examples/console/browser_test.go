@@ -276,6 +276,7 @@ func TestBrowser(t *testing.T) {
 			}
 		}
 		letters[2].Parked, letters[2].Note = true, attack
+		letters[3].At = time.Time{} // not known
 		s.letters.all.Store(letters)
 		p.until(`document.getElementById("letters-sum").textContent.includes("150 at")`)
 		for what, want := range map[string]string{

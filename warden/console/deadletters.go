@@ -133,7 +133,7 @@ func (all *lettersJSON) add(l DeadLetter) {
 	if l.Parked {
 		all.Parked++
 	}
-	if all.Oldest == nil || l.At.Before(all.Oldest.Time) {
+	if !l.At.IsZero() && (all.Oldest == nil || l.At.Before(all.Oldest.Time)) {
 		all.Oldest = &jsonTime{l.At}
 	}
 	if len(all.Letters) < mostLetters {

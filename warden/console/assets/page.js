@@ -497,8 +497,8 @@ function deadLetters() {
   keyed($("letter-list"), some, (l) => l.id,
     () => el("li", {}, el("time"), el("bdi", { class: "task" }), el("bdi", { class: "key" }), el("bdi", { class: "failure" }), el("span", { class: "aside" })),
     (e, l) => {
-      e.children[0].setAttribute("datetime", l.at);
-      text(e.children[0], Date.parse(at) - Date.parse(l.at) < 86400e3 ? clock(l.at) : l.at.slice(0, 10));
+      e.children[0].setAttribute("datetime", l.at || ""); // null: not known
+      text(e.children[0], !l.at ? "" : Date.parse(at) - Date.parse(l.at) < 86400e3 ? clock(l.at) : l.at.slice(0, 10));
       text(e.children[1], l.id);
       text(e.children[2], l.key);
       text(e.children[3], l.failure || "(how it failed is not known)");
