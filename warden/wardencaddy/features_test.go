@@ -329,6 +329,9 @@ func TestOneClientIsOneTenant(t *testing.T) {
 			name := []string{"api.key", "+api_key", "api+key", "api[key", "api%%5Fkey[]", "api_key%%00%%zz"}[n]
 			r.URL.RawQuery = fmt.Sprintf("api_key=%d&"+name+"=acme", n)
 		},
+		"{query.of}": func(r *http.Request, n int) { // as Rack reads it
+			r.URL.RawQuery = fmt.Sprintf("of=%d&%s=acme", n, []string{"[of]", "[of", "]of", "of]", "[[of]]", "of]x"}[n])
+		},
 		"{cookie.api_key}": func(r *http.Request, n int) { // and the first one
 			name := []string{"api.key", "api key", "api[key", "api_key[0]", "api%5fkey", "api_key "}[n]
 			r.Header.Set("Cookie", fmt.Sprintf("%s=acme; api_key=%d", name, n))

@@ -225,7 +225,11 @@ func times(placeholder string, r *http.Request) (n int) {
 	}
 	name = named(name)
 	for pair := range pairs {
-		if key, _, _ := strings.Cut(pair, "="); strings.EqualFold(named(unescaped(key)), name) {
+		key, _, _ := strings.Cut(pair, "=")
+		key = unescaped(key)
+		inRack, _, _ := strings.Cut(strings.TrimLeft(key, "[]"), "]") // which begins a name behind them
+		inRack, _, _ = strings.Cut(inRack, "[")
+		if strings.EqualFold(named(key), name) || strings.EqualFold(named(inRack), name) {
 			n++
 		}
 	}

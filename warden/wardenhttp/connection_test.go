@@ -9,9 +9,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -75,6 +78,81 @@ func TestNobodyElsesRequestEnds(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The last byte of a body comes as its client is cut off: net/http may read ahead already, and the connection is no other request's.
+func TestALastByteBesideADeadline(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGuard(t, 1, 0)
+			h := g.handle(t, wardenhttp.Config{Grace: time.Second}, func(w http.ResponseWriter, r *http.Request) {
+				if begun {
+					_, _ = io.WriteString(w, "begun")
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+			})
+			w := &patient{ResponseWriter: httptest.NewRecorder()}
+			req := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(pausing{}, strings.NewReader("!")))
+			req.ContentLength = 1
+			h.ServeHTTP(w, req)
+			if w.until.IsZero() || w.Header().Get("Connection") != "close" && !(begun && w.written.Equal(time.Unix(1, 0))) {
+				t.Errorf("H16: begun %t: a deadline at %v, and then %v, one for the answer at %v", begun, w.until, w.Header(), w.written)
+			}
+		})
+	}
+}
+
+// A body that does not come keeps no slot and no connection: not while net/http waits for it before it sends an answer, nor after an
+// answer, or behind one of the fallback's, when the time was up.
+func TestABodyThatDoesNotComeKeepsNothing(t *testing.T) {
+	much := strings.Repeat("x", 10_000)
+	for name, c := range map[string]struct {
+		cfg    wardenhttp.Config
+		late   bool
+		status int // 0: the connection ends
+	}{
+		"an answer":            {wardenhttp.Config{Grace: 50 * time.Millisecond}, false, 0},
+		"late":                 {wardenhttp.Config{Grace: 50 * time.Millisecond, Timeout: 50 * time.Millisecond}, true, http.StatusGatewayTimeout},
+		"a fallback":           {wardenhttp.Config{Grace: time.Second, Timeout: 50 * time.Millisecond}, true, http.StatusOK},
+		"a fallback, buffered": {wardenhttp.Config{Grace: time.Second, Timeout: 50 * time.Millisecond, Buffered: true}, true, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
+			c.cfg.Compartment = in(of)
+			if c.status == http.StatusOK {
+				c.cfg.Fallback = func(w http.ResponseWriter, _ *http.Request, _ error) bool {
+					_, _ = io.WriteString(w, much)
+					return true
+				}
+			}
+			s := httptest.NewUnstartedServer(handle(t, nil, c.cfg, func(w http.ResponseWriter, r *http.Request) {
+				if c.late {
+					<-r.Context().Done()
+					return
+				}
+				_, _ = io.WriteString(w, much)
+			}))
+			closed := make(chan struct{}, 1)
+			s.Config.ConnState = func(_ net.Conn, is http.ConnState) {
+				if is == http.StateClosed {
+					closed <- struct{}{}
+				}
+			}
+			s.Start()
+			defer s.Close()
+			_, answers := raw(t, s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n12345")
+			resp, err := http.ReadResponse(answers, nil)
+			if err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+			if (err != nil) != (c.status == 0) || err == nil && resp.StatusCode != c.status {
+				t.Errorf("H17: %v, %v; want %d", resp, err, c.status)
+			}
+			await(t, "the end of the connection", closed)
+			fill(t, of, 1) // the slot is free
+		})
 	}
 }
 

@@ -51,6 +51,8 @@ type exchange struct {
 	hijacked            atomic.Bool
 	timedOut            bool         // the deadline has passed, and the fallback answers when the slot is released
 	begun               bool         // the answer has a status
+	drains              bool         // and may wait until net/http has read the rest of a body
+	closes              bool         // and is the last of its connection
 	late                bool         // and came too late, or in too little time: no cache keeps it
 	length              string       // of the answer, as its header says
 	answered            bool         // the middleware answers, not next
@@ -141,6 +143,9 @@ func (e *exchange) detach() {
 	if !hijacked {
 		read, written := e.rest(mine)
 		e.reads().close(read)
+		if e.begun && !e.closes && e.reads().isCut() && e.outer.ProtoMajor == 1 { // the connection may be of no use to others
+			e.writes.stop(io.ErrClosedPipe)
+		}
 		e.writes.close(written)
 		return
 	}

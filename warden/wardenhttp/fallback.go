@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/requestid"
@@ -50,6 +51,14 @@ func (e *exchange) outOfTime(w http.ResponseWriter) {
 	if !e.fallsBack() {
 		e.answer(timeoutRunning(), context.DeadlineExceeded)
 		return
+	}
+	if e.outer.ProtoMajor == 1 && e.body != nil {
+		if _, eof := e.reads().progress(); !eof {
+			w.Header().Set("Connection", "close")
+		}
+		if e.rested() {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout))
+		}
 	}
 	var timeout *bulkhead.TimeoutError
 	cause := context.DeadlineExceeded

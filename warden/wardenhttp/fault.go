@@ -48,7 +48,8 @@ var refusals = []string{ //nolint:gochecknoglobals // constant
 type trip struct {
 	e           *exchange
 	began       time.Time
-	read, wrote time.Duration // what the handler had waited for its client before
+	read, wrote time.Duration // what the handler had waited for its client before,
+	had         int64         // and read of his body, in bytes
 	broken      bool          // as the client was before: whoever is asked then does not wait for him
 	sends       bool          // a body, which may be the client's
 	answers     bool          // with a body, which may be on its way to the client
@@ -58,6 +59,7 @@ type trip struct {
 // sentBody is the body of a request that is sent.
 type sentBody struct {
 	io.ReadCloser
+	ctx    context.Context       // of the request
 	failed atomic.Pointer[error] // it could not be read, which says nothing about who is asked
 	closed atomic.Bool           // nobody wants more of it
 }
@@ -65,7 +67,10 @@ type sentBody struct {
 // Read notes an error, but the end of the time that there is for the request.
 func (b *sentBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, context.DeadlineExceeded) && !b.closed.Load() {
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, http.ErrBodyReadAfterClose), b.closed.Load(),
+		errors.Is(err, context.DeadlineExceeded) && b.ctx.Err() != nil:
+	default:
 		b.failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
@@ -86,7 +91,7 @@ func (t *trip) watch(req *http.Request) *http.Request {
 		t.body = watched
 		return req
 	}
-	t.body = &sentBody{ReadCloser: req.Body}
+	t.body = &sentBody{ReadCloser: req.Body, ctx: req.Context()}
 	req = req.WithContext(req.Context())
 	req.Body = t.body
 	return req
@@ -110,7 +115,11 @@ func tripOf(ctx context.Context, req *http.Request) trip {
 		return trip{}
 	}
 	now := time.Now()
-	return trip{e, now, e.reads().awayAt(now), e.writes.awayAt(now), e.broken(), req.Body != nil && req.Body != http.NoBody, false, nil}
+	had, _ := e.reads().progress()
+	return trip{
+		e: e, began: now, read: e.reads().awayAt(now), wrote: e.writes.awayAt(now), had: had, broken: e.broken(),
+		sends: req.Body != nil && req.Body != http.NoBody,
+	}
 }
 
 // end returns the error of the trip, as an innocent one if it is the fault of the client whose request is served. An answer that is a
@@ -137,7 +146,7 @@ func (t trip) end(resp *http.Response, err error) error {
 		t.e.wrong.CompareAndSwap(0, http.StatusRequestTimeout)
 	}
 	if why := t.unsent(); why != nil {
-		t.e.unpack(why)
+		t.unpack(why)
 		fault = true
 	}
 	if !fault {
@@ -165,16 +174,16 @@ func (t trip) keeps(err error) bool {
 	return t.sends && t.e.reads().keeps(least, t.began, t.read) || t.answers && t.e.writes.keeps(least, t.began, t.wrote)
 }
 
-// unpack notes that the handler could not make a body to send, for a client's that is too long, or is not what it should be.
-func (e *exchange) unpack(why error) {
+// unpack notes that a body that is made of the client's could not be sent: the client's is too long, or not what it should be.
+func (t trip) unpack(why error) {
 	var of blameless
 	var tooLarge *http.MaxBytesError
-	switch read, _ := e.reads().progress(); {
-	case errors.As(why, &of): // it broke off
+	switch read, _ := t.e.reads().progress(); {
+	case read == t.had, errors.As(why, &of): // it is made of something else, or the client broke off
 	case errors.As(why, &tooLarge):
-		e.wrong.CompareAndSwap(0, http.StatusRequestEntityTooLarge)
-	case read > 0:
-		e.wrong.CompareAndSwap(0, http.StatusBadRequest)
+		t.e.wrong.CompareAndSwap(0, http.StatusRequestEntityTooLarge)
+	default:
+		t.e.wrong.CompareAndSwap(0, http.StatusBadRequest)
 	}
 }
 

@@ -144,8 +144,12 @@ func TestABodyThatCannotBeUnpacked(t *testing.T) {
 		"too long": {packed.String(), func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, 10)
 		}, http.StatusRequestEntityTooLarge},
-		"the handler's own": {"", func(_ http.ResponseWriter, r *http.Request) {
+		"the handler's own, after the client's": {"whole", func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
 			r.Body, r.ContentLength = io.NopCloser(iotest.ErrReader(errors.New("broken"))), 5
+		}, http.StatusBadGateway},
+		"somebody else's, who is late": {"", func(_ http.ResponseWriter, r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(iotest.ErrReader(context.DeadlineExceeded)), 5
 		}, http.StatusBadGateway},
 	} {
 		for _, detached := range []bool{false, true} {

@@ -235,13 +235,14 @@ func TestExemptAsksNobody(t *testing.T) {
 	}
 }
 
-// A patient writer notes until when its server would wait for the rest of a body.
+// A patient writer notes until when its server would wait for the rest of a body, and for that of the answer.
 type patient struct {
 	http.ResponseWriter
-	until time.Time
+	until, written time.Time
 }
 
-func (w *patient) SetReadDeadline(t time.Time) error { w.until = t; return nil }
+func (w *patient) SetReadDeadline(t time.Time) error  { w.until = t; return nil }
+func (w *patient) SetWriteDeadline(t time.Time) error { w.written = t; return nil }
 
 // A body that nobody has read to its end is waited for by the server: half a second at most after a rejection, and Grace when its
 // handler is done.

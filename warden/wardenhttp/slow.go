@@ -69,6 +69,7 @@ type direction struct {
 	eof             bool // the body was read to its end
 	broken          bool // the client sent what is no body, or stopped in the middle of it
 	closed          bool // the handler is done, and its ResponseWriter must not be touched
+	cut             bool // a deadline has ended a wait
 }
 
 // beginWait starts a wait for the client.
@@ -166,7 +167,10 @@ func (s *direction) expire() {
 		return
 	}
 	s.err = fmt.Errorf("%w: %w", ErrSlowPeer, os.ErrDeadlineExceeded)
-	_ = s.setDeadlineLocked(time.Unix(1, 0))
+	_ = s.cutLocked()
+	if !s.reads && s.e.drains { // the first part of the answer waits for the rest of the body
+		_ = http.NewResponseController(s.e.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+	}
 }
 
 // stop ends waiting for the client, now and later. A body for which nobody waits is left alone: over HTTP/1, net/http reads ahead once
@@ -183,7 +187,13 @@ func (s *direction) stopLocked(why error) bool {
 	if s.err == nil {
 		s.err = why
 	}
-	return s.eof || s.reads && !s.waiting || s.setDeadlineLocked(time.Unix(1, 0)) == nil
+	return s.eof || s.reads && !s.waiting || s.cutLocked() == nil
+}
+
+// cutLocked ends a pending Read or Write. A Read may have met the end of the body just before: see [exchange.closeUnread].
+func (s *direction) cutLocked() error {
+	s.cut = true
+	return s.setDeadlineLocked(time.Unix(1, 0))
 }
 
 // lookLocked stops if the request's context has ended.
@@ -230,9 +240,9 @@ func (s *direction) close(due time.Time) {
 		s.timer.Stop()
 	}
 	switch {
-	case s.handlerDeadline || s.err != nil || s.eof:
+	case s.handlerDeadline || s.cut || s.eof:
 	case s.waiting:
-		_ = s.setDeadlineLocked(time.Unix(1, 0))
+		_ = s.cutLocked()
 	case !due.IsZero() && (s.used || s.reads):
 		_ = s.setDeadlineLocked(due)
 	}
@@ -343,6 +353,16 @@ func (s *direction) keeps(least time.Duration, since time.Time, before time.Dura
 	now := time.Now()
 	away := s.awayLocked(now) - before
 	return (!s.eof || least == 0) && away > 0 && away >= least && 2*away >= now.Sub(since)
+}
+
+// isCut reports whether a deadline has ended a wait.
+func (s *direction) isCut() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cut
 }
 
 func (s *direction) state() (used bool, err error) {

@@ -95,9 +95,19 @@ func (e *exchange) closeUnread(status int) {
 	bytes, eof := e.reads().progress()
 	_, over := e.reads().state()
 	long := e.outer.ContentLength < 0 || e.outer.ContentLength-bytes > maxUnread || status == http.StatusRequestEntityTooLarge
-	if !eof && (over != nil || long && status >= http.StatusMultipleChoices) {
+	if e.closes = e.reads().isCut() || !eof && (over != nil || long && status >= http.StatusMultipleChoices); e.closes {
 		e.Header().Set("Connection", "close")
 	}
+	e.drains = !e.closes && !eof
+}
+
+// rested reports whether net/http waits for more of a body that nobody reads.
+func (e *exchange) rested() bool {
+	if e.body == nil || !e.body.mu.TryLock() {
+		return false
+	}
+	defer e.body.mu.Unlock()
+	return unread(e.outer)
 }
 
 // isStream reports whether an answer with these headers is a stream, which goes on for as long as its client likes.
