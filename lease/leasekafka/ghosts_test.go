@@ -6,7 +6,8 @@ package leasekafka_test
 // where Kafka removes it after a session: its group.reply begins a session only if the reply could be sent. One that leaves in the
 // moment in which its session ends is subtracted twice, and from then on the group rejects everybody: a timer of its
 // group.updateHeartbeat that has fired removes a member again. The torture removes such members, and no others, and lets late leavers
-// time out. Without that it ends in a group that comes to no rest; when it does not, this file can be deleted.
+// time out. Without that TestTortureOwners meets a group that comes to no rest within a minute of -torture.time; when it does not, this
+// file can be deleted.
 
 import (
 	"context"

@@ -8,6 +8,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,12 +19,9 @@ import (
 	"github.com/stopbank/stopbank/lease/leasetest"
 )
 
-// Many ledgers share one bucket, each under a name of its own and with several processes. The random runs are fewer than the suite's hundred unless
-// STOPBANK_THOROUGH is set.
+// Many ledgers share one bucket, each under a name of its own and with several processes.
 func TestConformance(t *testing.T) {
-	if !thorough() {
-		set(t, "rapid.checks", "25")
-	}
+	fewer(t)
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	var ledgers atomic.Int64
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
@@ -35,9 +33,7 @@ func TestConformance(t *testing.T) {
 
 // The ledgers that are written per window, through one claim.
 func TestConformanceOfJournals(t *testing.T) {
-	if !thorough() {
-		set(t, "rapid.checks", "25")
-	}
+	fewer(t)
 	nc := connect(t, single(t, t.TempDir(), 0).ClientURL())
 	var ledgers atomic.Int64
 	leasetest.Run(t, func(t testing.TB, cfg lease.Config) lease.Ledger {
@@ -48,15 +44,16 @@ func TestConformanceOfJournals(t *testing.T) {
 	})
 }
 
-// set gives a flag another value for the length of a test, unless the command line gave it one.
-func set(t *testing.T, name, value string) {
+// fewer leaves a quarter of the random runs for the length of a test, unless STOPBANK_THOROUGH is set or the command line says how many.
+func fewer(t *testing.T) {
 	t.Helper()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	checks := flag.Lookup("rapid.checks").Value
+	given := thorough()
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
 	if given {
 		return
 	}
-	before := flag.Lookup(name).Value.String()
-	noError(t, flag.Set(name, value))
-	t.Cleanup(func() { _ = flag.Set(name, before) })
+	before := checks.String()
+	noError(t, checks.Set(fmt.Sprint(max(1, must(strconv.Atoi(before))(t)/4))))
+	t.Cleanup(func() { _ = checks.Set(before) })
 }
