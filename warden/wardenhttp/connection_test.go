@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -93,7 +94,7 @@ func TestALastByteBesideADeadline(t *testing.T) {
 				_, _ = io.Copy(io.Discard, r.Body)
 			})
 			w := &patient{ResponseWriter: httptest.NewRecorder()}
-			req := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(pausing{}, strings.NewReader("!")))
+			req := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(pausing{}, iotest.DataErrReader(strings.NewReader("!"))))
 			req.ContentLength = 1
 			h.ServeHTTP(w, req)
 			if w.until.IsZero() || w.Header().Get("Connection") != "close" && !(begun && w.written.Equal(time.Unix(1, 0))) {
@@ -110,28 +111,35 @@ func TestABodyThatDoesNotComeKeepsNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg    wardenhttp.Config
 		late   bool
-		status int // 0: the connection ends
+		left   bool // a goroutine reads on
+		status int  // 0: the connection ends
 	}{
-		"an answer":            {wardenhttp.Config{Grace: 50 * time.Millisecond}, false, 0},
-		"late":                 {wardenhttp.Config{Grace: 50 * time.Millisecond, Timeout: 50 * time.Millisecond}, true, http.StatusGatewayTimeout},
-		"a fallback":           {wardenhttp.Config{Grace: time.Second, Timeout: 50 * time.Millisecond}, true, http.StatusOK},
-		"a fallback, buffered": {wardenhttp.Config{Grace: time.Second, Timeout: 50 * time.Millisecond, Buffered: true}, true, http.StatusOK},
+		"an answer":                 {wardenhttp.Config{Grace: 50 * time.Millisecond}, false, false, 0},
+		"an answer beside a reader": {wardenhttp.Config{Grace: time.Minute}, false, true, http.StatusOK},
+		"late":                      {wardenhttp.Config{Grace: 50 * time.Millisecond, Timeout: 50 * time.Millisecond}, true, false, http.StatusGatewayTimeout},
+		"a fallback":                {wardenhttp.Config{Grace: time.Second, Timeout: 50 * time.Millisecond}, true, false, http.StatusOK},
+		"a fallback, buffered":      {wardenhttp.Config{Grace: time.Second, Timeout: 50 * time.Millisecond, Buffered: true}, true, false, http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			of := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 1, MaxFallback: 1})
 			c.cfg.Compartment = in(of)
-			if c.status == http.StatusOK {
+			if c.late && c.status == http.StatusOK {
 				c.cfg.Fallback = func(w http.ResponseWriter, _ *http.Request, _ error) bool {
 					_, _ = io.WriteString(w, much)
 					return true
 				}
 			}
 			s := httptest.NewUnstartedServer(handle(t, nil, c.cfg, func(w http.ResponseWriter, r *http.Request) {
-				if c.late {
+				switch {
+				case c.late:
 					<-r.Context().Done()
-					return
+				case c.left:
+					go func() { _, _ = io.Copy(io.Discard, r.Body) }()
+					<-time.After(20 * time.Millisecond)
+					w.WriteHeader(http.StatusOK)
+				default:
+					_, _ = io.WriteString(w, much)
 				}
-				_, _ = io.WriteString(w, much)
 			}))
 			closed := make(chan struct{}, 1)
 			s.Config.ConnState = func(_ net.Conn, is http.ConnState) {

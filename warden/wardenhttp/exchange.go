@@ -143,7 +143,7 @@ func (e *exchange) detach() {
 	if !hijacked {
 		read, written := e.rest(mine)
 		e.reads().close(read)
-		if e.begun && !e.closes && e.reads().isCut() && e.outer.ProtoMajor == 1 { // the connection may be of no use to others
+		if _, eof := e.reads().progress(); eof && e.reads().isCut() && e.begun && !e.closes { // the connection may be of no use to others
 			e.writes.stop(io.ErrClosedPipe)
 		}
 		e.writes.close(written)
@@ -386,7 +386,7 @@ func (e *exchange) release() {
 		answer = slot.Failed
 	}
 	switch {
-	case excused && err != nil:
+	case excused && err != nil && !errors.Is(err, context.DeadlineExceeded):
 		b.outcome.Err, ending = context.Canceled, slot.Discarded
 	case b.abandoned:
 		ending = slot.Abandoned
