@@ -87,8 +87,7 @@ func (d *detacher) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, innocent{err}
 	}
 	_, stranger, _ := timeLeft(asked, req.Header)
-	trip := tripOf(asked, req)
-	req = trip.watch(req)
+	trip, req := tripOf(asked, req).watch(req)
 	out, lent := lend(req)
 	done := make(chan upstreamReply, 1)
 	go d.send(out, lent, done)

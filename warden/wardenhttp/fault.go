@@ -82,19 +82,19 @@ func (b *sentBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// watch returns the request to send, whose body is watched.
-func (t *trip) watch(req *http.Request) *http.Request {
+// watch returns the trip of the request to send, whose body is watched, and that request.
+func (t trip) watch(req *http.Request) (trip, *http.Request) {
 	if req.Body == nil || req.Body == http.NoBody {
-		return req
+		return t, req
 	}
-	if watched, is := req.Body.(*sentBody); is {
-		t.body = watched
-		return req
+	watched, is := req.Body.(*sentBody)
+	if !is {
+		watched = &sentBody{ReadCloser: req.Body, ctx: req.Context()}
+		req = req.WithContext(req.Context())
+		req.Body = watched
 	}
-	t.body = &sentBody{ReadCloser: req.Body, ctx: req.Context()}
-	req = req.WithContext(req.Context())
-	req.Body = t.body
-	return req
+	t.body = watched
+	return t, req
 }
 
 // unsent returns why the body could not be sent; nil: it could, so far.

@@ -93,7 +93,7 @@ type onTime struct {
 func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
 	trip := tripOf(req.Context(), req)
 	if trip.e != nil {
-		req = trip.watch(req)
+		trip, req = trip.watch(req)
 	}
 	resp, err := o.RoundTripper.RoundTrip(req)
 	if err := trip.end(resp, err); err != nil {

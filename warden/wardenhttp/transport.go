@@ -99,8 +99,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := held{p, tripOf(p.Ctx, out)}
-	out = h.trip.watch(out)
+	trip, out := tripOf(p.Ctx, out).watch(out)
+	h := held{p, trip}
 	resp, err := inflight.RoundTrip(h, onTime{t.base, stranger}, out)
 	if err != nil || resp == nil {
 		return resp, h.trip.end(nil, timeoutOf(p.Ctx, err))
