@@ -71,6 +71,21 @@ type upload struct {
 	mu sync.RWMutex
 }
 
+// newExchange returns the exchange of a request, in one allocation with that of its body if it has one.
+func newExchange(r *http.Request) *exchange {
+	// An outer handler may have wrapped an empty one: its length says so, and a deadline for it would pass while net/http reads
+	// ahead, see [direction.stop].
+	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+		return new(exchange)
+	}
+	both := new(struct {
+		exchange
+		upload
+	})
+	both.body = &both.upload
+	return &both.exchange
+}
+
 // request returns the handler's request: a copy with its own context and body, and without an untrusted client's time that a library
 // would set a timer to, which does not stand still. Of what is left, whoever it is sent on to learns that nobody vouches for it.
 func (e *exchange) request(claim *slot.Claim) *http.Request {
@@ -86,10 +101,9 @@ func (e *exchange) request(claim *slot.Claim) *http.Request {
 		r.Header[wire.UntrustedHTTP] = []string{"1"}
 	}
 	maps.DeleteFunc(r.Trailer, noTrailer)
-	// An outer handler may have wrapped an empty one: its length says so, and a deadline for it would pass while net/http reads
-	// ahead, see [direction.stop].
-	if r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody {
-		e.body = &upload{ReadCloser: r.Body, trailer: r.Trailer, reads: direction{e: e, reads: true, budget: e.m.pace.grace}}
+	if e.body != nil {
+		e.body.ReadCloser, e.body.trailer = r.Body, r.Trailer
+		e.body.reads = direction{e: e, reads: true, budget: e.m.pace.grace}
 		_, _, e.body.reads.bounded = timelimit.Due(e.slot.Ctx)
 		r.Body = e.body
 	}

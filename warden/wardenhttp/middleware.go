@@ -99,7 +99,9 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return true
 	}
 	m.warnHTTP2(r)
-	e := &exchange{m: m, next: next, slot: got, outer: r, said: said, compartment: claim.Compartment, arrived: claim.Arrived}
+	e := newExchange(r)
+	e.m, e.next, e.slot, e.outer, e.said = m, next, got, r, said
+	e.compartment, e.arrived = claim.Compartment, claim.Arrived
 	inner := e.request(&claim)
 	if m.cfg.Buffered {
 		e.buffer(w, inner)
