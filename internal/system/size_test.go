@@ -31,7 +31,7 @@ var mostLines = []struct {
 	{"examples", 4218, 3756, ""},
 	{"internal/bench", 4835, 563, "a server that loses one of two cores"},
 	{"internal/pgtest", 426, 184, ""},
-	{"internal/programs", 1197, 148, "Centrifugo is a process behind a proxy, and its streams end from both sides"},
+	{"internal/programs", 1201, 148, "PocketBase has its large file before: its disk is not what is looked at"},
 	{"internal/sim", 3524, 950, "fresh worlds are judged with room for chance"},
 	{"internal/system", 3524, 2073, ""},
 	{"lease", 694, 1649, ""},
