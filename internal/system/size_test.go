@@ -59,7 +59,7 @@ var mostLines = []struct {
 	{"warden/wardencaddy", 1733, 1636, "what PHP or Rack takes for one name is one tenant"},
 	{"warden/wardenconnect", 113, 465, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
 	{"warden/wardengrpc", 1189, 2840, "what gRPC does not send is nobody's failure"},
-	{"warden/wardenhttp", 4389, 9532, "a fifth and a sixth attack on items 1 to 5, each find mended with a test"},
+	{"warden/wardenhttp", 4401, 9532, "a fifth and a sixth attack on items 1 to 5, each find mended with a test"},
 	{"warden/wardenotel", 163, 278, ""},
 	{"warden/wardenprom", 1183, 2245, ""},
 	{"warden/wardenslog", 677, 1019, ""},

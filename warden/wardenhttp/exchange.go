@@ -13,11 +13,9 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -59,16 +57,6 @@ type exchange struct {
 	encoding            []string     // of what is written around next, such as by an outer handler that compresses it; nil: none
 	kept                int          // the status of an answer that is sent when the handler is done; 0: none, or not known
 	wrong               atomic.Int32 // the answer to what its client has made wrong, in place of a proxy's; 0: none
-}
-
-// upload is the request's body as the handler reads it.
-type upload struct {
-	io.ReadCloser
-	reads   direction
-	trailer http.Header // of the request; its server fills it in at the end
-	copied  http.Header // to be filled in then too, if not nil
-	// held for reading while ReadCloser is in use: after the exchange, its memory may be another request's
-	mu sync.RWMutex
 }
 
 // newExchange returns the exchange of a request, in one allocation with that of its body if it has one.
@@ -176,23 +164,6 @@ func (e *exchange) rest(idle bool) (read, written time.Time) {
 		written = time.Time{}
 	}
 	return read, written
-}
-
-// unread reports whether net/http, over HTTP/1, waits for more of r's body. Only then is a deadline for the rest one for that, see
-// [direction.stop]: an outer handler may have read the body, or put another one in its place.
-func unread(r *http.Request) bool {
-	of := reflect.TypeOf(r.Body)
-	if r.ProtoMajor != 1 || r.ContentLength == 0 || of == nil || of.Kind() != reflect.Pointer || of.Elem().PkgPath() != "net/http" {
-		return false
-	}
-	switch name := of.Elem().Name(); {
-	case name == "body" && r.ContentLength > 0:
-		_, end := r.Body.Read(nil)
-		return end == nil
-	case name == "body", name == "expectContinueReader": // a Read of nothing may wait for a chunk, or ask the client for the body
-		return r.Form == nil
-	}
-	return false
 }
 
 // ServeHTTP calls the next handler, and answers for one that wrote nothing because its deadline passed.
@@ -551,39 +522,6 @@ func regular(r io.Reader) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode().IsRegular()
-}
-
-// Read reads the body under the client's time limit.
-func (u *upload) Read(b []byte) (n int, err error) {
-	u.mu.RLock()
-	defer u.mu.RUnlock()
-	began, err := u.reads.beginWait()
-	if err == nil {
-		n, err = u.ReadCloser.Read(b)
-		err = u.reads.endWait(began, int64(n), err)
-	}
-	if errors.Is(err, io.EOF) {
-		u.reads.e.stream.Load().Asked()
-		maps.DeleteFunc(u.trailer, noTrailer) // net/http adds whatever comes
-		if u.copied != nil {
-			maps.Copy(u.copied, u.trailer)
-		}
-		return n, err
-	}
-	if err != nil && u.reads.clientFault() {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			u.reads.e.wrong.Store(http.StatusRequestEntityTooLarge) // for an outer handler
-		}
-		return n, blameless{err}
-	}
-	return n, err
-}
-
-// Close ends reading. The body itself is its server's, which closes it when the handler is done, and waits for the client then.
-func (u *upload) Close() error {
-	u.reads.shutDown()
-	return nil
 }
 
 // flusher is an exchange with http.Flusher.

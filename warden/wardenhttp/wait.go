@@ -88,28 +88,6 @@ func (e *exchange) streams() *slot.Stream {
 	return s
 }
 
-// closeUnread closes the connection after an answer that does not need the body, if the rest of that is long: net/http would read
-// up to 256 KiB of it before it sends the answer. So it does if nobody may read the body any more. (http.MaxBytesReader tells net/http
-// so, but only without a ResponseWriter around its own.)
-func (e *exchange) closeUnread(status int) {
-	bytes, eof := e.reads().progress()
-	_, over := e.reads().state()
-	long := e.outer.ContentLength < 0 || e.outer.ContentLength-bytes > maxUnread || status == http.StatusRequestEntityTooLarge
-	if e.closes = e.reads().isCut() || !eof && (over != nil || long && status >= http.StatusMultipleChoices); e.closes {
-		e.Header().Set("Connection", "close")
-	}
-	e.drains = !e.closes && !eof
-}
-
-// rested reports whether net/http waits for more of a body that nobody reads.
-func (e *exchange) rested() bool {
-	if e.body == nil || !e.body.mu.TryLock() {
-		return false
-	}
-	defer e.body.mu.Unlock()
-	return unread(e.outer)
-}
-
 // isStream reports whether an answer with these headers is a stream, which goes on for as long as its client likes.
 func isStream(h http.Header) bool {
 	for _, media := range h["Content-Type"] {
