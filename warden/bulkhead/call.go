@@ -399,6 +399,7 @@ func (k *call) proceed(ctx context.Context, yields int, d deadline, o outcome) e
 		}
 	}
 	s.mu.Lock()
+	p.refuses = false
 	p.admitLocked(k)
 	s.mu.Unlock()
 	return nil
@@ -416,7 +417,7 @@ func (k *call) ask() (err error) {
 		s.mu.Lock()
 		k.state = ended
 		if o.cause != errNoAnswer { //nolint:errorlint // this very error, not one of the breaker
-			p.refused = o.cause
+			p.refused, p.refuses = o.cause, true
 		}
 		k.c.describeLocked(&o)
 		p.countRejectionLocked(BreakerOpen)

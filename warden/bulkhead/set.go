@@ -58,7 +58,8 @@ type pool struct {
 	set     *Set
 	config  CompartmentConfig
 	open    func() bool                      // whether the breaker is open; nil: it has no State
-	refused error                            // its last error; guarded by Set.mu
+	refused error                            // its last error, and
+	refuses bool                             // whether its last answer was one; guarded by Set.mu
 	feeds   atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
 	bounds  atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
 	self    Compartment                      // the compartment itself
@@ -206,7 +207,8 @@ func (c *Compartment) Mode() decision.Mode {
 	return c.pool.share.Mode
 }
 
-// Full reports whether a call that came now would find no slot, or others before it. It may wait microseconds for a mutex.
+// Full reports whether others need what a call holds: one that came now would find no slot, or others before it, or a breaker that
+// has refused the call before. It may wait microseconds for a mutex.
 func (c *Compartment) Full() bool {
 	if !c.exists() {
 		return false
@@ -215,7 +217,7 @@ func (c *Compartment) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c = c.presentLocked()
-	return c.queue.Len() > 0 || !s.freeLocked(c)
+	return c.queue.Len() > 0 || !s.freeLocked(c) || c.pool.refuses
 }
 
 // Name returns the name of the compartment, "" for nil. A tenant has the name of its compartment.

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
@@ -177,23 +176,51 @@ func TestTimeoutEndsWhatHangs(t *testing.T) {
 	}
 }
 
-// A slow client keeps its slot while nobody else needs it, and loses it soon after.
+// A slow client keeps its slot while nobody else needs it, and loses it soon after; and so the slots of what it is sent on to.
 func TestSlowClientsGiveWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, failed := newGuard(t, 2, 0), make(chan error, 1)
-		c := connTo(t, newHandler(t, g, func(_ http.ResponseWriter, r *http.Request) {
-			_, err := io.Copy(io.Discard, r.Body)
-			failed <- err
-		}))
-		say(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
-		time.Sleep(time.Hour)
-		g.wantInFlight(t, "H15: alone", 1)
-		other := must(g.TryAcquire(warden.Task{}))(t)
-		defer other.Release()
-		if err := <-failed; !errors.Is(err, wardenhttp.ErrSlowPeer) {
-			t.Errorf("H15: %v", err)
-		}
+	base := roundTrip(func(r *http.Request) (*http.Response, error) {
+		_, err := io.Copy(io.Discard, r.Body)
+		return nil, err
 	})
+	for name, need := range map[string]func(t *testing.T, own *guard) (sends http.RoundTripper, need func()){
+		"its own": func(t *testing.T, own *guard) (http.RoundTripper, func()) {
+			return base, func() { must(own.TryAcquire(warden.Task{}))(t) }
+		},
+		"a warden's": func(t *testing.T, _ *guard) (http.RoundTripper, func()) {
+			g := newGuard(t, 2, 0)
+			return newTransport(t, g, base), func() { must(g.TryAcquire(warden.Task{}))(t) }
+		},
+		"a compartment's": func(t *testing.T, _ *guard) (http.RoundTripper, func()) {
+			c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 2})
+			return sentIn(t, c, base), func() { _, _, _ = c.Acquire(t.Context()) }
+		},
+		"that of a breaker that tries one": func(t *testing.T, _ *guard) (http.RoundTripper, func()) {
+			b := &fuse{}
+			c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 2, Breaker: b})
+			return sentIn(t, c, base), func() { b.open = errAny; _, _, _ = c.Acquire(t.Context()) }
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			own, failed := newGuard(t, 2, 0), make(chan error, 1)
+			rt, need := need(t, own)
+			c := connTo(t, newHandler(t, own, func(_ http.ResponseWriter, r *http.Request) {
+				_, err := rt.RoundTrip(r)
+				failed <- err
+			}))
+			say(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
+			time.Sleep(time.Hour)
+			own.wantInFlight(t, "H15: alone", 1)
+			need()
+			select {
+			case err := <-failed:
+				if !errors.Is(err, wardenhttp.ErrSlowPeer) {
+					t.Errorf("H15: %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Error("H15: it still keeps the slot that others need")
+			}
+		})
+	}
 }
 
 // An answer that does not need a long body comes at once, and one whose body must be drained has its time afterwards.

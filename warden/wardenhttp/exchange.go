@@ -44,6 +44,7 @@ type exchange struct {
 	arrived             time.Time
 	body                *upload // nil: there is none to wait for
 	writes              direction
+	sends               sources
 	stream              atomic.Pointer[slot.Stream] // the answer goes on for as long as the client likes; nil: it does not
 	spared              atomic.Bool                 // the client was too slow, and only Enforce would have cut it off
 	hijacked            atomic.Bool
@@ -349,7 +350,7 @@ func (e *exchange) release() {
 	err := b.outcome.Err
 	failed := isFailure(max(status, e.kept)) ||
 		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-	excused := failed && (e.wrong.Load() != 0 || e.broken() || e.writes.keeps(time.Second, e.arrived, 0))
+	excused := failed && (e.wrong.Load() != 0 || e.broken() || e.writes.keeps(time.Second, e.arrived, 0, true))
 	switch {
 	case ending == slot.Abandoned, short, tooLate && !b.outcome.Upgraded:
 		answer = slot.Unserved

@@ -165,13 +165,14 @@ func (t trip) fault(err error) bool {
 		errors.As(err, &of) || errors.As(err, &known) || t.keeps(err))
 }
 
-// keeps reports whether the client is what took the time, of which there must be some unless err says that there was too little.
+// keeps reports whether the client is what took the time, of which there must be some unless err says that there was too little. Who has
+// answered when the body was whole has not lost patience for it; who breaks off or is late then may have.
 func (t trip) keeps(err error) bool {
-	least := time.Second
+	least, late := time.Second, err != nil && !errors.Is(err, errStatus)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		least = 0
 	}
-	return t.sends && t.e.reads().keeps(least, t.began, t.read) || t.answers && t.e.writes.keeps(least, t.began, t.wrote)
+	return t.sends && t.e.reads().keeps(least, t.began, t.read, late) || t.answers && t.e.writes.keeps(least, t.began, t.wrote, true)
 }
 
 // unpack notes that a body that is made of the client's could not be sent: the client's is too long, or not what it should be.

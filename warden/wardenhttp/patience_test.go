@@ -28,7 +28,12 @@ func TestAnUpstreamThatLosesPatience(t *testing.T) {
 	const patient = 2 * time.Second // one of them must go by waiting for the client, on a busy machine too
 	upstream := func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(time.Now().Add(patient))
+		_ = rc.SetReadDeadline(time.Now().Add(2 * patient))
+		if r.URL.Path == "/works" {
+			time.Sleep(3 * patient / 2)
+		} else if r.URL.Path != "/late" { // whose time is up when it has all of it
+			_ = rc.SetReadDeadline(time.Now().Add(patient))
+		}
 		_, err := io.Copy(io.Discard, r.Body)
 		for err == nil && r.Method == http.MethodGet {
 			_ = rc.SetWriteDeadline(time.Now().Add(patient))
@@ -45,7 +50,9 @@ func TestAnUpstreamThatLosesPatience(t *testing.T) {
 	for name, request := range map[string]string{
 		"a body":                    "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n",
 		"a body, and it is said so": "POST /says HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n",
+		"a body that is whole late": "POST /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 20\r\n\r\n",
 		"an answer":                 "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"an answer after work":      "GET /works HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 	} {
 		for _, http2 := range []bool{false, true} {
 			for _, detached := range []bool{false, true} {
@@ -55,7 +62,7 @@ func TestAnUpstreamThatLosesPatience(t *testing.T) {
 					defer conn.Close()
 					fmt.Fprint(conn, request)
 					if strings.HasPrefix(request, "GET") {
-						time.Sleep(3 * patient / 2) // he does not read
+						time.Sleep(3 * patient) // he does not read
 					} else {
 						go func() { // he trickles
 							for err := error(nil); err == nil; _, err = fmt.Fprint(conn, "x") {

@@ -46,6 +46,7 @@ func (c capacity) claim(r *http.Request) slot.Claim {
 type held struct {
 	slot.Slot
 	trip trip
+	from source
 }
 
 // isFailure reports whether a server that answers with this status has failed. 501 and 505 say of the request that there is no such
@@ -59,6 +60,9 @@ var errStatus = errors.New("wardenhttp: the response says that the server has fa
 
 // End releases the slot.
 func (h held) End(outcome inflight.Outcome) {
+	if h.trip.e != nil {
+		h.trip.e.sends.remove(h.from)
+	}
 	err := outcome.Err
 	if cause := context.Cause(h.Ctx); errors.Is(err, context.Canceled) && errors.Is(cause, context.DeadlineExceeded) {
 		err = cause // an attempt's time, after which it is canceled

@@ -51,6 +51,7 @@ type direction struct {
 
 	mu     sync.Mutex // guards all below; never held while waiting for the client
 	budget time.Duration
+	first  time.Time // when a wait began first
 	began  time.Time // of the wait
 	timer  *time.Timer
 	status int           // of the answer
@@ -86,7 +87,9 @@ func (s *direction) beginWait() (began time.Time, err error) {
 	}
 	began = time.Now()
 	s.e.slot.Time.Wait(began)
-	s.waiting, s.began = true, began
+	if s.waiting, s.began = true, began; s.first.IsZero() {
+		s.first = began
+	}
 	first := min(noticeable, s.budget)
 	if s.timer == nil {
 		s.timer = time.AfterFunc(first, s.expire)
@@ -342,9 +345,9 @@ func (s *direction) awayLocked(now time.Time) time.Duration {
 	return s.away
 }
 
-// keeps reports whether the client is what takes the time since then: it was waited for most of it, and for this long at least. Whom that
-// keeps may lose patience, until the body is at its end. If least is 0, the time is up, which a body has taken that came too late, too.
-func (s *direction) keeps(least time.Duration, since time.Time, before time.Duration) bool {
+// keeps reports whether the client is what takes the time since then, or since its answer began: it was waited for most of it, and for
+// this long at least. Whom that keeps may lose patience. Late: also with a body that is whole by now, for which there was a bound.
+func (s *direction) keeps(least time.Duration, since time.Time, before time.Duration, late bool) bool {
 	if s == nil {
 		return false
 	}
@@ -352,7 +355,10 @@ func (s *direction) keeps(least time.Duration, since time.Time, before time.Dura
 	defer s.mu.Unlock()
 	now := time.Now()
 	away := s.awayLocked(now) - before
-	return (!s.eof || least == 0) && away > 0 && away >= least && 2*away >= now.Sub(since)
+	if !s.reads && s.first.After(since) {
+		since = s.first
+	}
+	return (!s.eof || late) && away > 0 && away >= least && 2*away >= now.Sub(since)
 }
 
 // isCut reports whether a deadline has ended a wait.

@@ -95,19 +95,20 @@ func hostTask(r *http.Request) warden.Task {
 
 // RoundTrip sends the request once it has a slot.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	p, out, stranger, err := t.prepare(req)
+	h, out, stranger, err := t.prepare(req)
 	if err != nil {
 		return nil, err
 	}
-	trip, out := tripOf(p.Ctx, out).watch(out)
-	h := held{p, trip}
+	if h.trip, out = tripOf(h.Ctx, out).watch(out); h.trip.e != nil {
+		h.trip.e.sends.add(h.from)
+	}
 	resp, err := inflight.RoundTrip(h, onTime{t.base, stranger}, out)
 	if err != nil || resp == nil {
-		return resp, h.trip.end(nil, timeoutOf(p.Ctx, err))
+		return resp, h.trip.end(nil, timeoutOf(h.Ctx, err))
 	}
-	_, _, bounded := timelimit.Due(p.Ctx)
+	_, _, bounded := timelimit.Due(h.Ctx)
 	if bounded && t.capacity.compartment != nil && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Body = &boundedBody{resp.Body, p.Ctx}
+		resp.Body = &boundedBody{resp.Body, h.Ctx}
 	}
 	return resp, nil
 }
@@ -135,7 +136,7 @@ func timeoutOf(ctx context.Context, err error) error {
 
 // prepare acquires the request's slot and builds the request to send. On failure, a panic included, it closes the request's
 // body, as a RoundTripper must.
-func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, stranger time.Time, err error) {
+func (t *transport) prepare(req *http.Request) (h held, out *http.Request, stranger time.Time, err error) {
 	ready := false
 	defer func() {
 		if !ready {
@@ -143,21 +144,22 @@ func (t *transport) prepare(req *http.Request) (p slot.Slot, out *http.Request, 
 		}
 	}()
 	if req == nil {
-		return p, nil, stranger, noRequest()
+		return h, nil, stranger, noRequest()
 	}
 	claim := t.capacity.claim(req)
 	if claim.Task = t.task(req); claim.Task.Priority == decision.Normal {
 		claim.Task.Priority = warden.PriorityFrom(req.Context())
 	}
-	if p, err = claim.Acquire(req.Context()); err != nil {
-		return p, nil, stranger, err
+	h.from = source{claim.Warden, claim.Compartment}
+	if h.Slot, err = claim.Acquire(req.Context()); err != nil {
+		return h, nil, stranger, err
 	}
-	if out, stranger, err = withHeaders(p.Ctx, req); err != nil {
-		p.End(context.Canceled, slot.Discarded, slot.Served) // nothing was sent: the breaker and the times see nothing
-		return p, nil, stranger, err
+	if out, stranger, err = withHeaders(h.Ctx, req); err != nil {
+		h.Slot.End(context.Canceled, slot.Discarded, slot.Served) // nothing was sent: the breaker and the times see nothing
+		return h, nil, stranger, err
 	}
 	ready = true
-	return p, out, stranger, nil
+	return h, out, stranger, nil
 }
 
 // CloseIdleConnections closes the base's; http.Client calls it.

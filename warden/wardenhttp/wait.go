@@ -7,29 +7,70 @@ package wardenhttp
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 
+	"github.com/stopbank/stopbank/warden"
+	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
 
 // impatient reports whether a client that is too slow is cut off now: always where Config.Grace says so, and in a fallback, of which
-// there are few, else while others need the slot, who wait for one or would; and nobody in a dry run or bypass.
+// there are few, else while others need the slot, or that of a request that the handler sends; and nobody in a dry run or bypass.
 func (e *exchange) impatient() bool {
-	var full bool
-	var mode decision.Mode
-	if c := e.compartment; c != nil {
-		full, mode = c.Full(), c.Mode()
-	} else {
-		s := e.m.capacity.warden.Limiter().Stats()
-		full, mode = s.Queued > 0 || s.Running >= s.Target, s.Mode
-	}
-	full = full && !e.stream.Load().Parked() || e.m.cfg.Grace > 0 || e.next == nil
+	full, mode := source{e.m.capacity.warden, e.compartment}.full()
+	full = full && !e.stream.Load().Parked() || e.m.cfg.Grace > 0 || e.next == nil || e.sends.needed()
 	if full && mode != decision.Enforce {
 		e.spared.Store(true)
 	}
 	return full && mode == decision.Enforce
+}
+
+// source is where a slot comes from: a compartment, or else a warden.
+type source struct {
+	warden      *warden.Warden
+	compartment *bulkhead.Compartment
+}
+
+// full reports whether others need its slots, and in which mode it is.
+func (s source) full() (bool, decision.Mode) {
+	if c := s.compartment; c != nil {
+		return c.Full(), c.Mode()
+	}
+	l := s.warden.Limiter().Stats()
+	return l.Queued > 0 || l.Running >= l.Target, l.Mode
+}
+
+// sources are where the slots come from of the requests that a handler sends, and that wait for its client as it does.
+type sources struct {
+	mu  sync.Mutex // guards all
+	all []source
+}
+
+func (s *sources) add(of source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, of)
+}
+
+func (s *sources) remove(of source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.all, of)
+	s.all = slices.Delete(s.all, i, i+1)
+}
+
+// needed reports whether others need such a slot.
+func (s *sources) needed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.all, func(of source) bool {
+		full, mode := of.full()
+		return full && mode == decision.Enforce
+	})
 }
 
 // warnDry logs, once, a request that Enforce would have ended.
