@@ -11,6 +11,8 @@ LAB      = overload -only headline -rounds 5
 ENGINES  = leasetest leasepg leasenats leasekafka
 VULNDB   = https://vuln.go.dev
 
+# Without the place of a checkout in it, what one clone, or a target with a module cache of its own, has compiled is not compiled again.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 # The linter keeps absolute paths in its cache: each clone has its own.
 export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 
@@ -49,7 +51,7 @@ demo: ## the storefront over real HTTP: a slow query with one pool and with comp
 
 test: ## (90 s) the tests of every module but those of test-servers
 	@echo "== tests (make test-servers: $(SERVERS) $(REPLAY))"
-	@go test -p $(TWICE) $(QUICK)
+	@go test -vet=off -p $(TWICE) $(QUICK)
 	@echo "== workspace"
 	@go test -count=1 $(SYSTEM) $(GAME)
 
@@ -170,18 +172,18 @@ torture-faults:
 	  { echo "lease/$$e:" && grep -E 'judged| all +[0-9]+ rounds|left out|^--- ' bin/torture-$$e.log | sed 's/^ *[a-z_]*.go:[0-9]*: /  /'; } | tee -a bin/torture.md; done
 	@echo '```' >>bin/torture.md && mv bin/torture.md docs/evidence/torture.md
 
-# The tests of the modules of go.work have run there.
-gowork-off: ## tidy, build and vet each module alone, with its siblings from a module proxy, as a consumer sees it; and test those outside of go.work, without Centrifugo (make programs)
-	@bash internal/tools/alone.sh 'go mod tidy -diff; $(NO_CODE) && exit; go build -o /dev/null ./...; go vet ./...; \
-	  case " $(OUTSIDE) " in *" $$MODULE "*) go test -short ./... ;; esac'
+# The tests of the modules of go.work have run there, and make lint has vetted all. go list -export compiles and does not link.
+gowork-off: ## tidy and compile each module alone, its tests too, with its siblings from a module proxy, as a consumer sees it; and test those outside of go.work, without Centrifugo (make programs)
+	@bash internal/tools/alone.sh 'go mod tidy -diff; $(NO_CODE) && exit; go list -test -export -f "{{/**/}}" ./...; \
+	  case " $(OUTSIDE) " in *" $$MODULE "*) go test -vet=off -short ./... ;; esac'
 
 # No file is of one system and one processor alone: each of both is there once, with make test's.
 platforms: ## build the published modules for other systems and processors, with their tests, and run those of the layers on 32 bits
 	@for p in darwin/arm64 windows/amd64; do \
-	  echo "== $$p"; CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./admission/... ./lease/... ./warden/... || exit 1; \
+	  echo "== $$p"; CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go list -test -export -f '{{/**/}}' ./admission/... ./lease/... ./warden/... || exit 1; \
 	done
 	@echo "== linux/386"
-	@CGO_ENABLED=0 GOARCH=386 go vet ./lease/... ./warden/...
+	@CGO_ENABLED=0 GOARCH=386 go list -test -export -f '{{/**/}}' ./lease/... ./warden/...
 	@export CGO_ENABLED=0 RAPID_CHECKS=25; arch=386 emulator= long='./warden ./warden/control'; \
 	GOARCH=386 go test -count=1 -run '^$$' ./warden/decision >/dev/null 2>&1 || \
 	  { echo "== linux/arm through qemu-user-static, without warden and control, which take minutes there: this kernel runs no 386"; \
