@@ -149,12 +149,14 @@ func TestVerdicts(t *testing.T) {
 	slow := func(inflation float64) *decisionFields {
 		return decided(256, decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten))
 	}
-	held := decided(80, decision.NewReason("held", "service_long", 600, decision.Hold).Because("600 run for long, the oldest GET /events for 1m0s"))
+	held := decided(80, decision.NewReason("held", "service_long", 600, decision.Hold).
+		Because("600 run for long, the oldest GET /events for 1m0s"))
 	applied := func(d *decisionFields) verdict {
 		return (&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: d, DecisionState: string(decision.Applied)}).verdict()
 	}
 	stale := func(p pool, panics uint64) verdict {
-		return (&wardenState{pool: p, Decision: judged("tighten"), DecisionState: string(decision.Stale), SilentForMS: 4200, Panics: panics}).verdict()
+		w := &wardenState{pool: p, Decision: judged("tighten"), DecisionState: string(decision.Stale), SilentForMS: 4200, Panics: panics}
+		return w.verdict()
 	}
 	const quiet, full = "Nothing rejected in the last 10 s", "no slot was free, nor room in the queue (queue_overflow)"
 	for _, v := range []struct {
@@ -317,7 +319,10 @@ func TestLookBackAtTimeouts(t *testing.T) {
 		c := mustNew(t, Config{Set: set})
 		look := func() compartment { return c.state(new(cursor)).Set.Compartments[0] }
 		late := func() {
-			_, _ = bulkhead.Do(t.Context(), set.Compartment("stock"), func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+			_, _ = bulkhead.Do(t.Context(), set.Compartment("stock"), func(ctx context.Context) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			})
 			synctest.Wait() // until the function has returned, too
 		}
 		late()

@@ -94,7 +94,8 @@ func TestStateBound(t *testing.T) {
 		}()
 		<-slow.writing
 	}
-	if w := ask(c, "state.json"); w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "busy" || w.Header().Get("Retry-After") == "" {
+	if w := ask(c, "state.json"); w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "busy" ||
+		w.Header().Get("Retry-After") == "" {
 		t.Errorf("the third: %d, %s", w.Code, w.Body)
 	}
 	close(slow.free)

@@ -107,8 +107,9 @@ func TestCountersNeverFall(t *testing.T) {
 		return sum
 	}
 	for observed, counter := range map[string]string{
-		"stopbank_limiter_wait_seconds": "stopbank_limiter_submitted_total", "stopbank_limiter_execution_seconds": "stopbank_limiter_executed_total",
-		"stopbank_compartment_wait_seconds": "stopbank_compartment_submitted_total",
+		"stopbank_limiter_wait_seconds":      "stopbank_limiter_submitted_total",
+		"stopbank_limiter_execution_seconds": "stopbank_limiter_executed_total",
+		"stopbank_compartment_wait_seconds":  "stopbank_compartment_submitted_total",
 	} {
 		if a, b := of(observed), of(counter); a != b || a < enough {
 			t.Errorf("%s: %v were observed; %s: %v", observed, a, counter, b)
