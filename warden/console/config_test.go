@@ -158,6 +158,9 @@ func TestVerdicts(t *testing.T) {
 		w := &wardenState{pool: p, Decision: judged("tighten"), DecisionState: string(decision.Stale), SilentForMS: 4200, Panics: panics}
 		return w.verdict()
 	}
+	failed := func(n, of uint64) verdict { // normal tasks
+		return pool{Recent: &recent{Seconds: 10, Executed: of, Failed: n, Priorities: map[string]ended{"normal": {Tasks: of, Failed: n}}}}.verdict()
+	}
 	const quiet, full = "Nothing rejected in the last 10 s", "no slot was free, nor room in the queue (queue_overflow)"
 	for _, v := range []struct {
 		got         verdict
@@ -180,6 +183,8 @@ func TestVerdicts(t *testing.T) {
 			lately(5, 4, map[string]uint64{"queue_overflow": 4}), map[string]uint64{"background": 4},
 		)}).verdict(), levelWatch,
 			"Rejected 4 of 9 (44 %) in the last 10 s; most because " + full + "."},
+		{failed(1, 100), levelWatch, "1 of 100 (1.0 %) failed in the last 10 s."},
+		{failed(1, 101), levelOK, "1 of 101 (1.0 %) failed in the last 10 s."},
 		{counted(pool{Recent: lately(0, 0, nil), stale: true}).verdict(), levelWatch,
 			quiet + ". Its decision is stale: the controller is silent, and a reduced limit applies."},
 		{counted(pool{Recent: lately(1, 0, nil), stale: true}).verdict(), levelAct,

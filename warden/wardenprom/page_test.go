@@ -101,9 +101,19 @@ func fill(page string, groups map[string]string) (filled string, missing []strin
 // TestMetricsPage: the page lists each metric that is scraped once, as it is. With -update it writes the page.
 func TestMetricsPage(t *testing.T) {
 	page := text(t, metricsPage)
-	want, missing := fill(page, rows(t, scrape(t, everything(t)).families, text(t, alertsFile)))
+	groups := rows(t, scrape(t, everything(t)).families, text(t, alertsFile))
+	want, missing := fill(page, groups)
 	if len(missing) > 0 {
 		t.Errorf("no table of the page has the metrics of %q", missing)
+	}
+	if _, missing = fill("", groups); len(missing) != len(groups) {
+		t.Errorf("a page without tables lacks only %q", missing)
+	}
+	twice, _ := fill(page+page, groups)
+	for group, table := range groups {
+		if strings.Count(twice, table) != 1 {
+			t.Errorf("where a page asks twice for %s, it is not there once", group)
+		}
 	}
 	if *update {
 		noError(t, os.WriteFile(metricsPage, []byte(want), 0o644))
