@@ -134,7 +134,7 @@ sim-fleet:
 
 api: ## write down what each module exports (docs/api), the console's JSON and the metrics (docs/metrics.md), or with BASE=COMMIT print what has changed of the API since
 	@go test -count=1 -run '^TestStateFields$$' ./warden/console -update
-	@go test -count=1 -run '^TestMetricsPage$$' ./warden/wardenprom -update
+	@go test -count=1 -run '^Test(MetricsPage|AScrapeShowsWhatIs)$$' ./warden/wardenprom -update
 	@go test -count=1 -run '^TestExportedAPI$$' $(SYSTEM) -update
 	@[ -z "$(BASE)" ] || bash internal/tools/apidiff.sh $(BASE)
 

@@ -76,7 +76,6 @@ func TestEachAlone(t *testing.T) {
 				t.Errorf("%s alone: %s is null", name, list)
 			}
 		}
-		limiters["one"] = l
 		if at(t, s, "title") != "Stopbank" || len(at(t, s, "verdicts").([]any)) == 0 && name != "dead letters" {
 			t.Errorf("%s alone: %s", name, body)
 		}
@@ -142,31 +141,34 @@ func TestVerdicts(t *testing.T) {
 			Reasons: []reason{{Code: "busy", Signal: "lag", Value: 0.5, Direction: direction, Text: "the CPU is busy"}},
 		}
 	}
-	halves := func(inflation float64) *decisionFields {
-		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 256, Reasons: []decision.Reason{
-			decision.NewReason("calm", "utilization", 0.79, decision.Relax),
-			decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten),
+	decided := func(target int, r decision.Reason) *decisionFields {
+		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: target, Reasons: []decision.Reason{
+			decision.NewReason("calm", "utilization", 0.79, decision.Relax), r,
 		}})
 	}
-	silent := func() *decisionFields {
-		return decisionJSON(&decision.ControlDecision{Seq: 1, TargetConcurrency: 80, Reasons: []decision.Reason{
-			decision.NewReason("calm", "utilization", 0.79, decision.Relax),
-			decision.NewReason(
-				"held", "service_long", 600, decision.Hold,
-			).Because("600 run for long, the oldest GET /events for 1m0s"),
-		}})
+	slow := func(inflation float64) *decisionFields {
+		return decided(256, decision.NewReason("service_slow", "service_inflation", inflation, decision.Tighten))
 	}
-	applied, stale := string(decision.Applied), string(decision.Stale)
+	held := decided(80, decision.NewReason("held", "service_long", 600, decision.Hold).
+		Because("600 run for long, the oldest GET /events for 1m0s"))
+	applied := func(d *decisionFields) verdict {
+		return (&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: d, DecisionState: string(decision.Applied)}).verdict()
+	}
+	stale := func(p pool, panics uint64) verdict {
+		w := &wardenState{pool: p, Decision: judged("tighten"), DecisionState: string(decision.Stale), SilentForMS: 4200, Panics: panics}
+		return w.verdict()
+	}
+	failed := func(n, of uint64) verdict { // normal tasks
+		return pool{Recent: &recent{Seconds: 10, Executed: of, Failed: n, Priorities: map[string]ended{"normal": {Tasks: of, Failed: n}}}}.verdict()
+	}
+	const quiet, full = "Nothing rejected in the last 10 s", "no slot was free, nor room in the queue (queue_overflow)"
 	for _, v := range []struct {
 		got         verdict
 		level, text string
 	}{
 		{counted(pool{Rejected: 7000}).verdict(), levelOK, "7,000 rejected since the start."},
-		{counted(pool{Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
-		{
-			counted(pool{Recent: lately(5, 0, nil), Queued: 3}).verdict(),
-			levelWatch, "Nothing rejected in the last 10 s; 3 wait in the queue.",
-		},
+		{counted(pool{Recent: lately(5, 0, nil)}).verdict(), levelOK, quiet + "."},
+		{counted(pool{Recent: lately(5, 0, nil), Queued: 3}).verdict(), levelWatch, quiet + "; 3 wait in the queue."},
 		{counted(pool{
 			Recent: lately(5, 4, map[string]uint64{"canceled": 9, "pressure_high": 3, "closed": 1}), Queued: 1,
 		}).verdict(), levelAct,
@@ -180,52 +182,42 @@ func TestVerdicts(t *testing.T) {
 		{counted(pool{Recent: of(
 			lately(5, 4, map[string]uint64{"queue_overflow": 4}), map[string]uint64{"background": 4},
 		)}).verdict(), levelWatch,
-			"Rejected 4 of 9 (44 %) in the last 10 s; most because no slot was free, nor room in the queue (queue_overflow)."},
+			"Rejected 4 of 9 (44 %) in the last 10 s; most because " + full + "."},
+		{failed(1, 100), levelWatch, "1 of 100 (1.0 %) failed in the last 10 s."},
+		{failed(1, 101), levelOK, "1 of 101 (1.0 %) failed in the last 10 s."},
 		{counted(pool{Recent: lately(0, 0, nil), stale: true}).verdict(), levelWatch,
-			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
+			quiet + ". Its decision is stale: the controller is silent, and a reduced limit applies."},
 		{counted(pool{Recent: lately(1, 0, nil), stale: true}).verdict(), levelAct,
-			"Nothing rejected in the last 10 s. Its decision is stale: the controller is silent, and a reduced limit applies."},
-		{counted(pool{Mode: "enforce", Recent: lately(5, 0, nil)}).verdict(), levelOK, "Nothing rejected in the last 10 s."},
+			quiet + ". Its decision is stale: the controller is silent, and a reduced limit applies."},
+		{counted(pool{Mode: "enforce", Recent: lately(5, 0, nil)}).verdict(), levelOK, quiet + "."},
 		{counted(pool{Mode: "bypass", Recent: lately(5, 0, nil)}).verdict(), levelWatch,
-			"Bypass: every task starts immediately, and none is evaluated. Nothing rejected in the last 10 s."},
-		{
-			counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(),
-			levelWatch, "Dry run: every task starts immediately. 0 rejected since the start.",
-		},
+			"Bypass: every task starts immediately, and none is evaluated. " + quiet + "."},
+		{counted(pool{Mode: "dry_run", WouldReject: map[string]uint64{"closed": 1}}).verdict(),
+			levelWatch, "Dry run: every task starts immediately. 0 rejected since the start."},
 		{counted(pool{Mode: "dry_run", Recent: &recent{Seconds: 10,
 			WouldReject: map[string]uint64{"pressure_high": 3, "deadline_exceeded": 1}}}).verdict(), levelWatch,
-			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). Nothing rejected in the last 10 s."},
+			"Dry run: every task starts immediately; 4 would have been rejected in the last 10 s, most because their priority is being shed (pressure_high). " + quiet + "."},
 		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}}).verdict(), levelOK,
-			"Nothing rejected in the last 10 s. The controller has not decided yet: the initial limit applies."},
-		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("hold"), DecisionState: applied}).verdict(),
-			levelOK,
-			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
-		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: judged("tighten"), DecisionState: applied}).verdict(),
-			levelWatch,
-			"Nothing rejected in the last 10 s. Controller: the CPU is busy (busy); limit 1,024."},
-		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(6.07), DecisionState: applied}).verdict(), levelWatch,
-			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); execution time is 6.07 times its baseline (service_slow); limit 256."},
-		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: silent(), DecisionState: applied}).verdict(), levelWatch,
-			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); 600 run for long, the oldest GET /events for 1m0s (held); limit 80."},
-		{(&wardenState{pool: pool{Recent: lately(1, 0, nil)}, Decision: halves(1.02), DecisionState: applied}).verdict(), levelOK,
-			"Nothing rejected in the last 10 s. Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
-		{(&wardenState{pool: pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, Decision: judged("tighten"),
-			DecisionState: stale, SilentForMS: 4200, Panics: 2}).verdict(), levelAct,
+			quiet + ". The controller has not decided yet: the initial limit applies."},
+		{applied(judged("hold")), levelOK, quiet + ". Controller: the CPU is busy (busy); limit 1,024."},
+		{applied(judged("tighten")), levelWatch, quiet + ". Controller: the CPU is busy (busy); limit 1,024."},
+		{applied(slow(6.07)), levelWatch,
+			quiet + ". Controller: CPU pressure low, utilization 79 % (calm); execution time is 6.07 times its baseline (service_slow); limit 256."},
+		{applied(held), levelWatch,
+			quiet + ". Controller: CPU pressure low, utilization 79 % (calm); 600 run for long, the oldest GET /events for 1m0s (held); limit 80."},
+		{applied(slow(1.02)), levelOK, quiet + ". Controller: CPU pressure low, utilization 79 % (calm); limit 256."},
+		{stale(pool{Recent: lately(1, 1, map[string]uint64{"closed": 1})}, 2), levelAct,
 			"Rejected 1 of 2 (50 %) in the last 10 s; most because the limiter is closed: the service is shutting down (closed). Its decision is stale: no sample for 4 s, so a reduced limit " +
 				"applies. Sampler or controller hangs or panics, or the process gets no CPU. Sampler, controller or target panicked 2 times."},
-		{(&wardenState{pool: pool{Recent: lately(0, 0, nil), InFlight: 1}, Decision: judged("hold"), DecisionState: stale,
-			SilentForMS: 4200}).verdict(), levelAct,
-			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU."},
-		{(&wardenState{pool: pool{Recent: lately(0, 0, nil)}, Decision: judged("hold"), DecisionState: stale, SilentForMS: 4200}).
-			verdict(), levelWatch,
-			"Nothing rejected in the last 10 s. Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
+		{stale(pool{Recent: lately(0, 0, nil), InFlight: 1}, 0), levelAct,
+			quiet + ". Its decision is stale: no sample for 4 s, so a reduced limit applies. Sampler or controller hangs or panics, or the process gets no CPU."},
+		{stale(pool{Recent: lately(0, 0, nil)}, 0), levelWatch,
+			quiet + ". Its decision is stale: no sample for 4 s. No request has come, and Run is not running."},
 		{compartment{Healthy: true}.verdict(), levelOK, ""},
-		{
-			compartment{Healthy: true, Mode: "bypass", WithoutSlot: 3}.verdict(),
-			levelWatch, "Bypass: every call starts immediately; 3 run without a slot.",
-		},
+		{compartment{Healthy: true, Mode: "bypass", WithoutSlot: 3}.verdict(),
+			levelWatch, "Bypass: every call starts immediately; 3 run without a slot."},
 		{compartment{Healthy: true, Mode: "dry_run", WouldReject: map[string]uint64{"queue_overflow": 2}}.verdict(), levelWatch,
-			"Dry run: every call starts immediately; 2 would have been rejected since the start, most because no slot was free, nor room in the queue (queue_overflow)."},
+			"Dry run: every call starts immediately; 2 would have been rejected since the start, most because " + full + "."},
 		{compartment{Healthy: true, RejectionRate: 0.0123, Queued: 2, Abandoned: 1}.verdict(), levelWatch,
 			"Rejected 1.2 % of the calls of the last minute; 2 wait in the queue; 1 abandoned: they run although their callers are gone, and hold slots."},
 		{compartment{Healthy: true, CriticalityName: "critical", submitted: 180, failed: 89}.verdict(), levelWatch,
@@ -236,10 +228,8 @@ func TestVerdicts(t *testing.T) {
 			"1 of 1 call failed in the last minute (100 %)."},
 		{compartment{Healthy: true, CriticalityName: "critical", submitted: 200, failed: 1}.verdict(), levelOK, ""},
 		{compartment{Healthy: true, RejectionRate: 0.0003}.verdict(), levelWatch, "Rejected <0.1 % of the calls of the last minute."},
-		{
-			compartment{Unhealthy: "too much is rejected", RejectionRate: 0.1, Queued: 2}.verdict(),
-			levelAct, "Too much is rejected; 2 wait in the queue.",
-		},
+		{compartment{Unhealthy: "too much is rejected", RejectionRate: 0.1, Queued: 2}.verdict(),
+			levelAct, "Too much is rejected; 2 wait in the queue."},
 		{compartment{Healthy: true, RejectionRate: 0.5, Guaranteed: 5, EffectiveGuaranteed: 4, stuckFor: 7 * time.Second,
 			rejectedRecently: map[string]uint64{"timeout_queued": 2, "breaker_open": 3}}.verdict(), levelWatch,
 			"All slots are in use, and no call has ended for 7 s; rejected 50 % of the calls of the last minute; most because the circuit breaker is open (breaker_open); " +
@@ -301,14 +291,7 @@ func TestLookBack(t *testing.T) {
 				t.Fatal("not rejected")
 			}
 		}
-		hung := func() bulkhead.Permit {
-			_, permit, err := set.Compartment("a").Acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return permit
-		}
-		first, second := hung(), hung()
+		first, second := acquire(t, set, "a"), acquire(t, set, "a")
 		reject(t.Context()) // of this the first look knows only that it was before
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -321,7 +304,7 @@ func TestLookBack(t *testing.T) {
 			reject(t.Context())
 		}
 		first.Release(nil)
-		third := hung()
+		third := acquire(t, set, "a")
 		if got := look(); got.stuckFor != 0 {
 			t.Errorf("a call has ended, and still %s", got.stuckFor)
 		}
@@ -341,14 +324,10 @@ func TestLookBackAtTimeouts(t *testing.T) {
 		c := mustNew(t, Config{Set: set})
 		look := func() compartment { return c.state(new(cursor)).Set.Compartments[0] }
 		late := func() {
-			_, err := bulkhead.Do(t.Context(), set.Compartment("stock"), func(ctx context.Context) (int, error) {
+			_, _ = bulkhead.Do(t.Context(), set.Compartment("stock"), func(ctx context.Context) (int, error) {
 				<-ctx.Done()
 				return 0, ctx.Err()
-
 			})
-			if !errors.Is(err, bulkhead.ErrTimeout) {
-				t.Fatal(err)
-			}
 			synctest.Wait() // until the function has returned, too
 		}
 		late()
@@ -425,9 +404,7 @@ func TestAProposalShows(t *testing.T) {
 			!strings.HasPrefix(got[0], `"api" rejected 60 of 60 calls`) {
 			t.Errorf("%q", got)
 		}
-		if _, err := set.Resize(set.Snapshot().Proposal.Plan); err != nil {
-			t.Fatal(err)
-		}
+		must(set.Resize(set.Snapshot().Proposal.Plan))(t)
 		if got := c.state(new(cursor)).Set.Proposal; len(got) != 0 {
 			t.Errorf("%q", got)
 		}

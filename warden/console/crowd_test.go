@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,6 @@ import (
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
 
@@ -53,8 +53,7 @@ func crowd(t *testing.T, letters int) *Console {
 	w := must(warden.New(warden.Config{Sampler: s, Controller: must(control.New(control.Config{}))(t)}))(t)
 	c := mustNew(t, Config{Warden: w, Set: set})
 	for i, x := range compartments {
-		_, permit, err := set.Compartment(x.Name).Acquire(t.Context())
-		noError(t, err)
+		permit := acquire(t, set, x.Name)
 		if i < 73 {
 			_, _, _ = set.Compartment(x.Name).Acquire(t.Context()) // rejected
 		}
@@ -68,8 +67,7 @@ func crowd(t *testing.T, letters int) *Console {
 		}
 	}
 	for _, x := range compartments[:73] {
-		_, permit, err := set.Compartment(x.Name).Acquire(t.Context())
-		noError(t, err)
+		permit := acquire(t, set, x.Name)
 		_, _, _ = set.Compartment(x.Name).Acquire(t.Context())
 		permit.Release(nil)
 	}
@@ -79,10 +77,7 @@ func crowd(t *testing.T, letters int) *Console {
 // asBrowser returns how many bytes a browser is sent, and what they say.
 func asBrowser(t *testing.T, c *Console, path string) (sent int, text string) {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil)
-	r.Header.Set("Accept-Encoding", "gzip, deflate, br")
-	w := httptest.NewRecorder()
-	c.ServeHTTP(w, r)
+	w := ask(c, path, "Accept-Encoding", "gzip, deflate, br")
 	if w.Code != 200 || w.Header().Get("Content-Encoding") != "gzip" || w.Header().Get("Vary") != "Accept-Encoding" {
 		t.Fatalf("%s: %d, %v", path, w.Code, w.Header())
 	}
@@ -192,10 +187,7 @@ func TestEncoding(t *testing.T) {
 		"gzip;q=x": false, "x-gzip": false, ",,;": false,
 	} {
 		for _, path := range []string{"state.json", "dead-letters.json", "rejections.json?find=x"} {
-			r := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil)
-			r.Header.Set("Accept-Encoding", asked)
-			w := httptest.NewRecorder()
-			c.ServeHTTP(w, r)
+			w := ask(c, path, "Accept-Encoding", asked)
 			if got := w.Header().Get("Content-Encoding"); w.Code != 200 || (got == "gzip") != zipped || json.Valid(w.Body.Bytes()) == zipped {
 				t.Errorf("%s for %q: %d, %q", path, asked, w.Code, got)
 			}
@@ -218,14 +210,6 @@ func TestBadHistory(t *testing.T) {
 
 // TestShortened: ten of those with trouble, and ten of those without, and how many are left.
 func TestShortened(t *testing.T) {
-	list := func(act, watch, ok int) (all []verdict) {
-		for level, n := range map[string]int{levelAct: act, levelWatch: watch, levelOK: ok} {
-			for range n {
-				all = append(all, verdict{Level: level})
-			}
-		}
-		return all
-	}
 	for _, of := range []struct {
 		act, watch, ok int
 		level, text    string
@@ -237,26 +221,15 @@ func TestShortened(t *testing.T) {
 		{12, 0, 0, levelAct, "2 more, all to act on."},
 		{5, 66, 3, levelWatch, "61 more to watch."},
 	} {
-		limiters := make([]pool, 0, 100)
-		for _, v := range list(of.act, of.watch, of.ok) {
-			p := pool{Name: "l", Recent: &recent{Seconds: 10}}
-			switch v.Level {
-			case levelAct:
-				p.Recent.Rejected = 1
-			case levelWatch:
-				p.Queued = 1
-			}
-			limiters = append(limiters, p)
-		}
-		s := &state{Limiters: limiters}
+		ok := pool{Recent: &recent{Seconds: 10}}
+		act, watch := pool{Recent: &recent{Seconds: 10, Rejected: 1}}, ok
+		watch.Queued = 1
+		s := &state{Limiters: slices.Concat(
+			slices.Repeat([]pool{ok}, of.ok), slices.Repeat([]pool{act}, of.act), slices.Repeat([]pool{watch}, of.watch),
+		)}
 		s.addVerdicts()
-		var more []verdict
-		for _, v := range s.Verdicts {
-			if v.More > 0 {
-				more = append(more, v)
-			}
-		}
-		if of.text == "" && len(more) == 0 && len(s.Verdicts) == of.act {
+		more := slices.DeleteFunc(s.Verdicts, func(v verdict) bool { return v.More == 0 })
+		if of.text == "" && len(more) == 0 {
 			continue
 		}
 		if len(more) != 1 || more[0].Level != of.level || more[0].Text != of.text {
@@ -313,22 +286,5 @@ func TestOnset(t *testing.T) {
 	}
 	if p.lowered.why.Text != theirs {
 		t.Errorf("lowered because of %q", p.lowered.why.Text)
-	}
-}
-
-// TestFrequentReasonHidesNoOther: of one limiter, rejections for a reason that is rare are listed beside those for a frequent one.
-func TestFrequentReasonHidesNoOther(t *testing.T) {
-	c := mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"l": mustLimiter(t, 1)}})
-	var rejected []decision.Explanation
-	for i := range 200 {
-		e := decision.Explanation{Limiter: "l", Reason: decision.QueueOverflow, At: time.Unix(int64(i), 0)}
-		if i == 0 {
-			e.Reason = decision.Closed
-		}
-		rejected = append(rejected, e)
-	}
-	list := c.latestRejections(rejected)
-	if n := len(list); n != maxRejections || list[n-1].Reason != "closed" {
-		t.Errorf("%d are listed, the last for %s", n, list[n-1].Reason)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -17,11 +16,10 @@ import (
 	"time"
 )
 
-// ask returns what the console serves of its dead letters.
-func ask(t *testing.T, c *Console) map[string]any {
+// letters returns what the console serves of its dead letters.
+func letters(t *testing.T, c *Console) map[string]any {
 	t.Helper()
-	w := httptest.NewRecorder()
-	c.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/dead-letters.json", nil))
+	w := ask(c, "dead-letters.json")
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
@@ -29,7 +27,7 @@ func ask(t *testing.T, c *Console) map[string]any {
 }
 
 func TestDeadLetters(t *testing.T) {
-	if answer := ask(t, mustNew(t, Config{Warden: mustWarden(t, new(script))})); answer != nil {
+	if answer := letters(t, mustNew(t, Config{Warden: mustWarden(t, new(script))})); answer != nil {
 		t.Errorf("without a desk: %v", answer)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -48,27 +46,27 @@ func TestDeadLetters(t *testing.T) {
 				}
 			}
 		}})
-		answer := ask(t, c)
+		answer := letters(t, c)
 		top, _ := at(t, answer, "letters", 0).(map[string]any)
 		if got := fmt.Sprintln(
 			answer["waiting"], answer["parked"], answer["trouble"], top["id"], top["parked"], top["attempts"], answer["oldest"],
 		); got != "1000 1  p@0 true 11 "+first.Add(time.Second).Format(time.RFC3339)+"\n" {
 			t.Errorf("the desk said %s", got)
 		}
-		letters, _ := at(t, answer, "letters").([]any)
+		list, _ := at(t, answer, "letters").([]any)
 		key, _ := top["key"].(string)
 		failure, _ := top["failure"].(string)
-		if len(letters) != mostLetters || len(key) > longestName+3 || len(failure) > longestFailure+3 {
-			t.Errorf("%d letters, a key of %d bytes, a failure of %d", len(letters), len(key), len(failure))
+		if len(list) != mostLetters || len(key) > longestName+3 || len(failure) > longestFailure+3 {
+			t.Errorf("%d letters, a key of %d bytes, a failure of %d", len(list), len(key), len(failure))
 		}
 		for range 5 { // many pages
-			ask(t, c)
+			letters(t, c)
 		}
 		if asked != 1 {
 			t.Errorf("the desk was asked %d times within five seconds", asked)
 		}
 		time.Sleep(lettersMaxAge)
-		ask(t, c)
+		letters(t, c)
 		if asked != 2 {
 			t.Errorf("the desk was asked %d times, want 2", asked)
 		}
@@ -97,9 +95,9 @@ func TestDeadLettersInTrouble(t *testing.T) {
 		} {
 			time.Sleep(lettersMaxAge)
 			list = broken
-			ask(t, c)
+			letters(t, c)
 			synctest.Wait()
-			answer := ask(t, c)
+			answer := letters(t, c)
 			trouble, _ := at(t, answer, "trouble").(string)
 			if !strings.Contains(trouble, want) || at(t, answer, "waiting") != 0.0 {
 				t.Errorf("%v, want %s", answer, want)
@@ -112,14 +110,14 @@ func TestDeadLettersInTrouble(t *testing.T) {
 		time.Sleep(lettersMaxAge)
 		for range 2 {
 			began := time.Now()
-			if trouble := at(t, ask(t, c), "trouble"); trouble != "Config.DeadLetters does not answer" ||
+			if trouble := at(t, letters(t, c), "trouble"); trouble != "Config.DeadLetters does not answer" ||
 				time.Since(began) != lettersTimeout {
 				t.Errorf("%v after %v", trouble, time.Since(began))
 			}
 		}
 		close(hang)
 		time.Sleep(lettersMaxAge)
-		if answer := ask(t, c); at(t, answer, "waiting") != 1.0 || at(t, answer, "trouble") != "" || asked != 2 {
+		if answer := letters(t, c); at(t, answer, "waiting") != 1.0 || at(t, answer, "trouble") != "" || asked != 2 {
 			t.Errorf("%v, asked %d times", answer, asked)
 		}
 	})

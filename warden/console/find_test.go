@@ -7,6 +7,7 @@ package console
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -46,23 +47,18 @@ func TestFind(t *testing.T) {
 	w := mustWarden(t, new(script))
 	set := mustSet(t, bulkhead.CompartmentConfig{Name: "reports", Guaranteed: 1})
 	more := must(limiter.New(limiter.Config{Recent: 2, Initial: decision.ControlDecision{Seq: 4711}}))(t)
-	c := mustNew(
-		t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"more": more}},
-	)
+	c := mustNew(t, Config{Title: "shop", Instance: "shop-7f9c", Warden: w, Set: set, Limiters: map[string]*limiter.Limiter{"more": more}})
 	c.maxRejections = 2
 	base := mount(t, c)
-	if f := search(t, base, "a"); !strings.HasPrefix(
-		f.Text, "Not found: this process keeps no rejection. One of another process",
-	) || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
+	const none, gone = "Not found: this process keeps no rejection. One of another process",
+		"Not found. This process keeps the last rejections of each limiter and compartment, 4 now, the oldest of "
+	if f := search(t, base, "a"); !strings.HasPrefix(f.Text, none) || f.Kept != 0 || f.Since != nil || f.Rejections == nil {
 		t.Errorf("%+v", f)
 	}
 
 	w.Limiter().Close()
 	_, _ = w.TryAcquire(warden.Task{Name: "of the warden", ID: "a"})
-	_, permit, err := set.Compartment("reports").Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	permit := acquire(t, set, "reports")
 	_, _, _ = set.Compartment("reports").Acquire(warden.WithRequestID(t.Context(), "b&c=d"))
 	permit.Release(nil)
 	_, _ = more.TryAcquire(limiter.Task{Name: "first", ID: "c"})
@@ -83,13 +79,8 @@ func TestFind(t *testing.T) {
 			f.Find != strings.TrimSpace(what) {
 			t.Errorf("%q: %+v, want %q", what, f, want)
 		}
-		if says := "Found " + string(rune('0'+len(want))) + " of the 4 rejections that are kept."; len(want) > 0 &&
-			f.Text != says {
-			t.Errorf("%q: %q, want %q", what, f.Text, says)
-		}
-		if len(want) == 0 && !strings.HasPrefix(
-			f.Text, "Not found. This process keeps the last rejections of each limiter and compartment, 4 now, the oldest of ",
-		) {
+		found := f.Text == fmt.Sprintf("Found %d of the 4 rejections that are kept.", len(want))
+		if found != (len(want) > 0) || strings.HasPrefix(f.Text, gone) == found {
 			t.Errorf("%q: %q", what, f.Text)
 		}
 	}
@@ -159,9 +150,7 @@ func TestAWardenIsShownUnderItsName(t *testing.T) {
 		}
 		_, body := get(t, base+"state.json")
 		if s := decode(t, body); at(t, s, "warden", "name") != want || at(t, s, "verdicts", 0, "subject") != want {
-			t.Errorf(
-				"%q: the warden is called %v, its verdict %v", configured, at(t, s, "warden", "name"), at(t, s, "verdicts", 0),
-			)
+			t.Errorf("%q: the warden is called %v, its verdict %v", configured, at(t, s, "warden", "name"), at(t, s, "verdicts", 0))
 		}
 	}
 }

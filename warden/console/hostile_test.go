@@ -94,18 +94,14 @@ func TestStateBound(t *testing.T) {
 		}()
 		<-slow.writing
 	}
-	ask := func() *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/state.json", nil))
-		return w
-	}
-	if w := ask(); w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "busy" || w.Header().Get("Retry-After") == "" {
+	if w := ask(c, "state.json"); w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "busy" ||
+		w.Header().Get("Retry-After") == "" {
 		t.Errorf("the third: %d, %s", w.Code, w.Body)
 	}
 	close(slow.free)
 	<-done
 	<-done
-	if w := ask(); w.Code != 200 {
+	if w := ask(c, "state.json"); w.Code != 200 {
 		t.Errorf("afterwards: %d, %s", w.Code, w.Body)
 	}
 }
@@ -183,8 +179,7 @@ func TestStrangers(t *testing.T) {
 	}
 	anybody := mustNew(t, Config{Warden: mustWarden(t, new(script)), Hosts: []string{"*"}})
 	w := httptest.NewRecorder()
-	anybody.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://evil.example/state.json", nil))
-	if w.Code != 200 {
+	if anybody.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://evil.example/state.json", nil)); w.Code != 200 {
 		t.Errorf("any host: %d", w.Code)
 	}
 }
@@ -193,8 +188,8 @@ func TestStrangers(t *testing.T) {
 func TestLongNamesStayApart(t *testing.T) {
 	long := strings.Repeat("n", 300)
 	c := mustNew(t, Config{
-		Set: mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: long +
-			"b", Guaranteed: 1}),
+		Set: mustSet(t, bulkhead.CompartmentConfig{Name: long + "a", Guaranteed: 1},
+			bulkhead.CompartmentConfig{Name: long + "b", Guaranteed: 1}),
 		Limiters: map[string]*limiter.Limiter{long + "a": mustLimiter(t, 1), long + "b": mustLimiter(t, 1)},
 	})
 	_, body := get(t, mount(t, c)+"state.json")

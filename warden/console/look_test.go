@@ -46,9 +46,8 @@ func TestIDs(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if got := appendRejections(
-		nil, "l", []decision.Explanation{{Outcome: decision.Started, WouldReject: decision.PressureHigh}},
-	); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
+	dry := decision.Explanation{Outcome: decision.Started, WouldReject: decision.PressureHigh}
+	if got := appendRejections(nil, "l", []decision.Explanation{dry}); len(got) != 1 || rejectionJSON(got[0]).Reason != "pressure_high" {
 		t.Errorf("of a dry run: %v", got)
 	}
 	for outcome, want := range map[decision.Outcome]int{
@@ -60,22 +59,26 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestNobodyIsCrowdedOut: of those that reject little and did so before, the last rejections are listed beside those of one
-// that rejects all the time, and all of them in the order of time.
+// TestNobodyIsCrowdedOut: of limiters and reasons that reject little and did so before, the last rejections are listed beside those
+// of one that rejects all the time, and all of them in the order of time.
 func TestNobodyIsCrowdedOut(t *testing.T) {
-	listed := func(most int, counts ...int) string { // of limiters a, b, …, each of which rejected later than all before it
+	// Of limiters a, b, …, each of which rejected later than all before it, or for the reasons a, b, … of one limiter.
+	listed := func(one bool, most int, counts ...int) string {
 		c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
 		c.maxRejections = most
 		var rejected []decision.Explanation
 		for i, n := range counts {
 			for j := range n {
-				rejected = append(rejected, decision.Explanation{Limiter: string(rune('a' +
-					i)), Task: decision.Task{Name: fmt.Sprint(j)}, At: time.Unix(int64(1000*i+j), 0)})
+				e := decision.Explanation{Limiter: string(rune('a' + i)), At: time.Unix(int64(1000*i+j), 0)}
+				if e.Task.Name = e.Limiter + fmt.Sprint(j); one {
+					e.Limiter, e.Reason = "l", decision.RejectionReason(e.Limiter)
+				}
+				rejected = append(rejected, e)
 			}
 		}
 		var b strings.Builder
 		for _, r := range c.latestRejections(rejected) {
-			b.WriteString(r.Limiter + r.Task + " ")
+			b.WriteString(r.Task + " ")
 		}
 		return strings.TrimSpace(b.String())
 	}
@@ -93,8 +96,10 @@ func TestNobodyIsCrowdedOut(t *testing.T) {
 		{2, []int{9, 9, 9}, "c8 b8"},
 		{1, []int{9, 9}, "b8"},
 	} {
-		if got := listed(check.most, check.counts...); got != check.want {
-			t.Errorf("%d of %v: %s, want %s", check.most, check.counts, got, check.want)
+		for _, one := range []bool{false, true} {
+			if got := listed(one, check.most, check.counts...); got != check.want {
+				t.Errorf("%d of %v, of one limiter: %v: %s, want %s", check.most, check.counts, one, got, check.want)
+			}
 		}
 	}
 }
@@ -118,10 +123,8 @@ func TestPhases(t *testing.T) {
 	add(7, "queueing", "service_slow")
 	var b strings.Builder
 	for _, f := range p.phases {
-		fmt.Fprintf(
-			&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq,
-			f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo, f.ShedFrom, f.ShedTo, f.Reasons[0].Signal,
-		)
+		fmt.Fprintf(&b, "%d-%d@%d-%d:%d>%d:%v>%v %s;", f.FirstSeq, f.LastSeq, f.From.Unix(), f.To.Unix(), f.TargetFrom, f.TargetTo,
+			f.ShedFrom, f.ShedTo, f.Reasons[0].Signal)
 	}
 	if want := "1-2@1-2:10>11:0.1>0.11 signal2;3-4@3-4:11>7:0.11>0.07 signal4;5-5@5-5:7>7:0.07>0.07 signal5;"; b.String() != want {
 		t.Fatalf("%s\nwant\n%s", b.String(), want)

@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -88,14 +89,9 @@ func full(t *testing.T) *Console {
 	for range 2 {
 		c.state(new(cursor)) // so that there is a before
 		time.Sleep(time.Second)
-		_, p, err := w.Acquire(t.Context(), warden.Task{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, task := range []warden.Task{{Name: "rejected", Priority: decision.High, Deadline: time.Now().Add(time.Second)}} {
-			if _, err := w.TryAcquire(task); err == nil {
-				t.Fatal("a second slot")
-			}
+		p := must(w.TryAcquire(warden.Task{}))(t)
+		if _, err := w.TryAcquire(warden.Task{Name: "rejected", Priority: decision.High, Deadline: time.Now().Add(time.Second)}); err == nil {
+			t.Fatal("a second slot")
 		}
 		p.Release()
 		_, _ = l.TryAcquire(decision.Task{Name: "never"})
@@ -161,18 +157,14 @@ func TestStateOfBounds(t *testing.T) {
 				t.Errorf("%v, want %v", got, want)
 			}
 		}
-		check(
-			map[string]any{"min": 1., "max": 65536., "max_queue": 1024., "timeout_ms": nil, "changed_at": nil, "changed_by": ""},
-		)
+		check(map[string]any{"min": 1., "max": 65536., "max_queue": 1024., "timeout_ms": nil, "changed_at": nil, "changed_by": ""})
 		now := time.Now()
 		noError(t, w.Adjust("anna", func(b *warden.Bounds) {
 			*b = warden.Bounds{Min: 4, Max: 64, MaxQueue: 100, Timeout: 250 * time.Millisecond}
 		}))
 		time.Sleep(time.Hour)
-		check(map[string]any{
-			"min": 4.,
-			"max": 64., "max_queue": 100., "timeout_ms": 250., "changed_at": now.Format(time.RFC3339), "changed_by": "anna",
-		})
+		check(map[string]any{"min": 4., "max": 64., "max_queue": 100., "timeout_ms": 250., "changed_at": now.Format(time.RFC3339),
+			"changed_by": "anna"})
 	})
 }
 
@@ -181,28 +173,26 @@ func TestStateValues(t *testing.T) {
 		c := full(t)
 		body := must(json.Marshal(c.state(new(cursor))))(t)
 		s := decode(t, string(body))
-		for _, check := range []struct {
-			want any
-			path []any
-		}{
-			{1.0, []any{"version"}}, {"full", []any{"title"}}, {1000.0, []any{"interval_ms"}},
-			{2.0, []any{"warden", "executed"}}, {2.0, []any{"warden", "rejected"}}, {2.0, []any{"warden", "by_reason", "no_slot"}},
-			{1.0, []any{"warden", "target"}}, {"applied", []any{"warden", "decision_state"}}, {0.25, []any{"warden", "decision", "shed"}},
-			{"lag_p90_seconds", []any{"warden", "decision", "reasons", 0, "signal"}},
-			{0.03, []any{"warden", "decision", "reasons", 0, "value"}},
-			{0.5, []any{"history", 1, "utilization"}}, {2.0, []any{"history", 1, "lag_p90_ms"}},
-			{6.0, []any{"history", 1, "service_p90_ms"}},
-			{1.0, []any{"history", 1, "rejected"}}, {nil, []any{"history", 1, "pressure"}},
-			{1.0, []any{"decisions", 0, "first_seq"}}, {2.0, []any{"decisions", 0, "last_seq"}},
-			{"queueing", []any{"decisions", 0, "reasons", 0, "code"}},
-			{2.0, []any{"set", "compartments", 0, "finished"}}, {2.0, []any{"set", "compartments", 1, "rejected_total"}},
-			{"checkout", []any{"set", "compartments", 0, "name"}},
-			{2.0, []any{"limiters", 0, "rejected"}},
-			{1.0, []any{"pools", 1, "pools", "compartment:analytics", "rejected"}},
-			{1.0, []any{"pools", 1, "pools", "limiter:reports", "rejected"}},
+		for path, want := range map[string]any{
+			"version": 1.0, "title": "full", "interval_ms": 1000.0,
+			"warden executed": 2.0, "warden rejected": 2.0, "warden by_reason no_slot": 2.0, "warden target": 1.0,
+			"warden decision_state": "applied", "warden decision shed": 0.25,
+			"warden decision reasons 0 signal": "lag_p90_seconds", "warden decision reasons 0 value": 0.03,
+			"history 1 utilization": 0.5, "history 1 lag_p90_ms": 2.0, "history 1 service_p90_ms": 6.0, "history 1 rejected": 1.0,
+			"history 1 pressure": nil, "decisions 0 first_seq": 1.0, "decisions 0 last_seq": 2.0, "decisions 0 reasons 0 code": "queueing",
+			"set compartments 0 finished": 2.0, "set compartments 1 rejected_total": 2.0, "set compartments 0 name": "checkout",
+			"limiters 0 rejected": 2.0, "pools 1 pools compartment:analytics rejected": 1.0, "pools 1 pools limiter:reports rejected": 1.0,
 		} {
-			if got := at(t, s, check.path...); got != check.want {
-				t.Errorf("%v is %v, want %v", check.path, got, check.want)
+			var steps []any
+			for step := range strings.FieldsSeq(path) {
+				if n, err := strconv.Atoi(step); err == nil {
+					steps = append(steps, n)
+				} else {
+					steps = append(steps, step)
+				}
+			}
+			if got := at(t, s, steps...); got != want {
+				t.Errorf("%s is %v, want %v", path, got, want)
 			}
 		}
 		byLimiter := map[any]int{}
@@ -214,27 +204,20 @@ func TestStateValues(t *testing.T) {
 			} else {
 				last = when
 			}
-			if at(t, r, "limiter") == "warden" {
-				if at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 || at(t, r, "priority_name") != "high" ||
-					at(t, r, "reason") != "no_slot" ||
-					at(t, r, "in_flight") != 1.0 || at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil ||
-					at(t, r, "deadline") == nil ||
-					!strings.HasPrefix(
-						at(t, r, "text").(string), `rejected: no_slot: task "rejected", priority high, deadline in `,
-					) {
-					t.Errorf("a rejection is %v", r)
-				}
+			if at(t, r, "limiter") == "warden" && (at(t, r, "task") != "rejected" || at(t, r, "priority") != 64.0 ||
+				at(t, r, "priority_name") != "high" || at(t, r, "reason") != "no_slot" || at(t, r, "in_flight") != 1.0 ||
+				at(t, r, "decision", "target") != 1.0 || at(t, r, "shed_below") != nil || at(t, r, "deadline") == nil ||
+				!strings.HasPrefix(at(t, r, "text").(string), `rejected: no_slot: task "rejected", priority high, deadline in `)) {
+				t.Errorf("a rejection is %v", r)
 			}
 		}
 		if fmt.Sprint(byLimiter) != "map[analytics:2 rehearsal:2 reports:5 warden:2]" {
 			t.Errorf("rejections by limiter: %v", byLimiter)
 		}
-		if verdicts := at(t, s, "verdicts").([]any); at(t, verdicts, 0, "level") != "act" ||
-			at(
-				t, verdicts, 0, "text",
-			) != "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, and they could not queue (no_slot). "+
-				"Controller: CPU overload, p90 scheduler delay 30 ms (queueing); limit 1." {
-			t.Errorf("verdicts %v", verdicts)
+		const worst = "Rejected 2 of 4 (50 %) in the last 1 s, 2 high among them; most because no slot was free, and they could not queue " +
+			"(no_slot). Controller: CPU overload, p90 scheduler delay 30 ms (queueing); limit 1."
+		if at(t, s, "verdicts", 0, "level") != "act" || at(t, s, "verdicts", 0, "text") != worst {
+			t.Errorf("verdicts %v", at(t, s, "verdicts"))
 		}
 	})
 }

@@ -22,9 +22,7 @@ import (
 
 func use(t testing.TB, w *warden.Warden) {
 	t.Helper()
-	if _, err := warden.Do(t.Context(), w, warden.Task{}, func(context.Context) (int, error) { return 1, nil }); err != nil {
-		t.Fatal(err)
-	}
+	must(warden.Do(t.Context(), w, warden.Task{}, func(context.Context) (int, error) { return 1, nil }))(t)
 }
 
 func TestStreamFraming(t *testing.T) {
@@ -196,9 +194,7 @@ func TestShutdown(t *testing.T) {
 	f.state()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		t.Fatalf("Shutdown: %v", err)
-	}
+	noError(t, server.Shutdown(ctx))
 	if err := <-served; err != http.ErrServerClosed {
 		t.Fatal(err)
 	}
@@ -206,14 +202,10 @@ func TestShutdown(t *testing.T) {
 		t.Fatalf("after the end: %q", event)
 	}
 	c.Close()
-	w := httptest.NewRecorder()
-	c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/events", nil))
-	if w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "closed" {
+	if w := ask(c, "events"); w.Code != 503 || at(t, decode(t, w.Body.String()), "code") != "closed" {
 		t.Fatalf("after Close: %d, %s", w.Code, w.Body)
 	}
-	w = httptest.NewRecorder()
-	c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/state.json", nil))
-	if w.Code != 200 {
+	if w := ask(c, "state.json"); w.Code != 200 {
 		t.Fatalf("state.json after Close: %d", w.Code)
 	}
 }

@@ -92,13 +92,28 @@ func do(t testing.TB, method, url string) (*http.Response, string) {
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	answer, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must(client.Do(request))(t)
 	defer answer.Body.Close()
 	body := must(io.ReadAll(answer.Body))(t)
 	return answer, string(body)
+}
+
+// ask asks a handler without a network; headers are pairs.
+func ask(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
+	r, w := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil), httptest.NewRecorder()
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// acquire takes a slot of a compartment.
+func acquire(t testing.TB, set *bulkhead.Set, compartment string) bulkhead.Permit {
+	t.Helper()
+	_, permit, err := set.Compartment(compartment).Acquire(t.Context())
+	noError(t, err)
+	return permit
 }
 
 // follower reads a stream event by event.
@@ -113,10 +128,7 @@ func follow(t testing.TB, url string) *follower {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	request := must(http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil))(t)
-	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must((&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request))(t)
 	t.Cleanup(func() { cancel(); answer.Body.Close() })
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, 1<<24)
@@ -179,22 +191,17 @@ func at(t testing.TB, v any, path ...any) any {
 }
 
 // must is for what cannot fail here: x := must(f())(t).
-func must[T any](v T, err error) func(fataler) T {
-	return func(t fataler) T {
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		noError(t, err)
 		return v
 	}
 }
 
-func noError(t fataler, err error) {
+func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
 }

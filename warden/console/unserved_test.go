@@ -42,13 +42,19 @@ func (s service) client(name string, p decision.Priority, takes time.Duration) {
 	permit.Release()
 }
 
-// fail asks once, for a function that fails at once.
-func (s service) fail(p decision.Priority) {
-	_, permit, err := s.Acquire(s.t.Context(), warden.Task{Name: "fails", Priority: p})
-	if err != nil {
-		return
+// works, leaves and fails are clients of a function that answers, that does not, and that fails at once.
+func (s service) works(p decision.Priority) func() {
+	return func() { s.client("work", p, time.Millisecond) }
+}
+
+func (s service) leaves(p decision.Priority) func() { return func() { s.client("slow", p, 0) } }
+
+func (s service) fails(p decision.Priority) func() {
+	return func() {
+		if _, permit, err := s.Acquire(s.t.Context(), warden.Task{Name: "fails", Priority: p}); err == nil {
+			permit.Failed().Release()
+		}
 	}
-	permit.Failed().Release()
 }
 
 // hold takes a slot for ever.
@@ -70,6 +76,17 @@ func TestUnserved(t *testing.T) {
 				}
 			}
 		}
+	}
+	// mix does the rare thing once in so many times.
+	mix := func(gap time.Duration, once int64, rare, usual func()) func(context.Context) {
+		var n atomic.Int64
+		return every(gap, func() {
+			if n.Add(1)%once == 0 {
+				rare()
+				return
+			}
+			usual()
+		})
 	}
 	// The age of the oldest is a look at the limiter less: nobody reads the clock for each start.
 	const stuck = "All 2 slots are taken, and nothing has ended for 10 s, the oldest for "
@@ -104,59 +121,24 @@ func TestUnserved(t *testing.T) {
 		}, levelOK, []string{"Nothing rejected in the last 10 s."}, []string{"taken", "oldest"}},
 		"one stream, and work beside it": {func(s service) func(context.Context) {
 			s.hold("GET /events")
-			return every(100*time.Millisecond, func() { s.client("work", decision.Normal, time.Millisecond) })
+			return every(100*time.Millisecond, s.works(decision.Normal))
 		}, levelOK, []string{"Nothing rejected in the last 10 s."}, []string{"taken", "oldest"}},
 		"one hangs, and clients leave": {func(s service) func(context.Context) {
 			s.hold("GET /admin/counts")
-			var n atomic.Int64
-			return every(100*time.Millisecond, func() {
-				if n.Add(1)%20 == 0 { // five of a hundred
-					s.client("slow", decision.Normal, 0)
-					return
-				}
-				s.client("work", decision.Normal, time.Millisecond)
-			})
+			return mix(100*time.Millisecond, 20, s.leaves(decision.Normal), s.works(decision.Normal))
 		}, levelWatch, []string{"left without an answer in the last 10 s", "; the oldest of 2 tasks runs for ", " s: GET /admin/counts."},
 			[]string{"taken", "critical", "All"}},
 		"critical ones leave": {func(s service) func(context.Context) {
-			var n atomic.Int64
-			return every(50*time.Millisecond, func() {
-				if n.Add(1)%40 == 0 { // every two seconds
-					s.client("slow", decision.Critical, 0)
-					return
-				}
-				s.client("work", decision.Critical, time.Millisecond)
-			})
+			return mix(50*time.Millisecond, 40, s.leaves(decision.Critical), s.works(decision.Critical))
 		}, levelAct, []string{" %) left without an answer", " critical among them"}, []string{"taken", "oldest"}},
 		"critical ones fail": {func(s service) func(context.Context) {
-			var n atomic.Int64
-			return every(50*time.Millisecond, func() {
-				if n.Add(1)%40 == 0 { // every two seconds
-					s.fail(decision.Critical)
-					return
-				}
-				s.client("work", decision.Critical, time.Millisecond)
-			})
+			return mix(50*time.Millisecond, 40, s.fails(decision.Critical), s.works(decision.Critical))
 		}, levelAct, []string{" %) failed in the last 10 s, ", " critical among them"}, []string{"left"}},
 		"one in ten of the others fails": {func(s service) func(context.Context) {
-			var n atomic.Int64
-			return every(50*time.Millisecond, func() {
-				if n.Add(1)%10 == 0 {
-					s.fail(decision.High)
-					return
-				}
-				s.client("work", decision.Critical, time.Millisecond)
-			})
+			return mix(50*time.Millisecond, 10, s.fails(decision.High), s.works(decision.Critical))
 		}, levelWatch, []string{"(10 %) failed in the last 10 s."}, []string{"left", "critical"}},
 		"a few leave": {func(s service) func(context.Context) {
-			var n atomic.Int64
-			return every(10*time.Millisecond, func() {
-				if n.Add(1)%250 == 0 { // four in a thousand
-					s.client("slow", decision.Critical, 0)
-					return
-				}
-				s.client("work", decision.Critical, time.Millisecond)
-			})
+			return mix(10*time.Millisecond, 250, s.leaves(decision.Critical), s.works(decision.Critical))
 		}, levelOK, []string{"(0.4 %) left without an answer", "critical among them"}, []string{"taken", "oldest"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,8 +215,7 @@ func TestStuckCompartment(t *testing.T) {
 				})
 				c := mustNew(t, Config{Set: set})
 				c.state(new(cursor))
-				_, permit, err := set.Compartment("a").Acquire(t.Context())
-				noError(t, err)
+				permit := acquire(t, set, "a")
 				for range 20 {
 					c.state(new(cursor))
 					if of.asks {

@@ -39,10 +39,8 @@ func TestEveryReasonHasItsWords(t *testing.T) {
 // TestWhy: with the numbers of the moment.
 func TestWhy(t *testing.T) {
 	for want, e := range map[string]decision.Explanation{
-		"queue full: 1,024 tasks were waiting": {
-			Reason: decision.QueueOverflow, QueueLen: 1024,
-		},
-		"queue full: 1 task was waiting": {Reason: decision.QueueOverflow, QueueLen: 1},
+		"queue full: 1,024 tasks were waiting": {Reason: decision.QueueOverflow, QueueLen: 1024},
+		"queue full: 1 task was waiting":       {Reason: decision.QueueOverflow, QueueLen: 1},
 		"no free slot, and it may not queue: 1 task in flight, limit 1 (the concurrency limit)": {
 			Reason: decision.NoSlot, InFlight: 1, QueueLen: 3, Bound: decision.BoundTarget, Limit: 1,
 		},
@@ -71,12 +69,10 @@ func TestWhy(t *testing.T) {
 		"waited 12.3 ms, then its deadline had passed or could no longer be met": {
 			Reason: decision.DeadlineExceeded, Waited: 12345 * time.Microsecond,
 		},
-		"its deadline had passed, or could not be met, when it arrived": {Reason: decision.DeadlineExceeded},
-		"waited 3 min for a slot, which is all that its compartment allows": {
-			Reason: bulkhead.TimeoutQueued, Waited: 3 * time.Minute,
-		},
-		"its caller went away; it had waited 500 µs": {Reason: decision.Canceled, Waited: 500 * time.Microsecond},
-		"its caller had gone away when it arrived":   {Reason: decision.Canceled},
+		"its deadline had passed, or could not be met, when it arrived":     {Reason: decision.DeadlineExceeded},
+		"waited 3 min for a slot, which is all that its compartment allows": {Reason: bulkhead.TimeoutQueued, Waited: 3 * time.Minute},
+		"its caller went away; it had waited 500 µs":                        {Reason: decision.Canceled, Waited: 500 * time.Microsecond},
+		"its caller had gone away when it arrived":                          {Reason: decision.Canceled},
 	} {
 		if got := explain(e); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -102,10 +98,7 @@ func TestEveryGroundHasItsWords(t *testing.T) {
 		{"service_not_fed", "service_count", 0, "execution times are not measured here"},
 		{"service_slow", "service_inflation", 1.234, "execution time is 1.23 times its baseline"},
 		{"service_trial", "service_inflation", 1.06, "execution time is 1.06 times its baseline: a lower limit is being tried"},
-		{
-			"abandoned",
-			"service_abandoned", 0.941, "94 % of the executions end with their deadline or client: a lower limit is being tried",
-		},
+		{"abandoned", "service_abandoned", 0.941, "94 % of the executions end with their deadline or client: a lower limit is being tried"},
 		{"control_silent", "valid_for_seconds", 1, "the controller is silent: a reduced limit applies"},
 		{"initial", "none", 0, "nothing measured yet: the initial limit applies"},
 		{"plan", "revision", 3, "slots by plan revision 3"},

@@ -73,6 +73,16 @@ type running struct {
 	ended      chan error
 }
 
+// made makes a service.
+func made(t *testing.T, cfg service.Config) *service.Service {
+	t.Helper()
+	s, err := service.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func run(t *testing.T, cfg service.Config) *running {
 	t.Helper()
 	x := &running{t: t, begun: make(chan struct{}, 100), may: make(chan struct{}), log: new(lines), ended: make(chan error, 1)}
@@ -80,10 +90,7 @@ func run(t *testing.T, cfg service.Config) *running {
 	cfg.Logger = slog.New(slog.NewJSONHandler(x.log, nil))
 	cfg.Warden.Controller = one{}
 	cfg.Warden.Limiter.Initial = one{}.Step(monitor.Sample{})
-	var err error
-	if x.Service, err = service.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	x.Service = made(t, cfg)
 	mux := http.NewServeMux()
 	mux.Handle("GET /work", x.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		x.begun <- struct{}{}
@@ -136,10 +143,19 @@ func (x *running) get(url string) (status int, body string, err error) {
 	return resp.StatusCode, string(text), errors.Join(err, resp.Body.Close())
 }
 
-func (x *running) ready() int {
+func ready(s *service.Service) int {
 	rec := httptest.NewRecorder()
-	x.Ready.ServeHTTP(rec, nil)
+	s.Ready.ServeHTTP(rec, nil)
 	return rec.Code
+}
+
+// end ends the service, which has no error.
+func (x *running) end() {
+	x.t.Helper()
+	x.stop()
+	if err := <-x.ended; err != nil {
+		x.t.Error(err)
+	}
 }
 
 // A request that runs and one that is queued are answered although the service has begun to stop; then its limiter is closed, its
@@ -170,7 +186,7 @@ func TestStopsInOrder(t *testing.T) {
 		}
 		return err != nil
 	})
-	if x.ready() != http.StatusServiceUnavailable {
+	if ready(x.Service) != http.StatusServiceUnavailable {
 		t.Error("its listener is closed while it is ready")
 	}
 	select {
@@ -210,7 +226,7 @@ func TestServesWhileItSpreads(t *testing.T) {
 	x := run(t, service.Config{Spread: time.Hour})
 	close(x.may)
 	x.stop()
-	x.await(func() bool { return x.ready() == http.StatusServiceUnavailable })
+	x.await(func() bool { return ready(x.Service) == http.StatusServiceUnavailable })
 	if status, body, err := x.get(x.url + "/work"); status != http.StatusOK || body != "done" || err != nil {
 		t.Errorf("%d %q %v", status, body, err)
 	}
@@ -239,9 +255,10 @@ func TestCutsOff(t *testing.T) {
 	close(x.may)
 }
 
-// One name is in the limiter's rejections, on the console and in the client's answer; the operators' server shows the console.
+// One name is in the limiter's rejections, on the console and in the client's answer; the operators' server shows the console, and
+// there the Timeout that the configuration sets.
 func TestOneName(t *testing.T) {
-	x := run(t, service.Config{Spread: time.Millisecond, HTTP: wardenhttp.Config{Verbose: true}})
+	x := run(t, service.Config{Spread: time.Millisecond, HTTP: wardenhttp.Config{Verbose: true, Timeout: patience}})
 	x.Warden.Limiter().Close()
 	_, body, err := x.get(x.url + "/work")
 	if err != nil || !strings.Contains(body, `"server_instance":"shop-1"`) || !strings.Contains(body, `\"shop\"`) {
@@ -250,13 +267,10 @@ func TestOneName(t *testing.T) {
 	_, body, err = x.get(x.pages + "/console/state.json")
 	var state struct{ Title, Instance string }
 	err = errors.Join(err, json.Unmarshal([]byte(body), &state))
-	if err != nil || state.Title != "shop" || state.Instance != "shop-1" {
-		t.Errorf("%+v, %v", state, err)
+	if err != nil || state.Title != "shop" || state.Instance != "shop-1" || !strings.Contains(body, `"timeout_ms":60000`) {
+		t.Errorf("%+v, %v: %s", state, err, body)
 	}
-	x.stop()
-	if err := <-x.ended; err != nil {
-		t.Error(err)
-	}
+	x.end()
 	for line := range strings.Lines(x.log.String()) {
 		if !strings.Contains(line, `"instance":"shop-1"`) {
 			t.Errorf("a line without the instance: %s", line)
@@ -291,10 +305,7 @@ func TestCompartments(t *testing.T) {
 			t.Errorf("in %s: %d, %v", in, status, err)
 		}
 	}
-	x.stop()
-	if err := <-x.ended; err != nil {
-		t.Error(err)
-	}
+	x.end()
 	if got := [4]string{<-heard, <-heard, <-heard, <-heard}; got != [4]string{"program", "metrics", "program", "metrics"} {
 		t.Errorf("heard %q", got)
 	}
@@ -339,11 +350,8 @@ func TestListenersThatFail(t *testing.T) {
 	}
 	defer taken.Close()
 	for _, addr := range [][2]string{{taken.Addr().String(), "127.0.0.1:0"}, {"127.0.0.1:0", taken.Addr().String()}} {
-		s, err := service.New(service.Config{Name: "shop", OperatorsAddr: addr[1]})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = s.Run(t.Context(), &http.Server{Addr: addr[0], ReadHeaderTimeout: patience})
+		s := made(t, service.Config{Name: "shop", OperatorsAddr: addr[1]})
+		err := s.Run(t.Context(), &http.Server{Addr: addr[0], ReadHeaderTimeout: patience})
 		const named = "service: Config.OperatorsAddr: listen tcp"
 		if err == nil || strings.HasPrefix(err.Error(), named) != (addr[1] == taken.Addr().String()) {
 			t.Errorf("%v: %v", addr, err)
@@ -353,10 +361,6 @@ func TestListenersThatFail(t *testing.T) {
 
 func TestBadInput(t *testing.T) {
 	compartments := []bulkhead.CompartmentConfig{{Name: "a", Guaranteed: 1}}
-	set, err := bulkhead.New(bulkhead.Config{Total: 1, Compartments: compartments})
-	if err != nil {
-		t.Fatal(err)
-	}
 	choose := func(*bulkhead.Set, *http.Request) *bulkhead.Compartment { return nil }
 	chosen := func(*http.Request) *bulkhead.Compartment { return nil }
 	divided := bulkhead.Config{Total: 1, Compartments: compartments}
@@ -370,7 +374,7 @@ func TestBadInput(t *testing.T) {
 		"Config.HTTP.Instance":           {HTTP: wardenhttp.Config{Instance: "x"}},
 		"Config.HTTP.Compartment":        {HTTP: wardenhttp.Config{Compartment: chosen}},
 		"Config.Console":                 {Console: console.Config{Title: "x"}},
-		"Config.Warden.ApplyTo":          {Warden: warden.Config{ApplyTo: set}, Bulkhead: divided},
+		"Config.Warden.ApplyTo":          {Warden: warden.Config{ApplyTo: new(bulkhead.Set)}, Bulkhead: divided},
 		"Config.Bulkhead.Compartments":   {Compartment: choose},
 		"wardenhttp.Config.Timeout":      {HTTP: wardenhttp.Config{Timeout: -1}},
 	} {
@@ -400,19 +404,21 @@ type tally struct{}
 func (*tally) Observe(limiter.Event) {}
 
 func TestZero(t *testing.T) {
-	good, err := service.New(service.Config{Name: "shop"})
-	if err != nil {
-		t.Fatal(err)
+	good, none, zero := made(t, service.Config{Name: "shop"}), (*service.Service)(nil), new(service.Service)
+	none.Drain()
+	zero.Drain()
+	if err := errors.Join(none.Stop(t.Context()), zero.Stop(t.Context())); err != nil {
+		t.Error(err)
 	}
 	for _, err := range []error{
-		(*service.Service)(nil).Run(t.Context(), new(http.Server)), new(service.Service).Run(t.Context(), new(http.Server)),
+		none.Start(), none.Run(t.Context(), new(http.Server)), zero.Run(t.Context(), new(http.Server)),
 		good.Run(nil, new(http.Server)), good.Run(t.Context(), nil), //nolint:staticcheck // a nil context
 	} {
 		if !errors.Is(err, warden.ErrInvalid) {
 			t.Error(err)
 		}
 	}
-	for _, s := range []*service.Service{nil, new(service.Service)} {
+	for _, s := range []*service.Service{none, zero} {
 		rec := httptest.NewRecorder()
 		s.Handler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		if rec.Code != http.StatusInternalServerError {
@@ -424,11 +430,9 @@ func TestZero(t *testing.T) {
 // A program with a server of its own starts and stops what is the service's, in any order and with nonsense, and leaves nothing behind.
 func TestAServerOfItsOwn(t *testing.T) {
 	logged := new(lines)
-	s, err := service.New(service.Config{Name: "shop", OperatorsAddr: "127.0.0.1:0", Logger: slog.New(slog.NewJSONHandler(logged, nil))})
+	s := made(t, service.Config{Name: "shop", OperatorsAddr: "127.0.0.1:0", Logger: slog.New(slog.NewJSONHandler(logged, nil))})
+	err := s.Stop(t.Context())
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err = s.Stop(t.Context()); err != nil {
 		t.Errorf("not started: %v", err)
 	}
 	if err = s.Start(); err != nil {
@@ -456,10 +460,8 @@ func TestAServerOfItsOwn(t *testing.T) {
 		t.Errorf("started, then Run: %v", err)
 	}
 	s.Drain()
-	rec := httptest.NewRecorder()
-	s.Ready.ServeHTTP(rec, nil)
-	if rec.Code != http.StatusServiceUnavailable || s.Warden.Limiter().Stats().Submitted != 0 {
-		t.Errorf("ready: %d", rec.Code)
+	if code := ready(s); code != http.StatusServiceUnavailable || s.Warden.Limiter().Stats().Submitted != 0 {
+		t.Errorf("ready: %d", code)
 	}
 	http.DefaultClient.CloseIdleConnections()
 	for range 2 {
@@ -472,27 +474,5 @@ func TestAServerOfItsOwn(t *testing.T) {
 	}
 	if _, err = s.Warden.TryAcquire(warden.Task{}); err == nil {
 		t.Error("a task starts after Stop")
-	}
-	var none *service.Service
-	none.Drain()
-	new(service.Service).Drain()
-	if err = errors.Join(none.Stop(t.Context()), new(service.Service).Stop(t.Context())); err != nil {
-		t.Error(err)
-	}
-	if err = errors.Join(none.Start()); !errors.As(err, &invalid) {
-		t.Errorf("no service: %v", err)
-	}
-}
-
-// Operators see the Timeout that the configuration sets.
-func TestTheTimeoutIsShown(t *testing.T) {
-	s, err := service.New(service.Config{Name: "orders", HTTP: wardenhttp.Config{Timeout: 2 * time.Second}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := httptest.NewRecorder()
-	s.Operators.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/console/state.json", http.NoBody))
-	if !strings.Contains(got.Body.String(), `"timeout_ms":2000`) {
-		t.Errorf("%d: %s", got.Code, got.Body)
 	}
 }

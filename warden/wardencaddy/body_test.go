@@ -48,10 +48,7 @@ func TestPartlyBufferedBodies(t *testing.T) {
 			"handle {\n\tstopbank\n\treverse_proxy %s {\n\t\ttransport stopbank\n\t\trequest_buffers 8MiB\n"+
 			"\t\tlb_try_duration 2s\n\t\tlb_try_interval 10ms\n\t\tlb_retry_match {\n\t\t\tmethod PUT\n\t\t}\n\t}\n}\n", holds.addr(), addr))
 	put := func(ctx context.Context, path string, body []byte) {
-		req, _ := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+p.addr+path, bytes.NewReader(body))
-		if resp, err := client.Do(req); err == nil {
-			_ = resp.Body.Close()
-		}
+		p.do(ctx, client, http.MethodPut, path, bytes.NewReader(body), nil)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -108,16 +105,10 @@ func TestWholeBodiesAreSentAgain(t *testing.T) {
 	for path, want := range map[string]string{"/again": "65536 of 2", "/": "65536 of 1"} {
 		for _, size := range []int{64 << 10, 0} {
 			tries.Store(0)
-			// MultiReader: of unknown length
-			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+p.addr+path, io.MultiReader(bytes.NewReader(make([]byte, size))))
-			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if want := strings.Replace(want, "65536", strconv.Itoa(size), 1); string(got) != want {
-				t.Errorf("H32: %s: %d %q, want %q", path, resp.StatusCode, got, want)
+			body := io.MultiReader(bytes.NewReader(make([]byte, size))) // of unknown length
+			got := p.do(t.Context(), client, http.MethodPut, path, body, nil)
+			if want := strings.Replace(want, "65536", strconv.Itoa(size), 1); got.body != want {
+				t.Errorf("H32: %s: %+v, want %q", path, got, want)
 			}
 		}
 	}

@@ -38,14 +38,10 @@ func TestBuffersOfOthers(t *testing.T) {
 	u.Listener = narrow{u.Listener}
 	u.Start()
 	defer u.Close()
-	p := newProxy(t, fmt.Sprintf("log\nstopbank {\n\tgrace 1m\n}\n"+
-		"reverse_proxy %s {\n\ttransport stopbank\n\trequest_buffers 64MiB\n}\n", u.Listener.Addr()))
+	p := newProxy(t, "log\nstopbank {\n\tgrace 1m\n}\n"+proxied(u.Listener.Addr(), "request_buffers 64MiB"))
 	bodies := map[string][]byte{"/leaves": bytes.Repeat([]byte("A"), size), "/": bytes.Repeat([]byte("V"), size)}
 	post := func(ctx context.Context, path string) {
-		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+path, bytes.NewReader(bodies[path]))
-		if resp, err := client.Do(req); err == nil {
-			_ = resp.Body.Close()
-		}
+		p.do(ctx, client, http.MethodPost, path, bytes.NewReader(bodies[path]), nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -90,8 +86,8 @@ func TestRetriesEndWithTheRequest(t *testing.T) {
 		headers []string
 	}{{"timeout 50ms", nil}, {"", []string{"Warden-Timeout", "50"}}} {
 		u := newUpstream(t)
-		p := newProxy(t, fmt.Sprintf("stopbank {\n\tmax 1\n\tinitial 1\n\t%s\n}\nreverse_proxy %s {\n\ttransport stopbank\n"+
-			"\tlb_try_duration 1h\n\tlb_try_interval 1ms\n}\n", c.timeout, u.addr()))
+		p := newProxy(t, "stopbank {\n\tmax 1\n\tinitial 1\n\t"+c.timeout+"\n}\n"+
+			proxied(u.addr(), "lb_try_duration 1h", "lb_try_interval 1ms"))
 		got := await(t, "an answer", p.begin(t.Context(), "/hold", c.headers...))
 		if got.status != http.StatusGatewayTimeout || !strings.Contains(got.body, `"reason":"timeout_running"`) {
 			t.Errorf("H33: %q%q: %+v", c.timeout, c.headers, got)
@@ -152,7 +148,7 @@ func TestAttemptsThatTimeOutKeepTheSlot(t *testing.T) {
 func TestDeadlineOfAClientIsNoFailure(t *testing.T) {
 	for _, header := range []string{"Warden-Timeout: 20", "Grpc-Timeout: 20m", "X-Envoy-Expected-Rq-Timeout-Ms: 20"} {
 		u := newUpstream(t)
-		p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy %s {\n\ttransport stopbank\n\tfail_duration 1h\n}\n", u.addr()))
+		p := newProxy(t, "stopbank\n"+proxied(u.addr(), "fail_duration 1h"))
 		name, value, _ := strings.Cut(header, ": ")
 		if got := await(t, "an answer", p.begin(t.Context(), "/hold", name, value)); got.status != http.StatusGatewayTimeout {
 			t.Errorf("H14: %s: %+v", header, got)
@@ -173,8 +169,7 @@ func TestTooLittleTimeOfAClientIsNoFailure(t *testing.T) {
 		}
 	}))
 	t.Cleanup(u.Close)
-	p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy %s {\n\ttransport stopbank\n\tfail_duration 1h\n\tunhealthy_status 5xx\n}\n",
-		u.Listener.Addr()))
+	p := newProxy(t, "stopbank\n"+proxied(u.Listener.Addr(), "fail_duration 1h", "unhealthy_status 5xx"))
 	if got := await(t, "an answer", p.begin(t.Context(), "/short", "Warden-Timeout", "60000")); got.status != http.StatusGatewayTimeout {
 		t.Errorf("H14: %+v", got)
 	}
@@ -217,11 +212,8 @@ func TestBodyOfAClientIsNoFailure(t *testing.T) {
 			u := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 			p := newProxy(t, fmt.Sprintf("log\nrequest_body {\n\tmax_size 600KB\n}\nstopbank {\n\tgrace 300ms\n}\nreverse_proxy %s {\n\ttransport %s\n\tfail_duration 1h\n}\n",
 				u.Listener.Addr(), transport))
-			c, err := net.Dial("tcp", p.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(c, "POST /upload HTTP/1.1\r\nHost: %s\r\n%s", p.addr, rest)
+			c := p.dial("POST /upload HTTP/1.1\r\nHost: %s\r\n" + rest)
+			var err error
 			if name == "stops" {
 				err = c.(*net.TCPConn).CloseWrite()
 			} else {
@@ -249,8 +241,7 @@ func TestBodyOfAClientIsNoFailure(t *testing.T) {
 // What handle_response makes of an answer is the answer, and the slot is free after it.
 func TestHandledResponses(t *testing.T) {
 	u := newUpstream(t)
-	p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy %s {\n\ttransport stopbank\n\t@all status 200\n\thandle_response @all {\n"+
-		"\t\trespond \"handled\" 203\n\t}\n}\n", u.addr()))
+	p := newProxy(t, "stopbank\n"+proxied(u.addr(), "@all status 200", "handle_response @all {", "\trespond \"handled\" 203", "}"))
 	if got := p.want("/", http.StatusNonAuthoritativeInfo); got.body != "handled" {
 		t.Errorf("%+v", got)
 	}
@@ -288,15 +279,9 @@ func TestRepeatedHeadersAreRefused(t *testing.T) {
 	}
 	`+u.proxied())
 	for status, keys := range map[int][]string{http.StatusOK: {"acme"}, http.StatusBadRequest: {"mine", "acme"}} {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr, http.NoBody)
-		req.Header["X-Api-Key"] = keys
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != status {
-			t.Errorf("%q: %d, want %d", keys, resp.StatusCode, status)
+		got := p.do(t.Context(), client, http.MethodGet, "/", http.NoBody, func(r *http.Request) { r.Header["X-Api-Key"] = keys })
+		if got.status != status {
+			t.Errorf("%q: %+v, want %d", keys, got, status)
 		}
 	}
 }
@@ -365,14 +350,10 @@ func TestOneClientIsOneTenant(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range 6 {
 			all.Go(func() {
-				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr, http.NoBody)
-				request(req, n)
-				resp, err := spaced.Do(req)
-				if err != nil {
-					t.Error(err)
-					return
+				got := p.do(t.Context(), spaced, http.MethodGet, "", http.NoBody, func(r *http.Request) { request(r, n) })
+				if got.err != nil {
+					t.Error(got.err)
 				}
-				_ = resp.Body.Close()
 			})
 		}
 		await(t, "a request", begun)
@@ -410,11 +391,7 @@ func TestWhatCannotBeSentOnIsNoFailure(t *testing.T) {
 		p := newProxy(t, fmt.Sprintf("stopbank\nreverse_proxy https://%s {\n\ttransport %s {\n\t\ttls_insecure_skip_verify\n\t}\n\tfail_duration 1h\n}\n",
 			u.Listener.Addr(), transport))
 		for _, request := range requests {
-			c, err := net.Dial("tcp", p.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(c, request, p.addr)
+			c := p.dial(request)
 			if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || strings.Contains(line, " 50") {
 				t.Errorf("H14: %s: %q: %q, %v", transport, request, line, err)
 			}

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -35,8 +34,7 @@ func TestReloadInOverload(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 	}))
 	defer u.Close()
-	site := fmt.Sprintf("stopbank shop {\n\tmax %d\n\tinitial %d\n\tqueue 8\n}\nreverse_proxy %s {\n\ttransport stopbank\n}\n",
-		workers, workers, u.Listener.Addr())
+	site := fmt.Sprintf("stopbank shop {\n\tmax %[1]d\n\tinitial %[1]d\n\tqueue 8\n}\n", workers) + proxied(u.Listener.Addr())
 	p := newProxy(t, site)
 	var answered, rejected, reset atomic.Int64
 	done := make(chan struct{})
@@ -150,30 +148,25 @@ func TestFailedReload(t *testing.T) {
 	}
 }
 
-// A stop answers what runs and what waits.
-func TestStopDrains(t *testing.T) {
+// A reload or a stop answers what runs and what waits.
+func TestNothingThatWaitsIsLost(t *testing.T) {
 	u := newUpstream(t)
-	p := newProxy(t, "stopbank {\n\tmax 1\n\tinitial 1\n}\n"+u.proxied())
-	var all []<-chan answer
-	for i := range 4 {
-		all = append(all, p.begin(t.Context(), "/hold"))
-		if i == 0 {
-			await(t, "the first request", u.begun)
+	site := "stopbank {\n\tmax 1\n\tinitial 1\n\ttimeout 1m\n}\n" + u.proxied()
+	for _, reload := range []bool{true, false} {
+		p := newProxy(t, site)
+		all, stopped := p.holding(u), make(chan error, 1)
+		if reload {
+			stopped <- p.load("header A b\n" + site)
+		} else {
+			go func() { stopped <- caddy.Stop() }()
 		}
-	}
-	p.until(3, "stopbank_limiter_queued")
-	stopped := make(chan error, 1)
-	go func() { stopped <- caddy.Stop() }()
-	for range all {
-		u.release <- struct{}{}
-	}
-	for _, a := range all {
-		if got := await(t, "an answer", a); got.status != http.StatusOK || got.body != "done" {
-			t.Errorf("%+v", got)
+		u.answered(t, all...)
+		if err := await(t, "the end", stopped); err != nil {
+			t.Error(err)
 		}
-	}
-	if err := await(t, "the stop", stopped); err != nil {
-		t.Error(err)
+		for range 3 {
+			<-u.begun
+		}
 	}
 }
 
@@ -245,11 +238,8 @@ func TestStreams(t *testing.T) {
 		}
 	}))
 	defer u.Close()
-	p := newProxy(t, "stopbank\nreverse_proxy "+u.Listener.Addr().String()+" {\n\ttransport stopbank\n}\n")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr+"/", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newProxy(t, "stopbank\n"+proxied(u.Listener.Addr()))
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.addr+"/", http.NoBody)
 	go func() { next <- "one" }()
 	resp, err := client.Do(req)
 	if err != nil {
@@ -272,12 +262,8 @@ func TestStreams(t *testing.T) {
 	resp.Body.Close()
 	p.until(0, "stopbank_limiter_parked")
 
-	c, err := net.Dial("tcp", p.addr) //nolint:noctx // it is closed below
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := p.dial("GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	defer c.Close()
-	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", p.addr)
 	buf := bufio.NewReader(c)
 	up, err := http.ReadResponse(buf, nil)
 	if err != nil || up.StatusCode != http.StatusSwitchingProtocols {
@@ -290,30 +276,4 @@ func TestStreams(t *testing.T) {
 	p.until(1, "stopbank_limiter_parked")
 	_ = c.Close()
 	p.until(0, "stopbank_limiter_parked")
-}
-
-// What waits when a configuration ends is served, and so is what runs.
-func TestReloadWhileRequestsWait(t *testing.T) {
-	u := newUpstream(t)
-	site := "stopbank {\n\tmax 1\n\tinitial 1\n\ttimeout 1m\n}\n" + u.proxied()
-	p := newProxy(t, site)
-	var all []<-chan answer
-	for i := range 4 {
-		all = append(all, p.begin(t.Context(), "/hold"))
-		if i == 0 {
-			await(t, "the first request", u.begun)
-		}
-	}
-	p.until(3, "stopbank_limiter_queued")
-	if err := p.load("header A b\n" + site); err != nil {
-		t.Fatal(err)
-	}
-	for range all {
-		u.release <- struct{}{}
-	}
-	for _, a := range all {
-		if got := await(t, "an answer", a); got.status != http.StatusOK || got.body != "done" {
-			t.Errorf("%+v", got)
-		}
-	}
 }

@@ -132,20 +132,40 @@ func (p *proxy) get(path string, headers ...string) answer {
 }
 
 func (p *proxy) send(ctx context.Context, path string, headers ...string) answer {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+path, http.NoBody)
+	return p.do(ctx, client, http.MethodGet, path, http.NoBody, func(r *http.Request) {
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+	})
+}
+
+// do sends a request after edit, if it is not nil, has changed it.
+func (p *proxy) do(ctx context.Context, by *http.Client, method, path string, body io.Reader, edit func(*http.Request)) answer {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.addr+path, body)
 	if err != nil {
 		return answer{err: err}
 	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
+	if edit != nil {
+		edit(req)
 	}
-	resp, err := client.Do(req)
+	resp, err := by.Do(req)
 	if err != nil {
 		return answer{err: err}
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header, string(body), err}
+	got, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(got), err}
+}
+
+// dial opens a connection, and sends what is not always HTTP: a %s in it becomes the host.
+func (p *proxy) dial(text string) net.Conn {
+	p.t.Helper()
+	c, err := (&net.Dialer{}).DialContext(p.t.Context(), "tcp", p.addr)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	fmt.Fprint(c, strings.Replace(text, "%s", p.addr, 1))
+	return c
 }
 
 // client has a connection for each request, so that a reload finds no idle ones.
@@ -238,7 +258,37 @@ func newUpstream(t *testing.T) *upstream {
 
 func (u *upstream) addr() string { return u.Listener.Addr().String() }
 
-// proxied is the directive that sends requests to u.
+// proxied is the directive that sends requests to an address by our transport, with these lines in it.
+func proxied(to any, lines ...string) string {
+	return fmt.Sprintf("reverse_proxy %s {\n\ttransport stopbank\n\t%s\n}\n", to, strings.Join(lines, "\n\t"))
+}
+
+// holding sends a request that runs, and three that wait for it.
+func (p *proxy) holding(u *upstream) (all []<-chan answer) {
+	for i := range 4 {
+		all = append(all, p.begin(p.t.Context(), "/hold"))
+		if i == 0 {
+			await(p.t, "the first request", u.begun)
+		}
+	}
+	p.until(3, "stopbank_limiter_queued")
+	return all
+}
+
+// answered lets requests go on, and awaits their answers.
+func (u *upstream) answered(t *testing.T, all ...<-chan answer) {
+	t.Helper()
+	for range all {
+		u.release <- struct{}{}
+	}
+	for _, a := range all {
+		if got := await(t, "an answer", a); got.status != http.StatusOK || got.body != "done" {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// proxied is the directive that sends requests to u, each on a connection of its own.
 func (u *upstream) proxied() string {
 	return fmt.Sprintf("reverse_proxy %s {\n\ttransport stopbank {\n\t\tkeepalive off\n\t}\n}\n", u.addr())
 }

@@ -8,7 +8,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,21 +37,24 @@ func (b *everyThird) Allow() (func(error), error) {
 	return func(error) {}, nil
 }
 
-// TestCountersNeverFall scrapes a limiter and a set under load: rate() and increase() take a counter that falls for a restart.
+// TestCountersNeverFall scrapes a limiter, a set and a ledger's events under load: rate() and increase() take a counter that falls
+// for a restart. In the end what the observers counted is what the sources counted.
 func TestCountersNeverFall(t *testing.T) {
-	l := must(limiter.New(limiter.Config{Name: "l", MaxQueue: 4,
+	events := must(wardenprom.NewEvents("e"))(t)
+	acquired, ops := ledgerEvent(t), events.Ledger()
+	l := must(limiter.New(limiter.Config{Name: "l", MaxQueue: 4, Observer: events.Limiter(),
 		Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: 2, Yields: 1}}))(t)
-	set := must(bulkhead.New(bulkhead.Config{Total: 4, Compartments: []bulkhead.CompartmentConfig{
+	set := must(bulkhead.New(bulkhead.Config{Total: 4, Observer: events.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
 		{Name: "a", Guaranteed: 2, Max: 4, MaxQueue: 2, MaxWait: 50 * time.Microsecond, Breaker: &everyThird{}},
 		{Name: "b", Max: 4, MaxQueue: 2, Timeout: 30 * time.Microsecond},
 	}}))(t)
-	metrics := must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"l": l},
-		Sets: map[string]*bulkhead.Set{"s": set}}))(t)
-	r := registered(t, metrics)
+	r := registered(t, events, must(wardenprom.New(wardenprom.Config{Limiters: map[string]*limiter.Limiter{"l": l},
+		Sets: map[string]*bulkhead.Set{"s": set}}))(t))
 
 	const enough = 300
 	stop := make(chan struct{})
 	var load sync.WaitGroup
+	var decided atomic.Int64
 	for i := range 8 {
 		load.Go(func() {
 			for {
@@ -64,14 +69,15 @@ func TestCountersNeverFall(t *testing.T) {
 					time.Sleep(20 * time.Microsecond) // often longer than b's Timeout
 					return 0, nil
 				})
+				ops.Observe(acquired)
+				decided.Add(1)
 				cancel()
 			}
 		})
 	}
 	last := map[string]float64{}
 	for range enough {
-		families := must(r.Gather())(t)
-		for _, f := range families {
+		for _, f := range must(r.Gather())(t) {
 			for _, m := range f.GetMetric() {
 				if m.Counter == nil {
 					continue
@@ -91,11 +97,25 @@ func TestCountersNeverFall(t *testing.T) {
 	for set.Snapshot().InFlight > 0 { // what was abandoned
 		time.Sleep(time.Millisecond)
 	}
-	sum := 0.0
-	for _, v := range last {
-		sum += v
+	p := scrape(t, r)
+	of := func(metric string) (sum float64) {
+		for series, v := range p.values {
+			if strings.HasPrefix(series, metric+"{") && !strings.HasSuffix(series, " sum") {
+				sum += v
+			}
+		}
+		return sum
 	}
-	if sum < enough {
-		t.Errorf("the load has hardly run: %v", last)
+	for observed, counter := range map[string]string{
+		"stopbank_limiter_wait_seconds":      "stopbank_limiter_submitted_total",
+		"stopbank_limiter_execution_seconds": "stopbank_limiter_executed_total",
+		"stopbank_compartment_wait_seconds":  "stopbank_compartment_submitted_total",
+	} {
+		if a, b := of(observed), of(counter); a != b || a < enough {
+			t.Errorf("%s: %v were observed; %s: %v", observed, a, counter, b)
+		}
 	}
+	p.want(t, map[string]float64{
+		`stopbank_lease_decisions_total{ledger="e",operation="try_acquire",result="acquired"}`: float64(decided.Load()),
+	})
 }

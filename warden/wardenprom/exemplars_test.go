@@ -5,12 +5,8 @@
 package wardenprom_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -134,9 +129,6 @@ func TestHostileIDs(t *testing.T) {
 		}
 		ids = append(ids, string(b))
 	}
-	server := httptest.NewServer(promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-	defer server.Close()
-	defer server.Client().CloseIdleConnections()
 	for i, id := range ids {
 		time.Sleep(10 * time.Millisecond) // by the real clock: an exemplar is due
 		_, _ = l.TryAcquire(limiter.Task{ID: id})
@@ -155,14 +147,10 @@ func TestHostileIDs(t *testing.T) {
 		if i > 20 {
 			continue
 		}
-		req := must(http.NewRequestWithContext(context.Background(), http.MethodGet, server.URL, http.NoBody))(t)
-		req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
-		resp := must(server.Client().Do(req))(t)
-		body := string(must(io.ReadAll(resp.Body))(t))
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK || !strings.HasSuffix(body, "\n# EOF\n") || strings.Count(body, "\n# EOF\n") != 1 ||
+		body := served(t, r, "application/openmetrics-text; version=1.0.0")
+		if !strings.HasSuffix(body, "\n# EOF\n") || strings.Count(body, "\n# EOF\n") != 1 ||
 			!strings.Contains(body, "# {") {
-			t.Errorf("%q: status %d, a scrape of %d bytes without an end or an exemplar", id, resp.StatusCode, len(body))
+			t.Errorf("%q: a scrape of %d bytes without an end or an exemplar", id, len(body))
 		}
 	}
 }

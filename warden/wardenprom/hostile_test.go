@@ -9,7 +9,6 @@ import (
 	"errors"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,10 +169,7 @@ func TestHostileNames(t *testing.T) {
 	c := must(wardenprom.New(wardenprom.Config{Sets: map[string]*bulkhead.Set{"set": set},
 		Wardens: map[string]*warden.Warden{"w": w}}))(t)
 	r := registered(t, c, calls)
-	for w.Stats().Samples == 0 {
-		time.Sleep(time.Millisecond) // no event says when a sample is due
-		w.SampleIfDue()
-	}
+	sampled(w, 1)
 	for _, n := range names {
 		for _, key := range names {
 			_, _ = bulkhead.Do(t.Context(), set.Compartment(n).Tenant(key+"tenant"), func(context.Context) (int, error) { return 1, nil })
@@ -187,45 +183,4 @@ func TestHostileNames(t *testing.T) {
 		`stopbank_compartment_submitted_total{compartment="a\nb",set="set"}`: float64(len(names)),
 		`stopbank_control_reason{reason="a\nb",warden="w"}`:                  1,
 	})
-}
-
-// TestManyAtOnce: scrapes, events and requests together, for the race detector.
-func TestManyAtOnce(t *testing.T) {
-	events := must(wardenprom.NewEvents("e"))(t)
-	acquired, ops := ledgerEvent(t), events.Ledger()
-	l := newLimiter(t, 2, events.Limiter())
-	set := must(bulkhead.New(bulkhead.Config{Total: 2, Observer: events.Bulkhead(), Compartments: []bulkhead.CompartmentConfig{
-		{Name: "a", Guaranteed: 1}, {Name: "b", Guaranteed: 1},
-	}}))(t)
-	r := registered(t, events, must(wardenprom.New(wardenprom.Config{
-		Limiters: map[string]*limiter.Limiter{"e": l}, Sets: map[string]*bulkhead.Set{"e": set},
-	}))(t))
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() {
-			for range 300 {
-				if p, err := l.TryAcquire(limiter.Task{}); err == nil {
-					p.Release()
-				}
-				_, _ = bulkhead.Do(t.Context(), set.Compartment([]string{"a", "b"}[i%2]),
-					func(context.Context) (int, error) { return 1, nil })
-				ops.Observe(acquired)
-			}
-		})
-	}
-	for range 5 {
-		scrape(t, r)
-	}
-	all.Wait()
-	p := scrape(t, r)
-	started := p.values[`stopbank_limiter_wait_seconds{limiter="e",outcome="started",priority="normal"} count`]
-	p.want(t, map[string]float64{
-		`stopbank_limiter_executed_total{limiter="e",priority="normal"}`:                        started,
-		`stopbank_limiter_execution_seconds{limiter="e"} count`:                                 started,
-		`stopbank_limiter_wait_seconds{limiter="e",outcome="rejected",priority="normal"} count`: 1200 - started,
-		`stopbank_lease_decisions_total{ledger="e",operation="try_acquire",result="acquired"}`:  1200,
-	})
-	if n := p.values[`stopbank_compartment_wait_seconds{compartment="a",set="e"} count`]; n != 600 {
-		t.Errorf("%v calls in a, want 600", n)
-	}
 }

@@ -101,39 +101,23 @@ func fill(page string, groups map[string]string) (filled string, missing []strin
 // TestMetricsPage: the page lists each metric that is scraped once, as it is. With -update it writes the page.
 func TestMetricsPage(t *testing.T) {
 	page := text(t, metricsPage)
-	want, missing := fill(page, rows(t, scrape(t, everything(t)).families, text(t, alertsFile)))
+	groups := rows(t, scrape(t, everything(t)).families, text(t, alertsFile))
+	want, missing := fill(page, groups)
 	if len(missing) > 0 {
 		t.Errorf("no table of the page has the metrics of %q", missing)
+	}
+	if _, missing = fill("", groups); len(missing) != len(groups) {
+		t.Errorf("a page without tables lacks only %q", missing)
+	}
+	twice, _ := fill(page+page, groups)
+	for group, table := range groups {
+		if strings.Count(twice, table) != 1 {
+			t.Errorf("where a page asks twice for %s, it is not there once", group)
+		}
 	}
 	if *update {
 		noError(t, os.WriteFile(metricsPage, []byte(want), 0o644))
 	} else if page != want {
 		t.Error("the tables of docs/metrics.md are out of date: make api")
-	}
-}
-
-func TestMetricsPageIsFilled(t *testing.T) {
-	const rules = "  - alert: StopbankB\n    expr: 'rate(stopbank_x_bucket[5m]) > stopbank_y'\n" +
-		"  - alert: StopbankA\n    expr: 'stopbank_x > 0'\n  - alert: StopbankA\n    expr: 'stopbank_x > 1'\n"
-	if got, want := readers("stopbank_x", rules),
-		"[StopbankA](runbook.md#stopbanka), [StopbankB](runbook.md#stopbankb)"; got != want {
-		t.Errorf("the alerts are %s, want %s", got, want)
-	}
-	const indirect = "  - record: stopbank:x:rate5m\n    expr: 'rate(stopbank_x[5m])'\n  - record: stopbank:xs:sum\n    expr: |\n" +
-		"          sum by (a) (\n            stopbank:x:rate5m\n          )\n  - alert: StopbankC\n    expr: 'stopbank:xs:sum > 0'\n"
-	if got, want := readers("stopbank_x", indirect), "[StopbankC](runbook.md#stopbankc)"; got != want {
-		t.Errorf("by what is recorded the alerts are %s, want %s", got, want)
-	}
-	if got := readers("stopbank", rules); got != "" {
-		t.Errorf("a part of a name is read by %s", got)
-	}
-	page := "# P\n<!-- begin: make api one two -->\nold\n<!-- end: make api -->\ntext\n" +
-		"<!-- begin: make api two -->\n<!-- end: make api -->\n"
-	got, missing := fill(page, map[string]string{"one": "| 1 |\n", "two": "| 2 |\n", "three": "| 3 |\n"})
-	head := "| metric | type | labels | meaning | alerts |\n|---|---|---|---|---|\n"
-	want := "# P\n<!-- begin: make api one two -->\n" + head + "| 1 |\n| 2 |\n<!-- end: make api -->\ntext\n" +
-		"<!-- begin: make api two -->\n" + head + "<!-- end: make api -->\n"
-	if got != want || !slices.Equal(missing, []string{"three"}) {
-		t.Errorf("filled\n%s\nwithout %q, want\n%s\nwithout three", got, missing, want)
 	}
 }

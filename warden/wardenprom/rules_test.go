@@ -6,7 +6,6 @@ package wardenprom_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -102,8 +101,8 @@ func queries(t *testing.T) []string {
 	return all
 }
 
-// faults are what Grafana would not show, or show wrongly.
-func (b board) faults() (found []string) {
+// faults are what Grafana would not show, or show wrongly, what says nothing of itself, and links that lead to no alert's section.
+func (b board) faults(rules string) (found []string) {
 	fault := func(p panel, format string, args ...any) {
 		found = append(found, fmt.Sprintf("panel %d (%s): ", p.ID, p.Title)+fmt.Sprintf(format, args...))
 	}
@@ -140,13 +139,18 @@ func (b board) faults() (found []string) {
 		if p.Type == "row" {
 			continue
 		}
-		if len(p.Targets) == 0 || p.Datasource != source {
-			fault(p, "%d queries of %+v", len(p.Targets), p.Datasource)
+		if len(p.Targets) == 0 || p.Datasource != source || p.Description == "" {
+			fault(p, "%d queries of %+v, described by %q", len(p.Targets), p.Datasource, p.Description)
+		}
+		for _, l := range p.Links {
+			if !strings.Contains(rules, "- alert: "+l.Title+"\n") || l.URL != runbookURL+strings.ToLower(l.Title) {
+				fault(p, "it leads to %s for %s", l.URL, l.Title)
+			}
 		}
 		refs := map[string]bool{}
 		for _, q := range p.Targets {
-			if q.RefID == "" || refs[q.RefID] || q.Datasource != source {
-				fault(p, "query %q twice, or of %+v", q.RefID, q.Datasource)
+			if q.RefID == "" || refs[q.RefID] || q.Datasource != source || !metricName.MatchString(q.Expr) {
+				fault(p, "query %q twice, of %+v, or for no metric: %s", q.RefID, q.Datasource, q.Expr)
 			}
 			refs[q.RefID] = true
 			for _, used := range regexp.MustCompile(`\$\{?(\w+)`).FindAllStringSubmatch(q.Expr+q.Datasource.UID, -1) {
@@ -166,7 +170,8 @@ func (b board) faults() (found []string) {
 }
 
 func TestDashboardIsWhole(t *testing.T) {
-	for _, fault := range dashboard(t).faults() {
+	rules := text(t, alertsFile)
+	for _, fault := range dashboard(t).faults(rules) {
 		t.Error(fault)
 	}
 	for name, spoil := range map[string]func(b *board){
@@ -174,6 +179,10 @@ func TestDashboardIsWhole(t *testing.T) {
 		"a panel over another":   func(b *board) { b.Panels[1].GridPos.W++ },
 		"a panel over the edge":  func(b *board) { b.Panels[5].GridPos.X++ },
 		"no query":               func(b *board) { b.Panels[1].Targets = nil },
+		"no metric":              func(b *board) { b.Panels[1].Targets[0].Expr = "up" },
+		"no description":         func(b *board) { b.Panels[2].Description = "" },
+		"a link elsewhere":       func(b *board) { b.Panels[1].Links[0].URL = "elsewhere" },
+		"a link for no alert":    func(b *board) { b.Panels[1].Links[0].Title += "x"; b.Panels[1].Links[0].URL += "x" },
 		"a source of one's own":  func(b *board) { b.Panels[1].Targets[0].Datasource.UID = "mine" },
 		"a query's name twice":   func(b *board) { b.Panels[7].Targets[1].RefID = b.Panels[7].Targets[0].RefID },
 		"a variable of nobody":   func(b *board) { b.Templating.List = b.Templating.List[:1] },
@@ -181,16 +190,8 @@ func TestDashboardIsWhole(t *testing.T) {
 		"a label that is summed": func(b *board) { b.Panels[1].Targets[0].LegendFormat = "{{limiter}}" },
 	} {
 		b := dashboard(t)
-		if spoil(&b); len(b.faults()) == 0 {
+		if spoil(&b); len(b.faults(rules)) == 0 {
 			t.Errorf("%s is not noticed", name)
-		}
-	}
-}
-
-func TestDashboardAsksForMetrics(t *testing.T) {
-	for _, query := range queries(t) {
-		if !metricName.MatchString(query) {
-			t.Errorf("the dashboard asks for no metric: %s", query)
 		}
 	}
 }
@@ -216,76 +217,38 @@ func TestMetricsOfWorkAreUsed(t *testing.T) {
 	}
 }
 
-func TestDashboardParses(t *testing.T) {
-	var rules strings.Builder
-	rules.WriteString("groups:\n  - name: dashboard\n    rules:\n")
-	for i, query := range queries(t) {
-		fmt.Fprintf(&rules, "      - record: dashboard:query_%d\n        expr: '%s'\n", i, strings.ReplaceAll(query, "'", "''"))
-	}
-	file := filepath.Join(t.TempDir(), "dashboard.yml")
-	for broken, want := range map[bool]bool{false: true, true: false} {
-		content := rules.String()
-		if broken {
-			content = strings.Replace(content, "sum by (", "sum by ((", 1)
-		}
-		noError(t, os.WriteFile(file, []byte(content), 0o600))
-		if out, err := promtool(t, "check", "rules", file); (err == nil) != want {
-			t.Errorf("broken %v: %v\n%s", broken, err, out)
-		}
-	}
-}
-
-// unled are the links of panels that lead to no alert's section of the runbook, and the panels that say nothing of themselves.
-func (b board) unled(rules string) (found []string) {
-	for _, p := range b.Panels {
-		if p.Type != "row" && p.Description == "" {
-			found = append(found, p.Title+" has no description")
-		}
-		for _, l := range p.Links {
-			if !strings.Contains(rules, "- alert: "+l.Title+"\n") ||
-				l.URL != runbookURL+strings.ToLower(l.Title) {
-				found = append(found, p.Title+" leads to "+l.URL+" for "+l.Title)
-			}
-		}
-	}
-	return found
-}
-
-// TestPanelsLead: a panel has a description, and links to the section of its alert by the alert's name.
-func TestPanelsLead(t *testing.T) {
-	b, rules := dashboard(t), text(t, alertsFile)
-	for _, finding := range b.unled(rules) {
-		t.Error(finding)
-	}
-	if n := len(b.unled("")); n < 15 {
-		t.Errorf("without rules only %d links lead nowhere", n)
-	}
-	b.Panels[1].Links[0].URL, b.Panels[2].Description = "elsewhere", ""
-	if n := len(b.unled(rules)); n != 2 {
-		t.Errorf("%d of 2 mistakes are noticed", n)
-	}
-}
-
 // runbookURL begins the runbook_url of each alert, which a pager shows as a link, and the links of the dashboard. The sed of
 // docs/observability.md and of the head of alerts.yml sets another.
 const runbookURL = "https://github.com/stopbank/stopbank/blob/main/docs/runbook.md#"
 
-// TestAlertsLead: each rule links a section of the runbook that exists.
+// TestAlertsLead: each alert links the section of the runbook that has its name, and no section is about an alert that there is not.
 func TestAlertsLead(t *testing.T) {
-	sections := map[string]bool{}
-	for _, heading := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(text(t, "../../docs/runbook.md"), -1) {
-		sections[strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(strings.ToLower(heading[1]))] = true
+	rules, alerts := text(t, alertsFile)+text(t, sloFile), alerts(t)
+	var sections, led []string
+	for _, m := range regexp.MustCompile(`(?m)^## (Stopbank\w+)$`).FindAllStringSubmatch(text(t, runbookFile), -1) {
+		sections = append(sections, m[1])
 	}
-	rules := text(t, alertsFile) + text(t, sloFile)
-	led := regexp.MustCompile(`(?m)^          runbook_url: '`+regexp.QuoteMeta(runbookURL)+`(.*)'$`).FindAllStringSubmatch(rules, -1)
-	if n := strings.Count(rules, "- alert: "); n == 0 || len(led) != n {
-		t.Errorf("%d of %d rules name a section", len(led), n)
+	if slices.Sort(sections); !slices.Equal(sections, alerts) {
+		t.Errorf("the runbook has sections %q; the alerts are %q", sections, alerts)
 	}
-	for _, to := range led {
-		if !sections[to[1]] {
-			t.Errorf("the runbook has no section %q", to[1])
+	for _, m := range regexp.MustCompile(`- alert: (\w+)\n(?: .*\n)*? +runbook_url: '(.*)'\n`).FindAllStringSubmatch(rules, -1) {
+		if led = append(led, m[1]); m[2] != runbookURL+strings.ToLower(m[1]) {
+			t.Errorf("%s leads to %s", m[1], m[2])
 		}
 	}
+	if n := strings.Count(rules, "- alert: "); len(led) != n || len(alerts) < 20 {
+		t.Errorf("%d of %d rules lead to a section", len(led), n)
+	}
+}
+
+// alerts are the names of the alerts.
+func alerts(t *testing.T) (names []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(text(t, alertsFile)+text(t, sloFile), -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // The rules of offered load, and the manifest that scales by them, use names that exist; a rule with another metric, or without
@@ -316,12 +279,8 @@ func TestOfferedLoad(t *testing.T) {
 		strings.NewReplacer("stopbank_limiter_executed_total", "stopbank_limiter_submitted_total"),
 		strings.NewReplacer("stopbank_limiter_rejected_total", "stopbank_limiter_executed_total"),
 	} {
-		if err := errors.Join(
-			os.WriteFile(filepath.Join(dir, "offered.yml"), []byte(broken.Replace(rules)), 0o600),
-			os.WriteFile(filepath.Join(dir, "test.yml"), []byte(text(t, offeredTests)), 0o600),
-		); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, "offered.yml"), []byte(broken.Replace(rules)), 0o600))
+		noError(t, os.WriteFile(filepath.Join(dir, "test.yml"), []byte(text(t, offeredTests)), 0o600))
 		if _, err := promtool(t, "test", "rules", filepath.Join(dir, "test.yml")); err == nil {
 			t.Errorf("a broken rule passes its test: %s", broken.Replace(rules))
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The runbook: each alert has its section, each query parses. And what any page, rule or dashboard names exists.
+// The runbook's queries parse, as the dashboard's do. And what any page, rule or dashboard names exists.
 
 package wardenprom_test
 
@@ -39,24 +39,26 @@ func runbookQueries(page string) (all []string) {
 	return all
 }
 
-func TestTheRunbooksQueries(t *testing.T) {
+// TestQueries: those of the runbook and of the dashboard parse, and ask for metrics that exist.
+func TestQueries(t *testing.T) {
 	all := runbookQueries(text(t, runbookFile))
 	if len(all) < 20 {
 		t.Fatalf("the runbook has only %d queries", len(all))
 	}
+	all = append(all, queries(t)...)
 	names := exported(t)
 	check := func(queries []string) (found []string) {
 		var rules strings.Builder
-		rules.WriteString("groups:\n  - name: runbook\n    rules:\n")
+		rules.WriteString("groups:\n  - name: queries\n    rules:\n")
 		for i, query := range queries {
-			fmt.Fprintf(&rules, "      - record: runbook:query_%d\n        expr: '%s'\n", i, strings.ReplaceAll(query, "'", "''"))
+			fmt.Fprintf(&rules, "      - record: page:query_%d\n        expr: '%s'\n", i, strings.ReplaceAll(query, "'", "''"))
 			for _, name := range metricName.FindAllString(query, -1) { // what a rule records has colons
 				if !slices.Contains(names, name) {
 					found = append(found, name+", which nobody exports, in "+query)
 				}
 			}
 		}
-		file := filepath.Join(t.TempDir(), "runbook.yml")
+		file := filepath.Join(t.TempDir(), "queries.yml")
 		noError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
 		if out, err := promtool(t, "check", "rules", file); err != nil {
 			found = append(found, out)
@@ -96,8 +98,7 @@ var (
 
 // TestDocumentsNameWhatExists: metrics, alerts, and the values that queries ask labels for.
 func TestDocumentsNameWhatExists(t *testing.T) {
-	metrics := append(exported(t), "stopbank_console") // that is a directive of Caddyfiles
-	alerts, _ := alertsAndSections(text(t, alertsFile)+text(t, sloFile), "")
+	metrics, alerts := append(exported(t), "stopbank_console"), alerts(t) // that is a directive of Caddyfiles
 	values := map[string][]string{"outcome": {"started", "rejected", "canceled"},
 		"result": {"lease_not_found", "token_mismatch"}, "reason": {"unopened", "pausing", "reading", "rewound"}}
 	for _, file := range must(filepath.Glob("../control/*.go"))(t) { // the reasons of the controller
@@ -142,37 +143,6 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	want := []string{"stopbank_lost_total", "StopbankLost", `priority=\"low\"`, `outcome=~"started|lost"`}
 	if !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
-	}
-}
-
-// alertsAndSections are the names of the alerts, and of the runbook's sections that look like one.
-func alertsAndSections(rules, page string) (alerts, sections []string) {
-	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(rules, -1) {
-		alerts = append(alerts, m[1])
-	}
-	for _, m := range regexp.MustCompile(`(?m)^## (Stopbank\w+)$`).FindAllStringSubmatch(page, -1) {
-		sections = append(sections, m[1])
-	}
-	slices.Sort(alerts)
-	slices.Sort(sections)
-	return alerts, sections
-}
-
-// TestEachAlertHasItsSection: under its own name, and no section is about an alert that there is not.
-func TestEachAlertHasItsSection(t *testing.T) {
-	alerts, sections := alertsAndSections(text(t, alertsFile)+text(t, sloFile), text(t, runbookFile))
-	for _, alert := range alerts {
-		if !slices.Contains(sections, alert) {
-			t.Errorf("the runbook has no section %s", alert)
-		}
-	}
-	for _, section := range sections {
-		if !slices.Contains(alerts, section) {
-			t.Errorf("there is no alert %s", section)
-		}
-	}
-	if len(alerts) < 20 {
-		t.Errorf("only %d alerts", len(alerts))
 	}
 }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the tests share: scrapes over HTTP, read by Prometheus' own parser.
+// What the tests share: scrapes, read by Prometheus' own parser.
 
 package wardenprom_test
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -46,18 +46,22 @@ type page struct {
 	values   map[string]float64
 }
 
-// scrape asks a real server, once.
+// served is what a handler of the registry answers to a scraper that accepts this format.
+func served(t testing.TB, r prometheus.Gatherer, accept string) string {
+	t.Helper()
+	req, rec := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody), httptest.NewRecorder()
+	req.Header.Set("Accept", accept)
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError, EnableOpenMetrics: true}).ServeHTTP(rec, req)
+	if rec.Code != http.StatusOK {
+		t.Fatal(rec.Body)
+	}
+	return rec.Body.String()
+}
+
+// scrape reads a scrape in the text format.
 func scrape(t testing.TB, r prometheus.Gatherer) page {
 	t.Helper()
-	server := httptest.NewServer(promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
-	defer server.Close()
-	defer server.Client().CloseIdleConnections()
-	resp := must(server.Client().Get(server.URL))(t)
-	defer resp.Body.Close()
-	body := string(must(io.ReadAll(resp.Body))(t))
-	if resp.StatusCode != http.StatusOK {
-		t.Fatal(body)
-	}
+	body := served(t, r, "text/plain")
 	p := page{text: body, values: map[string]float64{}}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	p.families = must(parser.TextToMetricFamilies(strings.NewReader(body)))(t)
@@ -130,28 +134,30 @@ func newWarden(t testing.TB, p *parts, o limiter.Observer) *warden.Warden {
 	return must(warden.New(warden.Config{Sampler: p, Controller: p, Limiter: limiter.Config{Observer: o}}))(t)
 }
 
+// sampled waits until a warden has so many samples: no event says when one is due.
+func sampled(w *warden.Warden, n uint64) {
+	for w.SampleIfDue(); w.Stats().Samples < n; w.SampleIfDue() {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func newLimiter(t testing.TB, target int, o limiter.Observer) *limiter.Limiter {
 	t.Helper()
 	return must(limiter.New(limiter.Config{Observer: o, Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: target}}))(t)
 }
 
 // must is for what cannot fail here: x := must(f())(t).
-func must[T any](v T, err error) func(fataler) T {
-	return func(t fataler) T {
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		noError(t, err)
 		return v
 	}
 }
 
-func noError(t fataler, err error) {
+func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
 }

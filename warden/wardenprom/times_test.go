@@ -91,15 +91,3 @@ func TestNativeHistogramsAreBounded(t *testing.T) {
 	}
 	t.Error("no histogram")
 }
-
-// The two events of a task that was not rejected.
-func BenchmarkLimiterEvents(b *testing.B) {
-	tasks := must(wardenprom.NewEvents("observed"))(b).Limiter()
-	started, ended := event(decision.Started, 0, 0), event(decision.Executed, 0, time.Millisecond)
-	started.Task.ID, ended.Task.ID, ended.At = "4bf92f3577b34da6", "4bf92f3577b34da6", time.Now()
-	b.ReportAllocs()
-	for b.Loop() {
-		tasks.Observe(started)
-		tasks.Observe(ended)
-	}
-}

@@ -102,23 +102,34 @@ func event(o decision.Outcome, r decision.RejectionReason) limiter.Event {
 	}}
 }
 
+// holds checks that a text has a line for each of these, which has all of its parts.
+func holds(t *testing.T, text string, want ...[]string) {
+	t.Helper()
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %q:\n%s", len(lines), want, text)
+	}
+	for i, parts := range want {
+		for _, part := range parts {
+			if !strings.Contains(lines[i], part) {
+				t.Errorf("line %d is %s, without %s", i, lines[i], part)
+			}
+		}
+	}
+}
+
 // must is for what cannot fail here: x := must(f())(t).
-func must[T any](v T, err error) func(fataler) T {
-	return func(t fataler) T {
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		noError(t, err)
 		return v
 	}
 }
 
-func noError(t fataler, err error) {
+func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
 }
