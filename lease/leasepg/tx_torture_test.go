@@ -183,7 +183,10 @@ func bankChild() {
 	if !found {
 		return
 	}
-	go child.Leash(func([]byte) {})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1) // the parent is gone
+	}()
 	b, err := openBank(context.Background(), at, layout, nil)
 	if err == nil {
 		fmt.Println("works")
@@ -394,16 +397,11 @@ func killBackends(t *testing.T, judge *bank, at string, ended, cuts *atomic.Int6
 func killProcess(t *testing.T, at string) {
 	t.Helper()
 	p := must(child.Start(t.Context(), bankVariable, at))(t)
-	said := make(chan string, 1)
-	go func() {
-		defer close(said)
-		_ = p.Listen(func(line []byte) { said <- string(line) }) // killed
-	}()
-	if line := <-said; line != "works" {
-		t.Errorf("the process says %q", line)
+	said := make([]byte, len("works\n"))
+	if _, err := io.ReadFull(p, said); err != nil || string(said) != "works\n" {
+		t.Errorf("the process says %q, %v", said, err)
 	}
 	time.Sleep(time.Duration(rand.Int64N(int64(80 * time.Millisecond)))) // it works
 	p.Kill()
-	for range said {
-	}
+	_ = p.Wait() // killed
 }

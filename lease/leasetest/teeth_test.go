@@ -175,26 +175,15 @@ func faults() map[string]broken {
 					reclaimed(in, c)
 				}
 			})},
-		"Release does nothing":      {by: random, call: ignored(step.Release)},
-		"Release rotates the token": {by: random, call: before(step.Release, reclaimed)},
-		"Reclaim gives no owner": {by: random,
-			call: after(func(in *inner, c model.Call, r *model.Reply) {
-				if c.Op == step.Reclaim && r.Err == nil {
-					_ = in.Release(ctx, c.Domain, r.Lease.Token)
-				}
-			})},
+		"Release does nothing": {by: random, call: ignored(step.Release)},
 		"Reclaim keeps the token": {by: random,
 			call: before(step.Reclaim, func(in *inner, c *model.Call) {
 				if c.Token == in.token(c.Domain) {
 					c.Op = 0
 				}
 			})},
-		"the retries are not shown": {by: "Machine",
-			call: shown(func(l *lease.Lease) { l.RetryCount = 0 })},
 		"a retry renews the lease": {by: "Machine AcquiredAtIsWallTime",
 			call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.Add(time.Duration(l.RetryCount)) })},
-		"a lease does not say of what": {by: random,
-			call: shown(func(l *lease.Lease) { l.Domain = "" })},
 		"AcquiredAt is local": {by: "AcquiredAtIsWallTime",
 			call: shown(func(l *lease.Lease) { l.AcquiredAt = l.AcquiredAt.In(time.FixedZone("", 3600)) })},
 		"AcquiredAt has a monotonic reading": {by: "AcquiredAtIsWallTime",
@@ -208,12 +197,6 @@ func faults() map[string]broken {
 		"GiveUp gives one more chance": {by: "Machine",
 			call: before(model.GiveUp, func(_ *inner, c *model.Call) { c.Op = step.Fail })},
 		"a full backlog takes more": {by: random, cfg: func(cfg *lease.Config) { cfg.MaxBacklog = 0 }},
-		"Succeed hands off": {by: random,
-			call: after(func(in *inner, c model.Call, r *model.Reply) {
-				if r.Completion.Status == lease.NextHint {
-					_, _ = in.AcquireNext(ctx, c.Domain)
-				}
-			})},
 		"the hint is the last that came": {by: random,
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Completion.Status == lease.NextHint {
@@ -228,12 +211,6 @@ func faults() map[string]broken {
 				c.Offset = b[0]
 			}
 		})},
-		"an acquire overtakes the backlog": {by: random,
-			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
-				if errors.Is(r.Err, lease.ErrBacklogOrdering) {
-					*r = model.Reply{Acquisition: lease.Acquisition{Status: lease.Acquired}}
-				}
-			})},
 		"Offer grants nothing but says it did": {by: random,
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Status == lease.Enqueued && in.token(c.Domain) == 0 {
@@ -244,12 +221,6 @@ func faults() map[string]broken {
 			call: after(func(in *inner, c model.Call, r *model.Reply) {
 				if r.Acquisition.Status == lease.Busy {
 					r.Acquisition.Lease = *in.view(c.Domain).Lease
-				}
-			})},
-		"what was given up counts as processed": {by: random,
-			call: after(func(_ *inner, _ model.Call, r *model.Reply) {
-				if r.Acquisition.Status == lease.AlreadyFailed {
-					r.Acquisition.Status = lease.AlreadyProcessed
 				}
 			})},
 		"the outcome is not recorded": {by: random,

@@ -27,8 +27,6 @@ type Remade struct {
 	AtRest bool
 	// Forgets: the position goes with the log, and the ledger with the position. A running member goes on in what is there now.
 	Forgets bool
-	// Unnamed: the source has an end, and nothing tells its log from another one that is as long.
-	Unnamed bool
 }
 
 const oldRecords, newRecords = 40, 100
@@ -51,7 +49,7 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 			m.tells(oldRecords / 2)
 			if r.Forgets {
 				m.until("what the new log has is handled", func() bool { return m.done("new") == oldRecords/2 })
-			} else if !r.Unnamed {
+			} else {
 				r.fill("more", newRecords) // beyond the old position
 				m.stays()
 			}
@@ -61,13 +59,9 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 			m.works(r)
 			m.stop()
 			r.Remake()
-			n := newRecords
-			if r.Unnamed {
-				n = oldRecords / 2
-			}
-			r.fill("new", n)
+			r.fill("new", newRecords)
 			m = remadeMember(t, r)
-			m.tells(n)
+			m.tells(newRecords)
 			m.stays()
 		},
 		"Mirrored":        func(t *testing.T, r Remade) { r.mirrored(t, false) },
@@ -82,8 +76,8 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 // mirrored: a member goes on in a mirror that was adopted.
 func (r Remade) mirrored(t *testing.T, running bool) {
 	t.Helper()
-	if r.Unnamed || r.Forgets {
-		return // a mirror is the same log, or nothing knows what is done
+	if r.Forgets {
+		return // nothing knows what is done
 	}
 	m := remadeMember(t, r)
 	m.works(r)

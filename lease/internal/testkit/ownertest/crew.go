@@ -17,10 +17,9 @@ import (
 	"github.com/stopbank/stopbank/lease/dispatch"
 )
 
-// call is a member's message to the account. Each gets an answer.
-type call struct {
-	ID      int64
-	What    string // attempt, letter, holds, ends, at, hears, over
+// Call is a member's message to the account. Each gets an answer.
+type Call struct {
+	What    string // attempt, letter, holds, ends, at, hears; of a process also stays, over
 	Token   uint64
 	Payload string // or the partition
 	Text    string
@@ -38,11 +37,11 @@ func Name(payload []byte) string {
 }
 
 // consume runs a member until ctx is done. die kills the member, and returns if that is not possible any more.
-func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, die func()) error {
+func consume(ctx context.Context, o dispatch.Ownership, ask func(Call) string, die func()) error {
 	handle := func(ctx context.Context, job dispatch.Job) error {
 		time.Sleep(time.Millisecond) // so that something is in progress when the fault happens
 		for {
-			switch ask(call{What: "attempt", Token: uint64(job.Lease.Token), Payload: Name(job.Record.Payload)}) {
+			switch ask(Call{What: "attempt", Token: uint64(job.Lease.Token), Payload: Name(job.Record.Payload)}) {
 			case sayDone:
 				return nil
 			case sayFenced:
@@ -81,7 +80,7 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 			if letter.Err != nil {
 				text = letter.Err.Error()
 			}
-			ask(call{What: "letter", Payload: Name(letter.Record.Payload), Text: text})
+			ask(Call{What: "letter", Payload: Name(letter.Record.Payload), Text: text})
 			return nil
 		},
 	})
@@ -101,21 +100,21 @@ func consume(ctx context.Context, o dispatch.Ownership, ask func(call) string, d
 // telling reports the held partitions.
 type telling struct {
 	dispatch.Ownership
-	ask func(call) string
+	ask func(Call) string
 }
 
 func (o telling) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 	return o.Ownership.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
-		ends := sync.OnceFunc(func() { o.ask(call{What: "ends", Payload: p.Name}) })
-		o.ask(call{What: "holds", Payload: p.Name})
+		ends := sync.OnceFunc(func() { o.ask(Call{What: "ends", Payload: p.Name}) })
+		o.ask(Call{What: "holds", Payload: p.Name})
 		defer ends()
-		s := &stepping{at: func(step string) { o.ask(call{What: "at", Text: step}) }}
+		s := &stepping{at: func(step string) { o.ask(Call{What: "at", Text: step}) }}
 		s.has(p.Source, p.Ledger)
 		// A member that stands still hears of nothing: work's context ends when it goes on, or a little later.
 		heard, hear := context.WithCancelCause(context.WithoutCancel(ctx))
 		defer hear(nil)
 		defer context.AfterFunc(ctx, func() {
-			o.ask(call{What: "hears"})
+			o.ask(Call{What: "hears"})
 			s.leaves.Store(true)
 			ends()
 			hear(context.Cause(ctx))
@@ -162,7 +161,7 @@ func (h *hand) goOnLocked() {
 }
 
 // answer is the account's reply to a member.
-func (w *torture) answer(h *hand, c call) string {
+func (w *torture) answer(h *hand, c Call) string {
 	switch c.What {
 	case "attempt":
 		return w.attempt(h.name, c.Payload, lease.Token(c.Token))
@@ -199,7 +198,7 @@ func (w *torture) member() *hand {
 		if m.Close != nil {
 			defer m.Close()
 		}
-		h.err = consume(ctx, m.Ownership, func(c call) string { return w.answer(h, c) }, func() { w.killed(h); h.kill() })
+		h.err = consume(ctx, m.Ownership, func(c Call) string { return w.answer(h, c) }, func() { w.killed(h); h.kill() })
 	}()
 	return h
 }

@@ -5,77 +5,60 @@
 package ownertest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"go.uber.org/goleak"
 )
 
 func TestLine(t *testing.T) {
-	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
-	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { // an echo
-		for {
-			conn, err := server.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				_ = conn.Close()
+	synctest.Test(t, func(t *testing.T) { // which also waits for the goroutines of the line
+		l := NewLine(t)
+		l.Dial = func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() { // an echo
+				_, _ = io.Copy(far, far)
+				_ = far.Close()
 			}()
+			return near, nil
 		}
-	}()
-	t.Cleanup(func() { _ = server.Close() })
-	l := NewLine(t)
-	dial := func() net.Conn {
-		conn, err := l.DialContext(t.Context(), "tcp", server.Addr().String())
-		if err != nil {
-			t.Fatal(err)
+		// says sends a text, of which nothing comes back while the line is cut.
+		says := func(conn net.Conn, text string, cut bool) {
+			t.Helper()
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(time.Hour))
+			if n, err := conn.Read(make([]byte, 1)); cut && (n > 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
+				t.Fatalf("over a line that is cut: %d bytes, %v", n, err)
+			} else if !cut && err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Time{})
 		}
-		return conn
-	}
-	say := func(conn net.Conn, what string) {
-		if _, err := conn.Write([]byte(what)); err != nil {
-			t.Fatal(err)
+		hears := func(conn net.Conn, want string) {
+			t.Helper()
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+				t.Fatalf("%q, %v, want %q", got, err, want)
+			}
 		}
-	}
-	hear := func(conn net.Conn, want string) {
-		t.Helper()
-		got := make([]byte, len(want))
-		if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
-			t.Fatalf("%q, %v, want %q", got, err, want)
-		}
-	}
-	first := dial()
-	say(first, "one")
-	hear(first, "one")
-	l.Cut()
-	second := dial()
-	for _, conn := range []net.Conn{first, second} {
-		say(conn, "two")
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
-		if n, err := conn.Read(make([]byte, 1)); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("over a line that is cut: %d bytes, %v", n, err)
-		}
-		if err := conn.SetReadDeadline(time.Time{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.Mend()
-	for _, conn := range []net.Conn{first, second} {
-		hear(conn, "two")
-	}
-	_ = second.Close()
-	say(first, "three")
-	hear(first, "three")
+		first, _ := l.DialContext(t.Context(), "", "")
+		says(first, "one", false)
+		hears(first, "ne")
+		l.Cut()
+		second, _ := l.DialContext(t.Context(), "", "")
+		says(first, "two", true)
+		says(second, "two", true)
+		l.Mend()
+		hears(first, "two")
+		hears(second, "two")
+		_ = second.Close()
+		says(first, "three", false)
+		hears(first, "hree")
+	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownertest is the contract of dispatch.Ownership, and of a dispatch.Source ([Overlap]), as a test suite for
+// Package ownertest is the contract of dispatch.Ownership, and of a dispatch.Source ([MadeAnew]), as a test suite for
 // the engines of this module.
 //
 //	func TestOwnership(t *testing.T) {

@@ -5,12 +5,11 @@
 package ownertest
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"net/rpc"
 	"os"
-	"sync"
 
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/internal/child"
@@ -18,11 +17,10 @@ import (
 
 const processVariable = "STOPBANK_OWNERTEST_MEMBER"
 
-// reply is the parent's message to a process.
-type reply struct {
-	ID  int64 // of the call; 0: leave
-	Say string
-}
+// stdio is a process's connection to its parent.
+type stdio struct{ *os.File } // standard input
+
+func (stdio) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
 
 // Child turns this process into a member if Torture started it as one, and does not return then. Call it first in TestMain. join
 // makes a member of the group that Group.Process describes; it may wait for the server.
@@ -31,73 +29,79 @@ func Child(join func(process string) (dispatch.Ownership, error)) {
 	if text == "" {
 		return
 	}
-	ctx, leave := context.WithCancel(context.Background())
-	var mu sync.Mutex // guards the last call and the answers
-	var last int64
-	answers := map[int64]chan string{}
-	go child.Leash(func(line []byte) {
-		var r reply
-		if json.Unmarshal(line, &r) != nil || r.ID == 0 {
-			leave()
-			return
+	parent := rpc.NewClient(stdio{os.Stdin})
+	ask := func(c Call) (say string) {
+		if parent.Call("Parent.Ask", c, &say) != nil {
+			os.Exit(1) // the parent is gone
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		answers[r.ID] <- r.Say
-		delete(answers, r.ID)
-	})
-	ask := func(c call) string {
-		answer := make(chan string, 1)
-		mu.Lock()
-		last++
-		c.ID = last
-		answers[c.ID] = answer
-		mu.Unlock()
-		child.Say(c)
-		return <-answer
+		return say
 	}
+	ctx, leave := context.WithCancel(context.Background())
+	go func() {
+		ask(Call{What: "stays"})
+		leave()
+	}()
 	o, err := join(text)
 	if err == nil {
 		err = consume(ctx, o, ask, child.Die)
 	}
 	if err != nil {
-		ask(call{What: "over", Text: err.Error()})
+		ask(Call{What: "over", Text: err.Error()})
 	}
 	os.Exit(0)
 }
 
+// parent answers the calls of a process.
+type parent struct {
+	*child.Process
+	w     *torture
+	h     *hand
+	stay  context.Context // until the process is to leave, or has ended
+	leave context.CancelFunc
+}
+
+// Read ends the call that says how long the process stays, when there is no more to read.
+func (p *parent) Read(b []byte) (int, error) {
+	n, err := p.Process.Read(b)
+	if err != nil {
+		p.leave()
+	}
+	return n, err
+}
+
+// Ask is the one method that a process calls: the account's answer.
+func (p *parent) Ask(c Call, say *string) error {
+	switch c.What {
+	case "stays":
+		<-p.stay.Done()
+	case "over":
+		p.h.err = errors.New(c.Text)
+	}
+	if *say = p.w.answer(p.h, c); *say == sayDie {
+		p.w.killed(p.h)
+	}
+	return nil
+}
+
 // process starts a member in a process of its own.
 func (w *torture) process() *hand {
-	p, err := child.Start(context.Background(), processVariable, w.group.Process)
+	started, err := child.Start(context.Background(), processVariable, w.group.Process)
 	if err != nil {
 		w.Fatal(err)
 	}
-	tell := func(r reply) { _ = p.Tell(r) } // the process may be dead
-	h := &hand{
-		cut: p.Stop, mend: p.Wake, leave: func() { tell(reply{}) }, kill: p.Kill,
-		ended: make(chan struct{}), holds: map[string]int{},
+	p := &parent{Process: started, w: w}
+	p.stay, p.leave = context.WithCancel(context.Background())
+	p.h = &hand{cut: p.Stop, mend: p.Wake, leave: p.leave, kill: p.Kill, ended: make(chan struct{}), holds: map[string]int{}}
+	w.enlist(p.h, "process")
+	server := rpc.NewServer()
+	if err := server.RegisterName("Parent", p); err != nil {
+		w.Fatal(err)
 	}
-	w.enlist(h, "process")
 	go func() {
-		defer close(h.ended)
-		err := p.Listen(func(line []byte) {
-			var c call
-			switch {
-			case json.Unmarshal(line, &c) != nil:
-				h.err = fmt.Errorf("ownertest: a process says %q", line)
-				return
-			case c.What == "over":
-				h.err = errors.New(c.Text)
-			}
-			say := w.answer(h, c)
-			if say == sayDie {
-				w.killed(h)
-			}
-			tell(reply{c.ID, say})
-		})
-		if h.err == nil {
-			h.err = err
-		}
+		defer close(p.h.ended)
+		server.ServeConn(p)
+		err := p.Wait()
+		p.h.err = cmp.Or(p.h.err, err)
 	}()
-	return h
+	return p.h
 }

@@ -31,7 +31,6 @@ type told struct {
 	events  map[string]int  // by kind and reason
 	over    map[string]bool // partitions and offsets of records that are done
 	last    error           // of an event
-	drained error           // why work on a partition has ended
 }
 
 // follow starts a Consumer. handle runs in every attempt; change may change the Config first. Nil: nothing.
@@ -88,8 +87,6 @@ func (x *told) observe(e dispatch.Event) {
 		if e.Reason == "rewound" && !errors.Is(e.Err, dispatch.ErrRewound) {
 			x.t.Errorf("D13: rewound because of %v", e.Err)
 		}
-	case dispatch.Drained:
-		x.drained = e.Err
 	default:
 	}
 }
@@ -125,15 +122,6 @@ func (x *told) ends() error {
 	x.t.Helper()
 	within(x.t, "the end of Run", x.ended)
 	return x.err
-}
-
-// only is a group with one member and one partition.
-type only dispatch.Partition
-
-func (o only) Hold(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
-	work(ctx, dispatch.Partition(o))
-	<-ctx.Done()
-	return nil
 }
 
 // within receives what must come.

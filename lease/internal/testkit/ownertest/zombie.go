@@ -31,16 +31,11 @@ func zombie(g *team) {
 		}
 	}
 	m := g.group.Join()
-	hangs, hang, left := make(chan dispatch.Job, 1), make(chan struct{}), make(chan dispatch.Partition, 1)
+	hangs, hang, left := make(chan dispatch.Job, 1), make(chan struct{}), make(chan dispatch.Partition, 100)
 	keeping := func(ctx context.Context, work func(context.Context, dispatch.Partition)) error {
 		return m.Hold(ctx, func(ctx context.Context, p dispatch.Partition) {
 			work(ctx, p)
-			if p.Name == g.group.Partitions[0] {
-				select {
-				case left <- p:
-				default: // not the first time
-				}
-			}
+			left <- p
 		})
 	}
 	old := follow(g, holding(keeping), func(job dispatch.Job) {
@@ -66,6 +61,9 @@ func zombie(g *team) {
 	})
 	goOn()
 	p := within(g, "the old one gives the partition up", left)
+	for p.Ledger != job.Ledger {
+		p = within(g, "the old one gives the partition up", left)
+	}
 	heir.mu.Lock()
 	defer heir.mu.Unlock()
 	if now := heir.tokens[job.Lease.Domain]; now <= job.Lease.Token {
