@@ -122,8 +122,8 @@ sim-pages:
 	@$(call MADE,sim,,worlds) go test -count=1 -timeout 90m -v -run '^TestWorlds$$' ./internal/sim -worlds 500 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
 
 sim-worlds:
-	@go test -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim -worlds 300 -fresh 60
-	@go test -count=1 -timeout 30m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 100
+	@go test -exec 'env GOGC=400' -count=1 -timeout 30m -v -run '^TestWorlds$$' ./internal/sim -worlds 300 -fresh 60
+	@go test -exec 'env GOGC=400' -count=1 -timeout 30m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 100
 
 sim-mixed:
 	@$(call MADE,sim,SIM,mixed) go test -count=1 -timeout 90m -v -run '^TestMixedWorlds$$' ./internal/sim -worlds 2000 -from 1795451014 -laws ours,told,inuse -write ../../docs/evidence
