@@ -8,7 +8,10 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -128,7 +131,7 @@ func TestService(t *testing.T) {
 			break
 		}
 	}
-	if got := ask(t, "", url+"/checkout", 20, 5); got[http.StatusOK] != 20 {
+	if got := ask(t, "", url+"/checkout", 20, 5); got[http.StatusOK] != 20 || page(t, url+"/livez") != "alive\n" {
 		t.Errorf("while it spreads: %v", got)
 	}
 	rest, _ := io.ReadAll(others)
@@ -138,6 +141,47 @@ func TestService(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// docs/kubernetes/rollout.yaml gives the program enough time to shut down, and names flags, paths and a limiter that it has.
+func TestTheManifestFits(t *testing.T) {
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	manifest, program := read("../../docs/kubernetes/rollout.yaml"), read("service/main.go")
+	number := func(text, pattern string) int {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("no %s", pattern)
+		}
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	grace, spread := number(manifest, `terminationGracePeriodSeconds: (\d+)`), number(manifest, `"-spread", "(\d+)s"`)
+	if shutdown := number(read("../../warden/service/config.go"), `defaultShutdown = (\d+) \* time\.Second`); grace <= spread+shutdown {
+		t.Errorf("%d s for a shutdown that takes %d s and %d s", grace, spread, shutdown)
+	}
+	const readiness = `readinessProbe:\n.*\n +periodSeconds: (\d+)\n +timeoutSeconds: (\d+)\n +failureThreshold: (\d+)`
+	m := regexp.MustCompile(readiness).FindString(manifest)
+	period, failures := number(m, `periodSeconds: (\d+)`), number(m, `failureThreshold: (\d+)`)
+	if spread <= period*(failures+1) {
+		t.Errorf("it serves for %d s after it stops being ready; %d probes, every %d s, must fail before that is known", spread, failures,
+			period)
+	}
+	for named, has := range map[string]string{`"-(\w+)"`: `flag.*\("%s"`, `path: (\S+),`: `"GET %s"`, `limiter: (\w+)`: `Name: +"%s"`} {
+		for _, name := range regexp.MustCompile(named).FindAllStringSubmatch(manifest, -1) {
+			if !regexp.MustCompile(fmt.Sprintf(has, name[1])).MatchString(program) {
+				t.Errorf("the manifest has %s, and the program does not", name[0])
+			}
+		}
 	}
 }
 

@@ -402,6 +402,42 @@ func ExampleDetach() {
 	// Output: 200 from the upstream
 }
 
+// A program that shuts down without package service: readiness fails first, and the listeners close last.
+func ExampleReadiness() {
+	w, err := warden.New(warden.Config{})
+	if err != nil {
+		panic(err)
+	}
+	mw, err := wardenhttp.New(w, wardenhttp.Config{})
+	if err != nil {
+		panic(err)
+	}
+	work := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }
+	ready, mux := new(wardenhttp.Readiness), http.NewServeMux()
+	mux.Handle("GET /readyz", ready) // outside the middleware: a probe costs nothing and must not be rejected
+	mux.Handle("GET /work", mw.Handler(http.HandlerFunc(work)))
+	running := httptest.NewServer(mux)
+	defer running.Close()
+	server, probe := running.Config, httptest.NewRequest(http.MethodGet, "/readyz", http.NoBody)
+	fetch(mux, probe)
+
+	spread := 10 * time.Millisecond // 5 to 15 s behind a load balancer
+	ready.Drain()
+	time.Sleep(spread) // until probes have failed and every proxy knows, requests still arrive and are served
+	fetch(mux, probe)
+	fetch(mux, httptest.NewRequest(http.MethodGet, "/work", http.NoBody))
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // with spread, less than terminationGracePeriodSeconds
+	defer cancel()
+	err = server.Shutdown(ctx)
+	fmt.Println("shut down:", err)
+	// Output:
+	// 200 ready
+	// 503 draining
+	// 200 served
+	// shut down: <nil>
+}
+
 // An edge server answers 502 when it is overloaded, so that these answers count whatever the other paths answer.
 func ExampleRetryConfig() {
 	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -87,6 +87,7 @@ func run(ctx context.Context, addr, operators string, spread time.Duration) erro
 	mux.Handle("GET /checkout", s.Handler(wait(20*time.Millisecond)))
 	mux.Handle("GET /search", s.Handler(wait(50*time.Millisecond)))
 	mux.Handle("GET /readyz", s.Ready)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	return s.Run(ctx, &http.Server{
 		Addr: addr, Handler: mux,
 		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
