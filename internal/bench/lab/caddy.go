@@ -221,35 +221,34 @@ func get(ctx context.Context, url string) (string, error) {
 }
 
 // listening launches a program, and waits until it listens at a free port that it is told.
-func (l *lab) listening(env []string, args func(port string) ([]string, error)) (*process, error) {
+func (l *lab) listening(command func(port string) (args, env []string, err error)) (*process, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	all, err := args(port)
+	args, env, err := command(port)
 	if err != nil {
 		return nil, err
 	}
-	cmd := on(l.cores, -20, all...)
+	cmd := on(l.cores, -20, args...)
 	cmd.Env = append(append(os.Environ(), "PORT="+port), env...)
 	p, err := launch(cmd, func(_ *process, out io.Reader) { _, _ = io.Copy(io.Discard, out) })
 	if err != nil {
 		return nil, err
 	}
 	p.addr = "127.0.0.1:" + port
-	dialer := net.Dialer{Timeout: time.Second}
 	for range 3000 {
-		if c, err := dialer.Dial("tcp", p.addr); err == nil {
+		if c, err := net.DialTimeout("tcp", p.addr, time.Second); err == nil {
 			return p, c.Close()
 		}
 		select {
 		case <-p.ended:
-			return nil, fmt.Errorf("%s ended: %v", all[0], cmd.ProcessState)
+			return nil, fmt.Errorf("%s ended: %v", args[0], cmd.ProcessState)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	p.stop()
-	return nil, fmt.Errorf("%s does not listen on %s", all[0], p.addr)
+	return nil, fmt.Errorf("%s does not listen on %s", args[0], p.addr)
 }
 
 // serveBehind starts a service; one with a hung worker is returned when that worker has begun to hang.
@@ -258,7 +257,7 @@ func (l *lab) serveBehind(g *group, app string) (*process, error) {
 	if s.args == nil {
 		return l.start(&group{work: idle, kind: g.kind}, way{name: "none"})
 	}
-	p, err := l.listening(nil, func(port string) ([]string, error) { return s.args(app, port), nil })
+	p, err := l.listening(func(port string) (_, _ []string, _ error) { return s.args(app, port), nil, nil })
 	if err != nil || !s.hang {
 		return p, err
 	}
@@ -290,14 +289,15 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 	if g.work.service.fastcgi {
 		to.php = app
 	}
-	dir, err := os.MkdirTemp(l.dir, "front")
-	if err != nil {
-		behind.stop()
-		return nil, err
-	}
-	file := filepath.Join(dir, "config")
-	p, err := l.listening([]string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "HOME=" + dir}, func(port string) ([]string, error) {
-		return f.args(l, file), os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, to), "DIR", dir)), 0o600)
+	file := ""
+	p, err := l.listening(func(port string) (args, env []string, err error) {
+		dir, err := os.MkdirTemp(l.dir, "front")
+		if err != nil {
+			return nil, nil, err
+		}
+		file = filepath.Join(dir, "config")
+		return f.args(l, file), []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "HOME=" + dir},
+			os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, to), "DIR", dir)), 0o600)
 	})
 	if err != nil {
 		behind.stop()
@@ -305,15 +305,11 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 	}
 	p.after = []func(){behind.stop}
 	if g.kind == "reload" {
-		p.change = func(ctx context.Context, in time.Duration, c *Cell) (err error) {
-			select {
-			case <-time.After(in):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		p.change = func(ctx context.Context, c *Cell) error {
 			c.Limit = p.limit(ctx)
-			if out, failed := exec.CommandContext(ctx, l.caddy, "reload", "--force", "--adapter", "caddyfile", "--config", file).CombinedOutput(); failed != nil {
-				err = fmt.Errorf("the reload: %w: %s", failed, out)
+			out, err := exec.CommandContext(ctx, l.caddy, "reload", "--force", "--adapter", "caddyfile", "--config", file).CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("the reload: %w: %s", err, out)
 			}
 			c.LimitAfter = p.limit(ctx)
 			return err

@@ -76,10 +76,10 @@ func serve(args string) error {
 		return err
 	}
 	k, err := newWorker(work, a.Kind, a.Spins)
+	defer k.close()
 	if err != nil {
 		return err
 	}
-	defer k.close()
 	handler, err := newHandler(way, k, a.Kind)
 	if err != nil {
 		return err
