@@ -75,8 +75,8 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 	e := &engine{w: w, other: other, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)),
 		result: &Result{World: w, Guard: g.Name, trace: trace}}
 	e.bubble.start, e.open = time.Now(), len(e.users)
-	for i := range 1 + len(w.More) {
-		e.deps = append(e.deps, dependency{places: append([]int{w.Places}, w.More...)[i]})
+	for _, places := range append([]int{w.Places}, w.More...) {
+		e.deps = append(e.deps, dependency{places: places})
 	}
 	if w.Behind > 0 {
 		e.deps[0].behind = &dependency{places: w.Behind}
@@ -90,8 +90,9 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 		e.after(e.users[0].at, (*engine).comes, nil)
 	}
 	for _, s := range w.Spells {
-		e.after(seconds(s.From), func(e *engine, _ *attempt) { e.disturb(s.From) }, nil)
-		e.after(seconds(s.Until), func(e *engine, _ *attempt) { e.disturb(s.Until) }, nil)
+		for _, at := range []float64{s.From, s.Until} {
+			e.after(seconds(at), func(e *engine, _ *attempt) { e.disturb(at) }, nil)
+		}
 	}
 	per := max(1, w.Servers)
 	for i := range per * len(e.result.hops) {
@@ -104,12 +105,12 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 		e.after(tick+time.Duration(i)*tick/time.Duration(per), s.tick, nil)
 	}
 	e.disturb(0)
-	if w.Heap != nil {
-		for _, s := range e.servers {
+	for _, s := range e.servers {
+		if w.Heap != nil {
 			s.heap = newHeap(s, w.Heap)
 		}
 	}
-	for e.result.Killed == 0 && (e.open > 0 || w.Drain && e.inside > 0) && !(w.Cut && e.now >= seconds(w.Length)) {
+	for e.result.Killed == 0 && e.open > 0 && !(w.Cut && e.now >= seconds(w.Length)) {
 		next := e.events.pop()
 		e.now = next.at
 		next.do(e, next.of)
@@ -305,7 +306,6 @@ func (e *engine) answer(a *attempt, at time.Duration, ok bool, err error) {
 // hears tells an attempt's sender its answer.
 func (e *engine) hears(a *attempt) {
 	if a.over {
-		e.result.Unheard++
 		return
 	}
 	a.over = true

@@ -142,28 +142,6 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 }
 
-// The oracle is no worse than any of the targets that it is chosen from, and no target gets more done than was asked for.
-func TestOracleIsTheBest(t *testing.T) {
-	for i := range uint64(12) {
-		w := Draw(i)
-		if w.cost() > affordable {
-			continue
-		}
-		tried, err := Compare(w, inBubble(t))
-		must(t, err)
-		best := w.counted(tried.Oracle)
-		if fits := tried.Open.Inside <= defaultQueue; fits && best.Good < w.counted(tried.Open).Good || best.Good > best.Offered {
-			t.Errorf("seed %d: %+v, no limit %+v", i, best, w.counted(tried.Open))
-		}
-		for _, target := range w.candidates() {
-			r := try(t, w, Static(target), false)
-			if w.counted(r).Good > best.Good {
-				t.Errorf("seed %d: target %d is better than the oracle's %d: %+v, %+v", i, target, tried.Best, w.counted(r), best)
-			}
-		}
-	}
-}
-
 // Of what others take, as much is stolen as would have been used, and the share covers whole seconds.
 func TestStolenProcessors(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -81,8 +81,8 @@ type Result struct {
 	Why string
 
 	// Sent are all messages to servers, Asked those that reached a gate, Started and Refused its answers and those of servers that
-	// are down, Executed those started that ended, Unheard the replies whose sender had left. Stranded were still inside at the end.
-	Sent, Asked, Started, Refused, Executed, Unheard, Stranded int
+	// are down, Executed those started that ended. Stranded were still inside at the end.
+	Sent, Asked, Started, Refused, Executed, Stranded int
 	// Attempts of users and their ends: an answer in time, a rejection, or silence until the end of patience.
 	Attempts, Answers, Refusals, Timeouts int
 	// Waited is the time before the start, Took the execution time, both over started attempts that ended.
@@ -236,14 +236,12 @@ func (r *Result) check() error {
 	return fmt.Errorf("seed %d %s: %q do not add up: %+v", r.World.Seed, r.World.Name, wrong, short)
 }
 
-func reasons(d decision.ControlDecision) (s string) {
-	for i, r := range d.Reasons {
-		if i > 0 {
-			s += "; "
-		}
-		s += r.String()
+func reasons(d decision.ControlDecision) string {
+	var all []string
+	for _, r := range d.Reasons {
+		all = append(all, r.String())
 	}
-	return s
+	return strings.Join(all, "; ")
 }
 
 func one(b bool) int {
