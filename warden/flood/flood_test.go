@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -68,59 +69,53 @@ func conforms(t *testing.T, text []byte) {
 	}
 }
 
+// violations are what the schema does not allow of a value.
 func violations(at string, s map[string]any, v any) (all []string) {
 	found := func(format string, args ...any) { all = append(all, at+": "+fmt.Sprintf(format, args...)) }
-	n, isNumber := v.(float64)
-	switch o, isObject := v.(map[string]any); s["type"] {
-	case "object":
-		if !isObject {
-			found("%T, want an object", v)
-		}
-		properties, _ := s["properties"].(map[string]any)
+	kind := "null"
+	switch v := v.(type) {
+	case map[string]any:
+		kind = "object"
 		required, _ := s["required"].([]any)
 		for _, name := range required {
-			if _, has := o[name.(string)]; !has {
+			if _, has := v[name.(string)]; !has {
 				found("%s is missing", name)
 			}
 		}
-		for name, of := range o {
-			if p, known := properties[name].(map[string]any); known {
-				all = append(all, violations(at+"."+name, p, of)...)
-			} else if more, allowed := s["additionalProperties"].(map[string]any); allowed {
-				all = append(all, violations(at+"."+name, more, of)...)
-			} else {
+		properties, _ := s["properties"].(map[string]any)
+		for name, of := range v {
+			p, known := properties[name].(map[string]any)
+			if !known {
+				p, known = s["additionalProperties"].(map[string]any)
+			}
+			if !known {
 				found("%s is not in the schema", name)
 			}
+			all = append(all, violations(at+"."+name, p, of)...)
 		}
-	case "array":
-		items, isArray := v.([]any)
-		if !isArray {
-			found("%T, want an array", v)
-		}
-		for i, of := range items {
+	case []any:
+		kind = "array"
+		for i, of := range v {
 			all = append(all, violations(fmt.Sprintf("%s[%d]", at, i), s["items"].(map[string]any), of)...)
 		}
-	case "string":
-		text, is := v.(string)
-		if enum, bounded := s["enum"].([]any); !is || bounded && !slices.Contains(enum, any(text)) {
-			found("%v, want a string of %v", v, enum)
+	case string:
+		kind = "string"
+		if enum, bounded := s["enum"].([]any); bounded && !slices.Contains(enum, any(v)) {
+			found("%v, want one of %v", v, enum)
 		}
-	case "boolean":
-		if _, is := v.(bool); !is {
-			found("%T, want a boolean", v)
+	case bool:
+		kind = "boolean"
+	case float64:
+		if kind = "number"; s["type"] == "integer" && v == math.Trunc(v) {
+			kind = "integer"
 		}
-	case "integer", "number":
-		if !isNumber || s["type"] == "integer" && n != float64(int64(n)) {
-			found("%v, want a number", v)
+		least, bounded := s["minimum"].(float64)
+		if most, above := s["maximum"].(float64); bounded && v < least || above && v > most {
+			found("%v, want %v to %v", v, s["minimum"], s["maximum"])
 		}
-		if least, bounded := s["minimum"].(float64); bounded && n < least {
-			found("%v is less than %v", n, least)
-		}
-		if most, bounded := s["maximum"].(float64); bounded && n > most {
-			found("%v is more than %v", n, most)
-		}
-	default:
-		found("the schema has a type %v", s["type"])
+	}
+	if s["type"] != kind {
+		found("%T, want %v", v, s["type"])
 	}
 	return all
 }
@@ -169,7 +164,7 @@ func TestCounts(t *testing.T) {
 		if c.Served != 1 || n.Refused != 1 || b.Hung != 1 || due != run.Statuses["200"]+run.Statuses["503"]+run.Statuses["0"] {
 			t.Errorf("%+v, %v", run.Shares, run.Statuses)
 		}
-		if want := served / min(float64(due), 50); abs(run.Goodput-want) > 1e-9 || abs(run.Hung-hung/float64(due)) > 1e-9 || run.FirstNo < 0 {
+		if want := served / min(float64(due), 50); math.Abs(run.Goodput-want) > 1e-9 || math.Abs(run.Hung-hung/float64(due)) > 1e-9 || run.FirstNo < 0 {
 			t.Errorf("%+v, want a goodput of %v", run, want)
 		}
 		if len(run.Timeline) != 1 || run.Timeline[0].Due != due || run.Timeline[0].CriticalServed != c.Due {
@@ -180,8 +175,6 @@ func TestCounts(t *testing.T) {
 		}
 	}
 }
-
-func abs(x float64) float64 { return max(x, -x) }
 
 // A route that the service does not know says so: its zeros are not the overload's.
 func TestUnknownRoute(t *testing.T) {
