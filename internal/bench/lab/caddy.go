@@ -94,11 +94,10 @@ func (to upstream) proxy(option string) string {
 	return fmt.Sprintf("root * %s\n\tphp_fastcgi %s {\n\t\t%s\n\t}", to.php, to.addr, option)
 }
 
-// caddyfile is one without what would write files or logs, and with an admin endpoint beside the site.
+// caddyfile is one without what would write files or logs, and with an admin endpoint of its own.
 func caddyfile(port, site string) string {
-	n, _ := strconv.Atoi(port)
-	return fmt.Sprintf("{\n\tadmin 127.0.0.1:%d\n\tpersist_config off\n\tauto_https off\n\tlog {\n\t\toutput discard\n\t}\n}\n"+
-		"http://127.0.0.1:%s {\n\thandle /metrics {\n\t\tmetrics\n\t}\n\t%s\n}\n", n+1, port, site)
+	return fmt.Sprintf("{\n\tadmin unix/DIR/admin\n\tpersist_config off\n\tauto_https off\n\tlog {\n\t\toutput discard\n\t}\n}\n"+
+		"http://127.0.0.1:%s {\n\thandle /metrics {\n\t\tmetrics\n\t}\n\t%s\n}\n", port, site)
 }
 
 // fronts are the ways of limiting before a service, in the order of the report.
@@ -188,30 +187,19 @@ frontend f
 `, port, app, use, to.addr, proto)
 }
 
-// freePort returns a port below those that connections get by themselves. The next one is free too: Caddy's admin endpoint has it.
+// freePort returns a port below those that connections get by themselves.
 func freePort() (string, error) {
-	for port := 18000; port < 30000; port += 2 {
-		one, err1 := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		other, err2 := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		for _, l := range []net.Listener{one, other} {
-			if l != nil {
-				_ = l.Close()
-			}
-		}
-		if err1 == nil && err2 == nil {
-			return strconv.Itoa(port), nil
+	for port := 18000; port < 30000; port++ {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return strconv.Itoa(port), l.Close()
 		}
 	}
 	return "", errors.New("no free port")
 }
 
 // get asks a URL, and returns the answer's text.
-func get(ctx context.Context, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
+func get(url string) (string, error) {
+	resp, err := http.Get(url)
 	if err != nil {
 		return "", err
 	}
@@ -261,10 +249,9 @@ func (l *lab) serveBehind(g *group, app string) (*process, error) {
 	if err != nil || !s.hang {
 		return p, err
 	}
-	ctx := context.Background()
-	go func() { _, _ = get(ctx, "http://"+p.addr+"/hang") }() // until the service ends
-	for range 4 {                                             // the worker has taken it by then
-		if _, err := get(ctx, "http://"+p.addr+"/"); err != nil {
+	go func() { _, _ = get("http://" + p.addr + "/hang") }() // until the service ends
+	for range 4 {                                            // the worker has taken it by then
+		if _, err := get("http://" + p.addr + "/"); err != nil {
 			p.stop()
 			return nil, err
 		}
@@ -306,12 +293,12 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 	p.after = []func(){behind.stop}
 	if g.kind == "reload" {
 		p.change = func(ctx context.Context, c *Cell) error {
-			c.Limit = p.limit(ctx)
+			c.Limit = p.limit()
 			out, err := exec.CommandContext(ctx, l.caddy, "reload", "--force", "--adapter", "caddyfile", "--config", file).CombinedOutput()
 			if err != nil {
 				err = fmt.Errorf("the reload: %w: %s", err, out)
 			}
-			c.LimitAfter = p.limit(ctx)
+			c.LimitAfter = p.limit()
 			return err
 		}
 	}
@@ -319,8 +306,8 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 }
 
 // limit is that of the front's warden; 0 if it has none.
-func (p *process) limit(ctx context.Context) float64 {
-	text, _ := get(ctx, "http://"+p.addr+"/metrics")
+func (p *process) limit() float64 {
+	text, _ := get("http://" + p.addr + "/metrics")
 	_, after, _ := strings.Cut(text, `stopbank_limiter_target{limiter="caddy"} `)
 	value, _, _ := strings.Cut(after, "\n")
 	limit, _ := strconv.ParseFloat(value, 64)

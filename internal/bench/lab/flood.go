@@ -16,7 +16,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,13 +49,12 @@ type phases struct{ warm, length, tail time.Duration }
 // open sends requests at random times (exponential gaps), or at even distances: one in five critical, and of some workloads one in ten
 // heavy. Equal seeds give equal arrivals. warmed is called after the warm-up.
 func (c *clients) open(rate float64, p phases, seed uint64, warmed func() error) ([]request, error) {
-	dir, err := os.MkdirTemp("", "flood")
+	file, err := os.CreateTemp("", "requests")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	file := filepath.Join(dir, "requests.csv")
-	cmd := c.flood(append(c.args(), "-requests", file, "-capacity", fmt.Sprint(rate), "-load", "1", "-before", "0s",
+	defer func() { _ = errors.Join(file.Close(), os.Remove(file.Name())) }()
+	cmd := c.flood(append(c.args(), "-requests", file.Name(), "-capacity", fmt.Sprint(rate), "-load", "1", "-before", "0s",
 		"-for", (p.warm + p.length + p.tail).String(), "-after", "0s", "-seed", fmt.Sprint(seed), "http://"+c.addr)...)
 	var progress bytes.Buffer
 	cmd.Stderr = &progress
@@ -71,12 +69,7 @@ func (c *clients) open(rate float64, p phases, seed uint64, warmed func() error)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	all, err := parse(f)
+	all, err := parse(file)
 	for i := range all {
 		all[i].counted = all[i].due >= int64(p.warm) && all[i].due < int64(p.warm+p.length)
 	}

@@ -52,13 +52,6 @@ func TestTurn(t *testing.T) {
 			t.Errorf("round %d:%s, want%s", c.round, got, c.want)
 		}
 	}
-	for _, w := range overloadGroups() { // what engages with a busy processor only has nothing to do beside others
-		for _, v := range w.turn(regexp.MustCompile(""), 2, 0, nil) {
-			if v.slow && (w.kind != untold || !w.work.computes()) || v.name == "none" {
-				t.Errorf("%s of %s, %s", v.name, w.work.name, w.kind)
-			}
-		}
-	}
 	for _, e := range experiments() {
 		l := &lab{experiment: e, only: regexp.MustCompile("/4x/.*(warden|ours)$")}
 		if n := len(l.chosen()); n == 0 || n == len(e.groups()) {

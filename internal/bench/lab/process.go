@@ -223,12 +223,8 @@ func removeGroup(dir string) {
 	}
 }
 
-// neighbour computes without a pause, until its standard input or two minutes end.
+// neighbour computes without a pause, until its standard input ends.
 func neighbour() {
-	go func() {
-		time.Sleep(2 * time.Minute)
-		os.Exit(0)
-	}()
 	go func() {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)
