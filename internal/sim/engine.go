@@ -122,7 +122,6 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 	return e.result, nil
 }
 
-// disturb begins and ends spells.
 func (e *engine) disturb(at float64) {
 	e.spell = e.w.during(at)
 	for _, s := range e.servers {
@@ -132,7 +131,6 @@ func (e *engine) disturb(at float64) {
 	}
 }
 
-// comes lets the next user arrive.
 func (e *engine) comes(*attempt) {
 	u := &e.users[e.next]
 	if e.next++; e.next < len(e.users) {
@@ -145,7 +143,6 @@ func (e *engine) comes(*attempt) {
 	}
 }
 
-// try sends a user's attempt.
 func (e *engine) try(u *user) {
 	u.attempts++
 	e.result.try(e.now)
@@ -198,7 +195,6 @@ func (e *engine) travel(sent time.Duration, do func(*engine, *attempt), a *attem
 
 func (e *engine) arrives(a *attempt) { a.on.compute(a, e.w.entry()) }
 
-// done continues after a stage.
 func (e *engine) done(a *attempt) {
 	switch a.stage {
 	case arriving:
@@ -242,7 +238,6 @@ func (e *engine) start(a *attempt) {
 	e.execute(a)
 }
 
-// execute begins an execution.
 func (e *engine) execute(a *attempt) {
 	a.began, a.stage = e.now, computing
 	if a.kind == &endless {
@@ -369,14 +364,12 @@ func (e *engine) again(a *attempt) {
 	}
 }
 
-// decide ends a user's request.
 func (e *engine) decide(u *user, good bool) {
 	u.good, u.ended = good, e.now
 	e.open--
 	e.client.done(u)
 }
 
-// after schedules an event.
 func (e *engine) after(d time.Duration, do func(*engine, *attempt), of *attempt) {
 	e.numbers++
 	e.events.push(event{e.now + max(d, 0), e.numbers, of, do})

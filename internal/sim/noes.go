@@ -56,7 +56,6 @@ func (w *World) noes(users []user) (n Noes) {
 	return n
 }
 
-// reason names the cause of a rejection.
 func reason(err error) string {
 	rejection := (*decision.Rejection)(nil)
 	switch {

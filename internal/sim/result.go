@@ -169,7 +169,6 @@ func (r *Result) latch(v *server, target int, used float64) {
 // Latched reports whether the limit stayed too low for longer than five execution times plus two seconds.
 func (r *Result) Latched() bool { return r.Latch > 5*r.World.service()+2 }
 
-// finish counts the users.
 func (r *Result) finish(e *engine) {
 	w, service := r.World, r.World.service()
 	r.Stranded, r.Elapsed, r.Kinds = e.inside, e.now, make([]Tally, len(w.Kinds))

@@ -30,7 +30,6 @@ var (
 	several  = flag.Bool("mixed", false, "the world that TestWorld replays is one of several kinds of work")
 )
 
-// inBubble runs something in a bubble.
 func inBubble(t *testing.T) Runner {
 	return func(f func() error) (err error) {
 		synctest.Test(t, func(*testing.T) { err = f() })
@@ -38,7 +37,6 @@ func inBubble(t *testing.T) Runner {
 	}
 }
 
-// try runs a world.
 func try(t *testing.T, w *World, g Guard, trace bool) *Result {
 	t.Helper()
 	r, err := Run(w, inBubble(t), g, trace)
