@@ -247,14 +247,11 @@ func (r *report) container() string {
 	}
 	var b strings.Builder
 	b.WriteString("| work | load | bare | best constant | **ours** | and in a cgroup | in a cgroup alone |\n|---|---|---|---|---|---|---|\n")
-	for _, w := range containerWork() {
-		for _, load := range []float64{1, 4, 8} {
-			kind := goLimit
-			if w.busy > 0 || w.shrinks > 0 || w.name == "no-limit" {
-				kind = free
-			}
+	for _, g := range containerGroups() {
+		for _, load := range g.loads {
+			w, kind := g.work, g.kind
 			ours := r.find(w.name, load, kind, "warden")
-			if ours == nil {
+			if ours == nil || g.grouped() {
 				continue
 			}
 			best, constant := r.constant(w.name, load, kind), ""
