@@ -163,8 +163,9 @@ func TestCounts(t *testing.T) {
 		if c.Served != 1 || n.Refused != 1 || b.Hung != 1 || due != run.Statuses["200"]+run.Statuses["503"]+run.Statuses["0"] {
 			t.Errorf("%+v, %v", run.Shares, run.Statuses)
 		}
-		if want := served / min(float64(due), 50); math.Abs(run.Goodput-want) > 1e-9 || math.Abs(run.Hung-hung/float64(due)) > 1e-9 || run.FirstNo < 0 {
-			t.Errorf("%+v, want a goodput of %v", run, want)
+		goodput := served / min(float64(due), 50)
+		if math.Abs(run.Goodput-goodput) > 1e-9 || math.Abs(run.Hung-hung/float64(due)) > 1e-9 || run.FirstNo < 0 {
+			t.Errorf("%+v, want a goodput of %v", run, goodput)
 		}
 		if len(run.Timeline) != 1 || run.Timeline[0].Due != due || run.Timeline[0].CriticalServed != c.Due {
 			t.Errorf("%+v", run.Timeline)
