@@ -142,6 +142,28 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 }
 
+// The oracle is no worse than what it is chosen from, or it would flatter each law.
+func TestOracleIsTheBest(t *testing.T) {
+	for i := range uint64(12) {
+		w := Draw(i)
+		if w.cost() > affordable {
+			continue
+		}
+		tried, err := Compare(w, inBubble(t))
+		must(t, err)
+		best := w.counted(tried.Oracle)
+		if tried.Open.Inside <= defaultQueue && best.Good < w.counted(tried.Open).Good {
+			t.Errorf("seed %d: %+v, no limit %+v", i, best, w.counted(tried.Open))
+		}
+		for _, target := range w.candidates() {
+			r := try(t, w, Static(target), false)
+			if w.counted(r).Good > best.Good {
+				t.Errorf("seed %d: target %d is better than the oracle's %d: %+v, %+v", i, target, tried.Best, w.counted(r), best)
+			}
+		}
+	}
+}
+
 // Of what others take, as much is stolen as would have been used, and the share covers whole seconds.
 func TestStolenProcessors(t *testing.T) {
 	for name, c := range map[string]struct {

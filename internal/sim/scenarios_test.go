@@ -39,6 +39,9 @@ func TestModel(t *testing.T) {
 	if jam := open.points[100].sample; jam.Runnable.Value < 20 || jam.Utilization.Value < 0.99 || jam.Lag.P90 < 100*ms {
 		t.Errorf("a jam looks like %+v", jam)
 	}
+	if easy := limitless(bound(2, 4*ms, 0.5)); easy.Warm.Share() < 0.9999 || easy.Latency(0.5, false) > 8*ms {
+		t.Errorf("half the load: %.4f in time, median %v", easy.Warm.Share(), easy.Latency(0.5, false))
+	}
 	if jam := limitless(downstream(2, 10, 2)); jam.Goodput() > 0.05 {
 		t.Errorf("a dependency without a limit: goodput %.3f", jam.Goodput())
 	}

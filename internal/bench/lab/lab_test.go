@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 func TestTurn(t *testing.T) {
 	g := overloadGroups()[0]
 	names := func(round int, runs map[string][]Cell) (all string) {
-		for _, w := range g.turn(regexp.MustCompile("^cpu4/2x/untold/(warden|aegis|f|gradient)"), 2, round, runs) {
+		for _, w := range g.turn(regexp.MustCompile("^cpu4/2x/(un)?told/(warden|aegis|f|gradient)"), 2, round, runs) {
 			all += " " + w.name
 		}
 		return all
@@ -51,6 +51,10 @@ func TestTurn(t *testing.T) {
 		if got := names(c.round, c.runs); got != c.want {
 			t.Errorf("round %d:%s, want%s", c.round, got, c.want)
 		}
+	}
+	g = overloadGroups()[1] // told: what engages with a busy processor only has nothing to do
+	if got := names(0, nil); got != " warden failsafe failsafe-prio gradient2" {
+		t.Errorf("told:%s", got)
 	}
 	for _, e := range experiments() {
 		l := &lab{experiment: e, only: regexp.MustCompile("/4x/.*(warden|ours)$")}
