@@ -28,10 +28,8 @@ import (
 )
 
 const (
-	// engineDomains is the number of domains, or of rows or keys, that a goroutine cycles through.
-	engineDomains = 16
-	// asBare is the target ratio to two bare updates.
-	asBare = 1 / 0.9
+	engineDomains = 16      // or rows or keys, that a goroutine cycles through
+	asBare        = 1 / 0.9 // target ratio to two bare updates
 )
 
 // smallState is as long as a small state of a ledger.
@@ -42,21 +40,20 @@ var smallState = []byte(strings.Repeat("s", 64))
 func engineRows() []row {
 	var onNATS, onPG []row
 	for _, goroutines := range []int{1, 4, 16} {
-		add := func(layer string, store func() durable.Store, update func() func(worker, key int) func()) row {
-			return row{layer: layer, title: "acquire + succeed", goroutines: goroutines, variants: []variant{
-				{"durable.Ledger over " + layer[len("lease/"):] + ", TryAcquire + Succeed", 0,
-					sync.OnceValue(func() instance { return cycleLedger(store(), goroutines) })},
-				{"two bare updates", asBare, sync.OnceValue(func() instance { return cycleBare(update(), goroutines) })},
+		add := func(engine string, store func() durable.Store, update func() func(key string) func()) row {
+			return row{layer: "lease/" + engine, title: "acquire + succeed", goroutines: goroutines, variants: []variant{
+				{"durable.Ledger over " + engine + ", TryAcquire + Succeed", 0,
+					sync.OnceValue(func() instance { return perWorker(goroutines, cycleLedger(store())) })},
+				{"two bare updates", asBare, sync.OnceValue(func() instance { return perWorker(goroutines, cycleBare(update())) })},
 			}}
 		}
 		ledger := fmt.Sprint("by-", goroutines)
-		onNATS = append(onNATS, add("lease/leasenats", func() durable.Store {
-			return must(leasenats.OpenStore(context.Background(),
-				leasenats.StoreConfig{Conn: jetStream(), Bucket: "ledger", Name: ledger}))
-		}, func() func(worker, key int) func() { return natsUpdate(ledger) }))
-		onPG = append(onPG, add("lease/leasepg", func() durable.Store {
+		onNATS = append(onNATS, add("leasenats", func() durable.Store {
+			return must(leasenats.OpenStore(context.Background(), leasenats.StoreConfig{Conn: jetStream(), Bucket: "ledger", Name: ledger}))
+		}, func() func(key string) func() { return natsUpdate(ledger) }))
+		onPG = append(onPG, add("leasepg", func() durable.Store {
 			return must(leasepg.OpenStore(context.Background(), leasepg.StoreConfig{Pool: postgres(), Name: ledger}))
-		}, func() func(worker, key int) func() { return pgUpdate(fmt.Sprint("bare_", goroutines)) }))
+		}, func() func(key string) func() { return pgUpdate(fmt.Sprint("bare_", goroutines)) }))
 	}
 	if !havePostgres() {
 		return onNATS
@@ -64,18 +61,30 @@ func engineRows() []row {
 	return append(onNATS, onPG...)
 }
 
-func engineName(worker, i int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", worker, i) }
+// engineName is as long as a UUID.
+func engineName(high uint32, low int) string {
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x", high, low)
+}
 
-// cycleLedger drives a ledger as cycleBare drives its engine: each goroutine cycles through its own domains.
-func cycleLedger(store durable.Store, goroutines int) instance {
-	ctx, ledger, starts := context.Background(), must(durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries})), 0
-	offsets := make([]int64, goroutines)
+// perWorker is an instance whose goroutines have an operation each, which all rounds go on with.
+func perWorker(goroutines int, operation func(worker uint32) func()) instance {
+	all, starts := make([]func(), goroutines), -1
+	for worker := range all {
+		all[worker] = operation(uint32(worker))
+	}
 	return func() func() {
-		worker := starts % goroutines
 		starts++
+		return all[starts%goroutines]
+	}
+}
+
+// cycleLedger cycles through domains of its own.
+func cycleLedger(store durable.Store) func(worker uint32) func() {
+	ctx, ledger := context.Background(), must(durable.New(durable.Config{Store: store, MaxRetries: lease.DefaultRetries}))
+	return func(worker uint32) func() {
+		offset := int64(-1)
 		return func() {
-			offset := offsets[worker]
-			offsets[worker]++
+			offset++
 			name := engineName(worker, int(offset%engineDomains))
 			a := must(ledger.TryAcquire(ctx, name, offset))
 			must(ledger.Succeed(ctx, name, a.Lease.Token))
@@ -86,46 +95,43 @@ func cycleLedger(store durable.Store, goroutines int) instance {
 	}
 }
 
-// cycleBare makes two updates an operation and keeps no invariants.
-func cycleBare(update func(worker, key int) func(), goroutines int) instance {
-	updates, starts := make([][engineDomains]func(), goroutines), 0
-	for worker := range updates {
-		for i := range updates[worker] {
-			updates[worker][i] = update(worker, i)
+// cycleBare makes two updates by key an operation and keeps no invariants.
+func cycleBare(update func(key string) func()) func(worker uint32) func() {
+	return func(worker uint32) func() {
+		var updates [engineDomains]func()
+		for i := range updates {
+			updates[i] = update(engineName(worker, i))
 		}
-	}
-	return func() func() {
-		mine, i := &updates[starts%goroutines], 0
-		starts++
+		next := 0
 		return func() {
-			mine[i%engineDomains]()
-			mine[i%engineDomains]()
-			i++
+			updates[next%engineDomains]()
+			updates[next%engineDomains]()
+			next++
 		}
 	}
 }
 
-// natsUpdate makes keys in a bucket and returns how to update them.
-func natsUpdate(prefix string) func(worker, key int) func() {
+// natsUpdate makes a key in a bucket and returns how to update it.
+func natsUpdate(prefix string) func(key string) func() {
 	ctx := context.Background()
 	bucket := must(must(jetstream.New(jetStream())).CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "bare"}))
-	return func(worker, i int) func() {
-		key := prefix + "." + engineName(worker, i)
+	return func(key string) func() {
+		key = prefix + "." + key
 		revision := must(bucket.Create(ctx, key, smallState))
 		return func() { revision = must(bucket.Update(ctx, key, smallState, revision)) }
 	}
 }
 
-// pgUpdate makes rows in a table and returns how to update them.
-func pgUpdate(table string) func(worker, key int) func() {
+// pgUpdate makes a row in a table and returns how to update it.
+func pgUpdate(table string) func(key string) func() {
 	ctx := context.Background()
 	must(postgres().Exec(ctx, "CREATE TABLE "+table+" (key bytea PRIMARY KEY, version bigint NOT NULL, state bytea NOT NULL) WITH (fillfactor = 70)"))
-	return func(worker, i int) func() {
-		key := []byte(engineName(worker, i))
+	update := "UPDATE " + table + " SET version = version + 1, state = $2 WHERE key = $1"
+	return func(name string) func() {
+		key := []byte(name)
 		must(postgres().Exec(ctx, "INSERT INTO "+table+" VALUES ($1, 1, $2)", key, smallState))
 		return func() {
-			if done := must(postgres().Exec(ctx, "UPDATE "+table+" SET version = version + 1, state = $2 WHERE key = $1", key,
-				smallState)); done.RowsAffected() != 1 {
+			if done := must(postgres().Exec(ctx, update, key, smallState)); done.RowsAffected() != 1 {
 				exit("%v", done)
 			}
 		}
@@ -200,15 +206,14 @@ var servers struct {
 
 func atEnd(stop func()) {
 	servers.Lock()
-	defer servers.Unlock()
 	servers.stops = append(servers.stops, stop)
+	servers.Unlock()
 }
 
 func stopServers() {
 	servers.Lock()
 	defer servers.Unlock()
-	for _, stop := range servers.stops {
-		stop()
+	for ; len(servers.stops) > 0; servers.stops = servers.stops[1:] {
+		servers.stops[0]()
 	}
-	servers.stops = nil
 }

@@ -6,10 +6,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stopbank/stopbank/lease"
@@ -27,9 +25,10 @@ func leaseRows() []row {
 	var rows []row
 	for _, goroutines := range sharings() {
 		for _, c := range []struct {
-			title        string
-			domains, lag int
-			most         float64
+			title   string
+			domains int
+			lag     int64
+			most    float64
 		}{
 			{"acquire + succeed, 1,000 hot domains", 1000, lag, 1.5},
 			{"acquire + succeed, 1,000,000 domains at random", million, lag, 1.5},
@@ -38,9 +37,8 @@ func leaseRows() []row {
 		} {
 			rows = append(rows, row{layer: "lease", title: c.title, goroutines: goroutines, variants: []variant{
 				{"lease.Memory TryAcquire + Succeed", 0, onceAMillion(c.domains,
-					func() instance { return newLedgerRun(c.domains, c.lag, goroutines).start })},
-				{"a map under a mutex", c.most,
-					onceAMillion(c.domains, func() instance { return newBareMap(c.domains).start })},
+					func() instance { return memory(c.domains, c.lag, goroutines) })},
+				{"a map under a mutex", c.most, onceAMillion(c.domains, func() instance { return bareMap(c.domains) })},
 			}})
 		}
 	}
@@ -51,7 +49,7 @@ func leaseRows() []row {
 func domainNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
-		names[i] = fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(i)*2654435761, i)
+		names[i] = engineName(uint32(i)*2654435761, i)
 	}
 	return names
 }
@@ -65,96 +63,71 @@ func onceAMillion(domains int, fresh func() instance) func() instance {
 	return fresh
 }
 
-// ledgerRun drives a ledger like a consumer of one partition: rising offsets, random domains, and a floor that is raised every
+// memory drives a ledger like a consumer of one partition: rising offsets, random domains, and a floor that is raised every
 // thousand offsets and lags behind. Each goroutine has its own domains, so every acquire is granted.
-type ledgerRun struct {
-	ledger     lease.Ledger
-	names      []string
-	lag        int64
-	goroutines int
-	starts     int          // identifies goroutines
-	offsets    atomic.Int64 // handed out in blocks
-	flooring   sync.Mutex   // guards the order of Compact calls: a floor must not fall
-}
-
-func newLedgerRun(domains, lag, goroutines int) *ledgerRun {
-	r := &ledgerRun{ledger: must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries})), names: domainNames(domains),
-		lag: int64(lag), goroutines: goroutines}
+func memory(domains int, lag int64, goroutines int) instance {
+	ctx, names := context.Background(), domainNames(domains)
+	ledger := must(lease.NewMemory(lease.Config{MaxRetries: lease.DefaultRetries}))
+	starts := 0
+	var mu sync.Mutex // guards the offset that is handed out next, and the order of floors, which must not fall
+	var next int64
+	start := func() func() {
+		mine := starts % goroutines
+		starts++
+		rnd := rand.New(rand.NewPCG(uint64(starts), 1))
+		var offset, end int64
+		return func() {
+			for {
+				if offset == end {
+					mu.Lock()
+					offset, end, next = next, next+offsetBlock, next+offsetBlock
+					must(0, ledger.Compact(ctx, offset-lag))
+					mu.Unlock()
+				}
+				name := names[rnd.IntN(len(names)/goroutines)*goroutines+mine]
+				a := must(ledger.TryAcquire(ctx, name, offset))
+				offset++
+				if a.Status == lease.Acquired {
+					must(ledger.Succeed(ctx, name, a.Lease.Token))
+					return
+				}
+				offset = end // the floor overtook a goroutine without a processor: start a new block
+			}
+		}
+	}
 	for range goroutines {
-		operation := r.start()
+		operation := start()
 		for range (3*domains + 32<<10) / goroutines {
 			operation()
 		}
 	}
-	return r
-}
-
-func (r *ledgerRun) start() func() {
-	ctx, mine := context.Background(), r.starts%r.goroutines
-	r.starts++
-	rnd := rand.New(rand.NewPCG(uint64(r.starts), 1))
-	var offset, end int64
-	return func() {
-		for {
-			if offset == end {
-				offset, end = r.block(ctx)
-			}
-			name := r.names[rnd.IntN(len(r.names)/r.goroutines)*r.goroutines+mine]
-			a := must(r.ledger.TryAcquire(ctx, name, offset))
-			offset++
-			if a.Status == lease.Acquired {
-				must(r.ledger.Succeed(ctx, name, a.Lease.Token))
-				return
-			}
-			offset = end // the floor overtook a goroutine without a processor: start a new block
-		}
-	}
-}
-
-// block hands out the next offsets and raises the floor.
-func (r *ledgerRun) block(ctx context.Context) (from, to int64) {
-	r.flooring.Lock()
-	defer r.flooring.Unlock()
-	to = r.offsets.Add(offsetBlock)
-	must(0, r.ledger.Compact(ctx, to-offsetBlock-r.lag))
-	return to - offsetBlock, to
+	return start
 }
 
 // bareMap is the peer: the data of a lease in a map under a mutex.
-type bareMap struct {
-	mu      sync.Mutex
-	records map[string]bareRecord
-	names   []string
-	starts  uint64
-}
-
-type bareRecord struct{ offset, token, acquiredAt, retries int64 }
-
-func newBareMap(domains int) *bareMap {
-	b := &bareMap{records: map[string]bareRecord{}, names: domainNames(domains)}
-	for _, name := range b.names {
-		b.records[name] = bareRecord{}
+func bareMap(domains int) instance {
+	type record struct{ offset, token, acquiredAt, retries int64 }
+	var mu sync.Mutex // guards records
+	records, names, starts := map[string]record{}, domainNames(domains), uint64(0)
+	for _, name := range names {
+		records[name] = record{}
 	}
-	return b
-}
-
-func (b *bareMap) start() func() {
-	b.starts++
-	rnd := rand.New(rand.NewPCG(b.starts, 1))
-	offset := int64(0)
-	return func() {
-		name := b.names[rnd.IntN(len(b.names))]
-		now := time.Now().UnixNano()
-		b.mu.Lock()
-		r := b.records[name]
-		r.offset, r.token, r.acquiredAt = offset, r.token+1, now
-		b.records[name] = r
-		b.mu.Unlock()
-		b.mu.Lock()
-		r = b.records[name]
-		r.retries++
-		b.records[name] = r
-		b.mu.Unlock()
-		offset++
+	return func() func() {
+		starts++
+		rnd, offset := rand.New(rand.NewPCG(starts, 1)), int64(0)
+		return func() {
+			name, now := names[rnd.IntN(len(names))], time.Now().UnixNano()
+			mu.Lock()
+			r := records[name]
+			r.offset, r.token, r.acquiredAt = offset, r.token+1, now
+			records[name] = r
+			mu.Unlock()
+			mu.Lock()
+			r = records[name]
+			r.retries++
+			records[name] = r
+			mu.Unlock()
+			offset++
+		}
 	}
 }

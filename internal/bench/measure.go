@@ -56,18 +56,14 @@ func (r row) measure() result {
 	}
 	times, allocs := make([][]float64, len(r.variants)), make([][]float64, len(r.variants))
 	for round := range rounds {
-		var whole []float64
+		one := func(i int) (ns, objects float64) { return r.variants[i].run(r.goroutines) }
 		if r.whole != nil {
-			whole = r.whole()
+			all := r.whole()
+			one = func(i int) (ns, objects float64) { return all[i], 0 }
 		}
 		for k := range r.variants {
 			i := (k + round) % len(r.variants)
-			var ns, objects float64
-			if whole != nil {
-				ns = whole[i]
-			} else {
-				ns, objects = r.variants[i].run(r.goroutines)
-			}
+			ns, objects := one(i)
 			times[i], allocs[i] = append(times[i], ns), append(allocs[i], objects)
 		}
 	}

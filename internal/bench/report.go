@@ -46,11 +46,9 @@ func (r result) line() string {
 	var beside []string
 	for _, c := range r.cells[1:] {
 		text := fmt.Sprintf("%s %s: %s (%s–%s)", c.name, c, number(c.ratio), number(c.low), number(c.high))
-		switch {
-		case c.most > 0 && c.ratio > c.most:
-			text += fmt.Sprintf(", **missed** ≤ %s", number(c.most))
-		case c.most > 0:
-			text += ", ≤ " + number(c.most)
+		if c.most > 0 {
+			missed := map[bool]string{true: "**missed** "}[c.ratio > c.most]
+			text += fmt.Sprintf(", %s≤ %s", missed, number(c.most))
 		}
 		beside = append(beside, text)
 	}
@@ -90,17 +88,17 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
+// peers are the modules that the page has the versions of.
+var peers = []string{
+	"github.com/failsafe-go/failsafe-go", "golang.org/x/sync", "github.com/jackc/pgx/v5", "github.com/nats-io/nats.go",
+	"github.com/nats-io/nats-server/v2", "github.com/riverqueue/river", "github.com/twmb/franz-go/pkg/kfake",
+}
+
 // versions lists the peers in this binary with their versions.
 func versions() (all []string) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return nil
-	}
+	info, _ := debug.ReadBuildInfo()
 	for _, m := range info.Deps {
-		switch m.Path {
-		case "github.com/failsafe-go/failsafe-go", "golang.org/x/sync",
-			"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2", "github.com/riverqueue/river",
-			"github.com/twmb/franz-go/pkg/kfake":
+		if slices.Contains(peers, m.Path) {
 			all = append(all, m.Path+" "+m.Version)
 		}
 	}

@@ -98,14 +98,9 @@ func throughputRows() []row {
 }
 
 func teamRow(engine string, members int, waits bool) row {
-	handler, processes := "no-op handler", "1 process"
-	if waits {
-		handler = "handler of 1 to 5 ms"
-	}
-	if members > 1 {
-		processes = fmt.Sprintf("%d processes", members)
-	}
-	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s, %s", handler, processes)}
+	handler := map[bool]string{false: "no-op handler", true: "handler of 1 to 5 ms"}[waits]
+	processes := map[bool]string{false: "process", true: "processes"}[members > 1]
+	r := row{layer: "throughput on " + engine, title: fmt.Sprintf("%s, %d %s", handler, members, processes)}
 	all := contenders()[engine]
 	for _, c := range all {
 		r.variants = append(r.variants, c.variant)
@@ -197,8 +192,7 @@ func process(c contender, o order) (ns float64, statements int64) {
 		group.Wait()
 		close(reports)
 	}()
-	var ready int
-	var began, end, done int64
+	ready, began, end, done := 0, int64(0), int64(0), int64(0)
 	for r := range reports {
 		if r.Ready {
 			if ready++; ready == o.Members {

@@ -75,8 +75,8 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 	e := &engine{w: w, other: other, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)),
 		result: &Result{World: w, Guard: g.Name, trace: trace}}
 	e.bubble.start, e.open = time.Now(), len(e.users)
-	for i := range 1 + len(w.More) {
-		e.deps = append(e.deps, dependency{places: append([]int{w.Places}, w.More...)[i]})
+	for _, places := range append([]int{w.Places}, w.More...) {
+		e.deps = append(e.deps, dependency{places: places})
 	}
 	if w.Behind > 0 {
 		e.deps[0].behind = &dependency{places: w.Behind}
@@ -90,8 +90,9 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 		e.after(e.users[0].at, (*engine).comes, nil)
 	}
 	for _, s := range w.Spells {
-		e.after(seconds(s.From), func(e *engine, _ *attempt) { e.disturb(s.From) }, nil)
-		e.after(seconds(s.Until), func(e *engine, _ *attempt) { e.disturb(s.Until) }, nil)
+		for _, at := range []float64{s.From, s.Until} {
+			e.after(seconds(at), func(e *engine, _ *attempt) { e.disturb(at) }, nil)
+		}
 	}
 	per := max(1, w.Servers)
 	for i := range per * len(e.result.hops) {
@@ -104,12 +105,12 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 		e.after(tick+time.Duration(i)*tick/time.Duration(per), s.tick, nil)
 	}
 	e.disturb(0)
-	if w.Heap != nil {
-		for _, s := range e.servers {
+	for _, s := range e.servers {
+		if w.Heap != nil {
 			s.heap = newHeap(s, w.Heap)
 		}
 	}
-	for e.result.Killed == 0 && (e.open > 0 || w.Drain && e.inside > 0) && !(w.Cut && e.now >= seconds(w.Length)) {
+	for e.result.Killed == 0 && e.open > 0 && !(w.Cut && e.now >= seconds(w.Length)) {
 		next := e.events.pop()
 		e.now = next.at
 		next.do(e, next.of)
@@ -121,7 +122,6 @@ func run(w *World, g Guard, trace bool, other no) (*Result, error) {
 	return e.result, nil
 }
 
-// disturb begins and ends spells.
 func (e *engine) disturb(at float64) {
 	e.spell = e.w.during(at)
 	for _, s := range e.servers {
@@ -131,7 +131,6 @@ func (e *engine) disturb(at float64) {
 	}
 }
 
-// comes lets the next user arrive.
 func (e *engine) comes(*attempt) {
 	u := &e.users[e.next]
 	if e.next++; e.next < len(e.users) {
@@ -144,7 +143,6 @@ func (e *engine) comes(*attempt) {
 	}
 }
 
-// try sends a user's attempt.
 func (e *engine) try(u *user) {
 	u.attempts++
 	e.result.try(e.now)
@@ -197,7 +195,6 @@ func (e *engine) travel(sent time.Duration, do func(*engine, *attempt), a *attem
 
 func (e *engine) arrives(a *attempt) { a.on.compute(a, e.w.entry()) }
 
-// done continues after a stage.
 func (e *engine) done(a *attempt) {
 	switch a.stage {
 	case arriving:
@@ -241,7 +238,6 @@ func (e *engine) start(a *attempt) {
 	e.execute(a)
 }
 
-// execute begins an execution.
 func (e *engine) execute(a *attempt) {
 	a.began, a.stage = e.now, computing
 	if a.kind == &endless {
@@ -305,7 +301,6 @@ func (e *engine) answer(a *attempt, at time.Duration, ok bool, err error) {
 // hears tells an attempt's sender its answer.
 func (e *engine) hears(a *attempt) {
 	if a.over {
-		e.result.Unheard++
 		return
 	}
 	a.over = true
@@ -369,14 +364,12 @@ func (e *engine) again(a *attempt) {
 	}
 }
 
-// decide ends a user's request.
 func (e *engine) decide(u *user, good bool) {
 	u.good, u.ended = good, e.now
 	e.open--
 	e.client.done(u)
 }
 
-// after schedules an event.
 func (e *engine) after(d time.Duration, do func(*engine, *attempt), of *attempt) {
 	e.numbers++
 	e.events.push(event{e.now + max(d, 0), e.numbers, of, do})

@@ -142,7 +142,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	}
 }
 
-// The oracle is no worse than any of the targets that it is chosen from, and no target gets more done than was asked for.
+// The oracle is no worse than what it is chosen from, or it would flatter each law.
 func TestOracleIsTheBest(t *testing.T) {
 	for i := range uint64(12) {
 		w := Draw(i)
@@ -152,7 +152,7 @@ func TestOracleIsTheBest(t *testing.T) {
 		tried, err := Compare(w, inBubble(t))
 		must(t, err)
 		best := w.counted(tried.Oracle)
-		if fits := tried.Open.Inside <= defaultQueue; fits && best.Good < w.counted(tried.Open).Good || best.Good > best.Offered {
+		if tried.Open.Inside <= defaultQueue && best.Good < w.counted(tried.Open).Good {
 			t.Errorf("seed %d: %+v, no limit %+v", i, best, w.counted(tried.Open))
 		}
 		for _, target := range w.candidates() {

@@ -104,7 +104,6 @@ type stretch struct {
 	attempts, throttled int
 }
 
-// amplification is attempts per request.
 func (s *stretch) amplification() float64 { return float64(s.attempts) / max(float64(s.Offered), 1) }
 
 // during adds up the part in [from, until).
@@ -160,7 +159,6 @@ func (r *Result) Wasted(hop int) float64 {
 	return float64(r.hops[hop].wasted) / max(float64(r.hops[hop].all), 1)
 }
 
-// back formats the recovery time of a run.
 func (r *Result) back() string {
 	if d, ok := r.Recovery(); ok {
 		return fmt.Sprintf("%.1f s", d)

@@ -68,18 +68,6 @@ func TestFleetComesBackFromASlowDependency(t *testing.T) {
 	}
 }
 
-// Nothing is lost and nothing is done twice, whatever guards the servers: Result.check, and in the end they are empty.
-func TestFleetAddsUp(t *testing.T) {
-	w := like(small(0.7), func(w *World) { w.Length, w.Drain, w.Retry = 8, true, backoff() })
-	for _, g := range under(w) {
-		r := try(t, w, g, true)
-		if r.Stranded != 0 || r.All.Offered < 500 || r.Attempts <= r.All.Offered || r.Unheard > r.Timeouts {
-			t.Errorf("%s: %d requests, %d attempts, %d timeouts, %d answers that nobody heard, %d left inside",
-				g.Name, r.All.Offered, r.Attempts, r.Timeouts, r.Unheard, r.Stranded)
-		}
-	}
-}
-
 // Our client alone, before servers that nothing guards: back within 5 s, 1.1 attempts for each request that is sent.
 func TestFleetComesBackByItsClientsAlone(t *testing.T) {
 	for _, callers := range []int{1, 4} {

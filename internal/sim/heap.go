@@ -155,14 +155,12 @@ func (h *heap) start(a *attempt) time.Duration {
 // end makes garbage of it.
 func (h *heap) end(a *attempt) { h.held = max(h.held-a.holds, 0) }
 
-// tick lets caches and leaks grow.
 func (h *heap) tick() {
 	before := h.reachable()
 	h.at = h.s.e.now.Seconds()
 	h.allocate(h.reachable() - before)
 }
 
-// sample is what a monitor reads.
 func (h *heap) sample() (out monitor.Memory) {
 	out = monitor.Memory{Limit: uint64(h.Limit), Soft: h.Soft && h.Limit > 0, Live: uint64(h.live), Growth: h.Growth,
 		Collections: h.collections, Allocated: uint64(h.allocated)}

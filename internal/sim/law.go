@@ -69,7 +69,6 @@ func (l hiding) Step(s monitor.Sample) decision.ControlDecision {
 	return l.Law.Step(s)
 }
 
-// register adds a control law under a name.
 func register(name string, m Maker) Guard {
 	laws[name] = Under(name, m)
 	return laws[name]

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
@@ -55,7 +56,6 @@ func (w *World) noes(users []user) (n Noes) {
 	return n
 }
 
-// reason names the cause of a rejection.
 func reason(err error) string {
 	rejection := (*decision.Rejection)(nil)
 	switch {
@@ -103,14 +103,14 @@ func printReasons(out io.Writer, counted []*Trial, law int) {
 			reasons[reason] = true
 		}
 	}
-	fmt.Fprint(out, "\nRejected falsely by ours, of all requests:")
-	for i, reason := range slices.Sorted(maps.Keys(reasons)) {
+	var said []string
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
 		var falsely []float64
 		for _, t := range counted {
 			falsely = append(falsely, t.falsely(t.Laws[law], reason))
 		}
 		mean, half := spread(falsely)
-		fmt.Fprintf(out, "%s `%s` %.4f ± %.4f", []string{"", ","}[min(i, 1)], reason, mean, half)
+		said = append(said, fmt.Sprintf(" `%s` %.4f ± %.4f", reason, mean, half))
 	}
-	fmt.Fprintln(out, ".")
+	fmt.Fprintf(out, "\nRejected falsely by ours, of all requests:%s.\n", strings.Join(said, ","))
 }

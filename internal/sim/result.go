@@ -81,8 +81,8 @@ type Result struct {
 	Why string
 
 	// Sent are all messages to servers, Asked those that reached a gate, Started and Refused its answers and those of servers that
-	// are down, Executed those started that ended, Unheard the replies whose sender had left. Stranded were still inside at the end.
-	Sent, Asked, Started, Refused, Executed, Unheard, Stranded int
+	// are down, Executed those started that ended. Stranded were still inside at the end.
+	Sent, Asked, Started, Refused, Executed, Stranded int
 	// Attempts of users and their ends: an answer in time, a rejection, or silence until the end of patience.
 	Attempts, Answers, Refusals, Timeouts int
 	// Waited is the time before the start, Took the execution time, both over started attempts that ended.
@@ -169,7 +169,6 @@ func (r *Result) latch(v *server, target int, used float64) {
 // Latched reports whether the limit stayed too low for longer than five execution times plus two seconds.
 func (r *Result) Latched() bool { return r.Latch > 5*r.World.service()+2 }
 
-// finish counts the users.
 func (r *Result) finish(e *engine) {
 	w, service := r.World, r.World.service()
 	r.Stranded, r.Elapsed, r.Kinds = e.inside, e.now, make([]Tally, len(w.Kinds))
@@ -236,14 +235,12 @@ func (r *Result) check() error {
 	return fmt.Errorf("seed %d %s: %q do not add up: %+v", r.World.Seed, r.World.Name, wrong, short)
 }
 
-func reasons(d decision.ControlDecision) (s string) {
-	for i, r := range d.Reasons {
-		if i > 0 {
-			s += "; "
-		}
-		s += r.String()
+func reasons(d decision.ControlDecision) string {
+	var all []string
+	for _, r := range d.Reasons {
+		all = append(all, r.String())
 	}
-	return s
+	return strings.Join(all, "; ")
 }
 
 func one(b bool) int {

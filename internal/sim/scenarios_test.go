@@ -27,7 +27,7 @@ func TestSlice(t *testing.T) {
 }
 
 // The model must be right before anything can be said about the law: without a limit, processors under twice their
-// load answer nobody in time, and the sensor says so; and the processors do as much work as they can.
+// load answer nobody in time, and the sensor says so.
 func TestModel(t *testing.T) {
 	limitless := func(w *World) *Result { return try(t, w, Static(1<<20), true) }
 	sc := bound(2, 4*ms, 2)
@@ -39,12 +39,8 @@ func TestModel(t *testing.T) {
 	if jam := open.points[100].sample; jam.Runnable.Value < 20 || jam.Utilization.Value < 0.99 || jam.Lag.P90 < 100*ms {
 		t.Errorf("a jam looks like %+v", jam)
 	}
-	easy := limitless(bound(2, 4*ms, 0.5))
-	if easy.Warm.Share() < 0.9999 || easy.Latency(0.5, false) > 8*ms {
+	if easy := limitless(bound(2, 4*ms, 0.5)); easy.Warm.Share() < 0.9999 || easy.Latency(0.5, false) > 8*ms {
 		t.Errorf("half the load: %.4f in time, median %v", easy.Warm.Share(), easy.Latency(0.5, false))
-	}
-	if busy := easy.Computed.Seconds() / easy.Elapsed.Seconds() / 2; busy < 0.45 || busy > 0.55 {
-		t.Errorf("half the load: %.2f busy", busy)
 	}
 	if jam := limitless(downstream(2, 10, 2)); jam.Goodput() > 0.05 {
 		t.Errorf("a dependency without a limit: goodput %.3f", jam.Goodput())

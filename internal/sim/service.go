@@ -93,7 +93,6 @@ func (e *engine) sliced(a *attempt) {
 	e.done(a)
 }
 
-// account adds up processor time.
 func (s *server) account(now time.Duration) {
 	s.spent += time.Duration(s.busy) * (now - s.mark)
 	s.stolen += time.Duration(min(len(s.ready), s.allowed-min(s.allowed, s.cores))) * (now - s.mark)

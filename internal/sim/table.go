@@ -145,20 +145,16 @@ func counting(trials []*Trial) []*Trial {
 func (t *Trial) Line(r *Result) string {
 	v, w := t.Judge(r), t.World
 	var what []string
-	if v.Latch {
-		what = append(what, fmt.Sprintf("LATCH %.3gs until %.3gs", r.Latch, r.LatchAt))
-	}
-	if v.Harm {
-		what = append(what, "HARM")
-	}
-	if v.Cold {
-		what = append(what, "COLD HARM")
-	}
-	if v.Killed {
-		what = append(what, fmt.Sprint("KILLED at ", r.Killed))
-	}
-	if v.Tight {
-		what = append(what, "TIGHT")
+	for _, f := range []struct {
+		is   bool
+		text string
+	}{
+		{v.Latch, fmt.Sprintf("LATCH %.3gs until %.3gs", r.Latch, r.LatchAt)}, {v.Harm, "HARM"}, {v.Cold, "COLD HARM"},
+		{v.Killed, fmt.Sprint("KILLED at ", r.Killed)}, {v.Tight, "TIGHT"},
+	} {
+		if f.is {
+			what = append(what, f.text)
+		}
 	}
 	best := "no limit"
 	if t.Best > 0 {

@@ -66,7 +66,6 @@ func (w *World) users() []user {
 // endless is the kind of what never ends; a client that goes leaves it behind.
 var endless = Kind{Service: 1, Spread: "exact", Patience: 1e9, Knows: "hidden", Pool: -1}
 
-// hold adds the holders.
 func (w *World) hold(all []user) []user {
 	for i := range w.Holders {
 		all = append(all, user{at: seconds(w.From + float64(i)/100), kind: &endless, priority: decision.Normal,

@@ -47,7 +47,6 @@ type World struct {
 	Inner     float64
 	Network   float64 // latency of a message between user and server, and between hops
 	Entry     float64 // processor time of an attempt before its guard sees it; 0: arrival
-	Drain     bool    // run until the servers are idle, not only until every user has an outcome
 }
 
 // Kind is a kind of work.

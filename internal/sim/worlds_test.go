@@ -5,6 +5,7 @@
 package sim
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +30,6 @@ var (
 	several  = flag.Bool("mixed", false, "the world that TestWorld replays is one of several kinds of work")
 )
 
-// inBubble runs something in a bubble.
 func inBubble(t *testing.T) Runner {
 	return func(f func() error) (err error) {
 		synctest.Test(t, func(*testing.T) { err = f() })
@@ -38,7 +37,6 @@ func inBubble(t *testing.T) Runner {
 	}
 }
 
-// try runs a world.
 func try(t *testing.T, w *World, g Guard, trace bool) *Result {
 	t.Helper()
 	r, err := Run(w, inBubble(t), g, trace)
@@ -48,22 +46,17 @@ func try(t *testing.T, w *World, g Guard, trace bool) *Result {
 
 // each does something with each of n numbers, on all processors.
 func each(n int, do func(i int) error) error {
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	failed := make(chan error, runtime.GOMAXPROCS(0))
-	for range cap(failed) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if err := do(i); err != nil {
-					failed <- err
-					return
-				}
-			}
+	failed, places := make([]error, n), make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i := range n {
+		places <- struct{}{}
+		all.Go(func() {
+			failed[i] = do(i)
+			<-places
 		})
 	}
-	workers.Wait()
-	close(failed)
-	return <-failed
+	all.Wait()
+	return errors.Join(failed...)
 }
 
 // trials tries laws in n worlds that draw draws.

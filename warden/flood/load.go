@@ -55,7 +55,8 @@ func (o *outcome) ended() string {
 
 // execute measures the capacity and runs all loads. It returns all requests too.
 func (p *plan) execute(ctx context.Context, t *target, progress io.Writer) (r *report, requests []outcome, err error) {
-	r = newReport(p)
+	r = &report{Schema: "github.com/stopbank/stopbank/flood/schema.json", URL: p.url.String(), KeepAlive: !p.noKeepAlive,
+		HTTP: map[bool]string{false: "HTTP/1.1", true: "HTTP/2"}[p.http2]}
 	if p.capacity == 0 {
 		if p.capacity, err = p.measure(ctx, t, progress); err != nil {
 			return nil, nil, err
@@ -80,9 +81,6 @@ func (p *plan) execute(ctx context.Context, t *target, progress io.Writer) (r *r
 // measureStep is how long each number of clients is tried.
 const measureStep = 2 * time.Second
 
-// errNoCapacity is that of a service that serves nobody.
-var errNoCapacity = errors.New("the service served no request, so its capacity is unknown: is the URL right?")
-
 // measure returns the requests per second that the service serves to clients of whom each waits for its answer: of 1, 2, 4 ... at
 // a time, until twice as many are not served 5 % more.
 func (p *plan) measure(ctx context.Context, t *target, progress io.Writer) (float64, error) {
@@ -99,7 +97,7 @@ func (p *plan) measure(ctx context.Context, t *target, progress io.Writer) (floa
 		}
 	}
 	if best == 0 {
-		return 0, errNoCapacity
+		return 0, errors.New("the service served no request, so its capacity is unknown: is the URL right?")
 	}
 	return best, nil
 }
@@ -148,21 +146,22 @@ func sleep(ctx context.Context, d time.Duration) {
 func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Writer) ([]outcome, error) {
 	arrivals := p.arrivals(load)
 	all := make([]outcome, len(arrivals))
-	var flight, served, refused, hung, broken atomic.Int64
-	var clients sync.WaitGroup
-	began := time.Now()
-	ended := make(chan struct{})
-	var shown sync.WaitGroup
+	var flight atomic.Int64
+	var mu sync.Mutex // guards last
+	var last counts   // what ended in this second
+	var clients, shown sync.WaitGroup
+	began, ended, ticks := time.Now(), make(chan struct{}), time.Tick(time.Second)
 	shown.Go(func() {
-		ticker := time.NewTicker(time.Second)
-		defer ticker.Stop()
 		for {
 			select {
 			case <-ended:
 				return
-			case <-ticker.C:
+			case <-ticks:
+				mu.Lock()
 				fmt.Fprintf(progress, "%gx %4.0fs: %5d served, %5d refused, %5d hung, %5d broken, %5d in flight\n", load, time.Since(began).Seconds(),
-					served.Swap(0), refused.Swap(0), hung.Swap(0), broken.Swap(0), flight.Load())
+					last.Served, last.Refused, last.Hung, last.Broken, flight.Load())
+				last = counts{}
+				mu.Unlock()
 			}
 		}
 	})
@@ -182,16 +181,9 @@ func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Wr
 		clients.Go(func() {
 			defer flight.Add(-1)
 			p.ask(ctx, t, o, began)
-			switch {
-			case o.served():
-				served.Add(1)
-			case o.refused():
-				refused.Add(1)
-			case o.broken:
-				broken.Add(1)
-			default:
-				hung.Add(1)
-			}
+			mu.Lock()
+			last.add(o)
+			mu.Unlock()
 		})
 	}
 	clients.Wait()

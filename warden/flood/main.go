@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 // parse reads the arguments. A nil plan without an error: there is nothing to do.
 func parse(args []string, out, progress io.Writer) (p *plan, file string, err error) {
-	p = &plan{routes: nil}
+	p = &plan{}
 	f := flag.NewFlagSet("flood", flag.ContinueOnError)
 	f.SetOutput(progress)
 	f.Usage = func() {

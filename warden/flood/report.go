@@ -63,33 +63,45 @@ type share struct {
 
 // second is a second of the run, by when requests were due. Critical requests are counted in all numbers as well.
 type second struct {
-	At             int    `json:"at"` // seconds since the start
-	Phase          string `json:"phase"`
-	Due            int    `json:"due"`
-	Served         int    `json:"served"`
-	Refused        int    `json:"refused"`
-	Hung           int    `json:"hung"`
-	Broken         int    `json:"broken"`
-	CriticalDue    int    `json:"critical_due"`
-	CriticalServed int    `json:"critical_served"`
+	At    int    `json:"at"` // seconds since the start
+	Phase string `json:"phase"`
+	counts
+	CriticalDue    int `json:"critical_due"`
+	CriticalServed int `json:"critical_served"`
 }
 
-func newReport(p *plan) *report {
-	protocol := "HTTP/1.1"
-	if p.http2 {
-		protocol = "HTTP/2"
+// counts are requests by how they ended.
+type counts struct {
+	Due     int `json:"due"`
+	Served  int `json:"served"`
+	Refused int `json:"refused"`
+	Hung    int `json:"hung"`
+	Broken  int `json:"broken"`
+}
+
+func (c *counts) add(o *outcome) {
+	c.Due++
+	switch o.ended() {
+	case "served":
+		c.Served++
+	case "refused":
+		c.Refused++
+	case "hung", "not sent":
+		c.Hung++
+	case "broken":
+		c.Broken++
 	}
-	return &report{Schema: "github.com/stopbank/stopbank/flood/schema.json", URL: p.url.String(), HTTP: protocol, KeepAlive: !p.noKeepAlive}
 }
 
 func ms(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Microsecond)) / 1000 }
 
-// quantile is that of sorted times; 0 of none.
-func quantile(sorted []time.Duration, q float64) float64 {
-	if len(sorted) == 0 {
+// quantile is that of times, which it sorts; 0 of none.
+func quantile(times []time.Duration, q float64) float64 {
+	if len(times) == 0 {
 		return 0
 	}
-	return ms(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))])
+	slices.Sort(times)
+	return ms(times[min(len(times)-1, int(q*float64(len(times))))])
 }
 
 // part is n of all; 0 of none.
@@ -106,13 +118,16 @@ const mostLate = 20 // ms
 // tally sums up one load.
 func (p *plan) tally(load float64, all []outcome) result {
 	r := result{Load: load, FirstNo: -1, Statuses: map[string]int{}}
-	var times, noes, late []time.Duration
-	type counts struct {
-		due, served, refused, hung, broken int
-		times                              []time.Duration
+	type sums struct {
+		counts
+		times []time.Duration // of those served
 	}
-	var sum counts
-	by := map[string]*counts{}
+	var sum sums
+	by := map[string]*sums{}
+	for _, priority := range priorities {
+		by[priority] = &sums{}
+	}
+	var noes, late []time.Duration
 	attempts := 0
 	for i := range all {
 		o := &all[i]
@@ -123,82 +138,57 @@ func (p *plan) tally(load float64, all []outcome) result {
 		if o.phase != step {
 			continue
 		}
-		c := by[o.route.priority]
-		if c == nil {
-			c = &counts{}
-			by[o.route.priority] = c
-		}
 		attempts += o.attempts
 		r.Statuses[strconv.Itoa(o.status)]++
-		for _, c := range []*counts{c, &sum} {
-			c.due++
-			switch {
-			case o.served():
-				c.served++
-				c.times = append(c.times, o.done-o.due)
-			case o.refused():
-				c.refused++
-			case o.hung:
-				c.hung++
-			case o.broken:
-				c.broken++
+		for _, s := range []*sums{by[o.route.priority], &sum} {
+			if s.add(o); o.served() {
+				s.times = append(s.times, o.done-o.due)
 			}
 		}
-		if o.served() {
-			times = append(times, o.done-o.due)
-		} else if o.refused() {
+		if o.refused() {
 			noes = append(noes, o.done-o.due)
 			if at := ms(o.done - p.before); r.FirstNo < 0 || at < r.FirstNo {
 				r.FirstNo = at
 			}
 		}
 	}
-	slices.Sort(times)
-	slices.Sort(noes)
-	slices.Sort(late)
-	r.Offered = float64(sum.due) / p.length.Seconds()
-	if possible := min(float64(sum.due), p.capacity*p.length.Seconds()); possible > 0 {
-		r.Goodput = float64(sum.served) / possible
+	r.Offered = float64(sum.Due) / p.length.Seconds()
+	if possible := min(float64(sum.Due), p.capacity*p.length.Seconds()); possible > 0 {
+		r.Goodput = float64(sum.Served) / possible
 	}
-	r.Hung, r.Broken, r.Attempts = part(sum.hung, sum.due), part(sum.broken, sum.due), part(attempts, sum.due)
-	r.P50, r.P99, r.NoP50, r.NoP99 = quantile(times, .5), quantile(times, .99), quantile(noes, .5), quantile(noes, .99)
+	r.Hung, r.Broken, r.Attempts = part(sum.Hung, sum.Due), part(sum.Broken, sum.Due), part(attempts, sum.Due)
+	r.P50, r.P99, r.NoP50, r.NoP99 = quantile(sum.times, .5), quantile(sum.times, .99), quantile(noes, .5), quantile(noes, .99)
 	for _, priority := range priorities {
-		if c := by[priority]; c != nil {
-			slices.Sort(c.times)
-			r.Shares = append(r.Shares, share{priority, c.due, part(c.served, c.due), part(c.refused, c.due), part(c.hung, c.due),
-				part(c.broken, c.due), quantile(c.times, .99)})
+		if s := by[priority]; s.Due > 0 {
+			r.Shares = append(r.Shares, share{priority, s.Due, part(s.Served, s.Due), part(s.Refused, s.Due), part(s.Hung, s.Due),
+				part(s.Broken, s.Due), quantile(s.times, .99)})
 		}
 	}
-	r.Recovery, r.Timeline = p.recovery(all), timeline(p, all)
+	r.Recovery, r.Timeline = p.recovery(all), p.timeline(all)
 	var doubts []string
 	if r.Late = quantile(late, .99); r.Late > mostLate {
 		doubts = append(doubts, fmt.Sprintf("the generator was %.0f ms late: this machine is too busy", r.Late))
 	}
-	r.Doubt = strings.Join(append(doubts, refused(all)...), "; ")
+	r.Doubt = strings.Join(append(doubts, p.unknown(all)...), "; ")
 	return r
 }
 
-// refused says which routes were never served, and always with the same status of the client's fault: they are asked for in a way that
+// unknown says which routes were never served, and always with the same status of the client's fault: they are asked for in a way that
 // the service does not know, such as another method.
-func refused(all []outcome) (said []string) {
-	type seen struct{ due, status int }
-	by := map[*route]*seen{}
-	var order []*route
-	for i := range all {
-		o := &all[i]
-		s := by[o.route]
-		if s == nil {
-			s = &seen{status: o.status}
-			by[o.route], order = s, append(order, o.route)
-		}
-		s.due++
-		if o.status != s.status {
-			s.status = 0
-		}
+func (p *plan) unknown(all []outcome) (said []string) {
+	statuses := map[*route]map[int]int{}
+	for i := range p.routes {
+		statuses[&p.routes[i]] = map[int]int{}
 	}
-	for _, of := range order {
-		if s := by[of]; s.due > 1 && s.status >= 400 && s.status < 500 && s.status != 429 {
-			said = append(said, fmt.Sprintf("no %s %s was served, all had status %d", of.method, of.path, s.status))
+	for i := range all {
+		statuses[all[i].route][all[i].status]++
+	}
+	for i := range p.routes {
+		r := &p.routes[i]
+		for status, due := range statuses[r] {
+			if len(statuses[r]) == 1 && due > 1 && status >= 400 && status < 500 && status != 429 {
+				said = append(said, fmt.Sprintf("no %s %s was served, all had status %d", r.method, r.path, status))
+			}
 		}
 	}
 	return said
@@ -208,42 +198,30 @@ func refused(all []outcome) (said []string) {
 // in milliseconds; -1: not while it was watched.
 func (p *plan) recovery(all []outcome) float64 {
 	seconds := int(p.after / time.Second)
-	due, served := make([]int, seconds+1), make([]int, seconds+1)
-	dueBefore, servedBefore := 0, 0
-	end := p.before + p.length
+	was, is := counts{}, make([]counts, seconds+1)
 	for i := range all {
-		o := &all[i]
-		switch o.phase {
+		switch o := &all[i]; o.phase {
 		case before:
-			if dueBefore++; o.served() {
-				servedBefore++
-			}
+			was.add(o)
 		case after:
-			at := int((o.due - end) / time.Second)
-			if due[at]++; o.served() {
-				served[at]++
-			}
+			is[int((o.due-p.before-p.length)/time.Second)].add(o)
 		case step:
 		}
 	}
 	want := .95
-	if dueBefore > 0 {
-		want *= part(servedBefore, dueBefore)
+	if was.Due > 0 {
+		want *= part(was.Served, was.Due)
 	}
 	recovered := -1.0
-	for at := seconds - 1; at >= 0; at-- {
-		if due[at] > 0 && part(served[at], due[at]) < want {
-			break
-		}
+	for at := seconds - 1; at >= 0 && (is[at].Due == 0 || part(is[at].Served, is[at].Due) >= want); at-- {
 		recovered = float64(at) * 1000
 	}
 	return recovered
 }
 
-func timeline(p *plan, all []outcome) []second {
+func (p *plan) timeline(all []outcome) []second {
 	line := make([]second, int((p.before+p.length+p.after+time.Second-1)/time.Second))
 	for at := range line {
-		line[at].At = at
 		ph := step
 		switch begins := time.Duration(at) * time.Second; {
 		case begins < p.before:
@@ -251,27 +229,16 @@ func timeline(p *plan, all []outcome) []second {
 		case begins >= p.before+p.length:
 			ph = after
 		}
-		line[at].Phase = ph.String()
+		line[at].At, line[at].Phase = at, ph.String()
 	}
 	for i := range all {
 		o := &all[i]
 		s := &line[int(o.due/time.Second)]
-		s.Due++
-		critical := o.route.priority == "critical"
-		if critical {
+		if s.add(o); o.route.priority == "critical" {
 			s.CriticalDue++
-		}
-		switch {
-		case o.served():
-			if s.Served++; critical {
+			if o.served() {
 				s.CriticalServed++
 			}
-		case o.refused():
-			s.Refused++
-		case o.hung:
-			s.Hung++
-		case o.broken:
-			s.Broken++
 		}
 	}
 	return line
@@ -298,10 +265,7 @@ func writeRequests(file string, all []outcome) error {
 // markdown is the table.
 func (r *report) markdown() string {
 	var b strings.Builder
-	how := "given"
-	if r.Measured {
-		how = "measured"
-	}
+	how := map[bool]string{false: "given", true: "measured"}[r.Measured]
 	fmt.Fprintf(&b, "%s over %s, capacity %.0f/s (%s)\n\n", r.URL, r.HTTP, r.Capacity, how)
 	b.WriteString("| load | offered/s | goodput | served, by priority | hung | broken | first no | a no, p50 / p99 | served, p50 / p99 | recovery |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")

@@ -21,10 +21,9 @@ const agreedHeader = "Flood-Agreed"
 
 // target is a service that may be flooded. Its address was resolved once: a name that means another machine later changes nothing.
 type target struct {
-	url       *url.URL
-	client    *http.Client
-	transport *http.Transport
-	most      float64 // requests per second
+	url    *url.URL
+	client *http.Client
+	most   float64 // requests per second
 }
 
 // aim returns the target of a plan; or a *LimitError if it may not be flooded.
@@ -48,20 +47,20 @@ func aim(ctx context.Context, p *plan) (*target, error) {
 		return nil, &LimitError{"URL: its address", ip, "loopback; with -beyond-loopback, one that agrees by the header " + agreedHeader}
 	}
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
-	t := &target{url: p.url, most: mostRate, transport: &http.Transport{
+	transport := &http.Transport{
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, net.JoinHostPort(ip.String(), port))
 		},
 		DisableKeepAlives: p.noKeepAlive, DisableCompression: true, MaxIdleConnsPerHost: mostInFlight,
 		Protocols: new(http.Protocols), TLSHandshakeTimeout: 10 * time.Second,
-	}}
-	t.transport.Protocols.SetHTTP1(!p.http2)
-	t.transport.Protocols.SetHTTP2(p.http2)
-	t.transport.Protocols.SetUnencryptedHTTP2(p.http2)
-	t.client = &http.Client{
-		Transport:     t.transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+	transport.Protocols.SetHTTP1(!p.http2)
+	transport.Protocols.SetHTTP2(p.http2)
+	transport.Protocols.SetUnencryptedHTTP2(p.http2)
+	t := &target{url: p.url, most: mostRate, client: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 	if !ip.IsLoopback() {
 		if t.most, err = t.agreed(ctx, p.routes[0].path); err != nil {
 			t.close()
@@ -95,7 +94,7 @@ func (t *target) agreed(ctx context.Context, path string) (float64, error) {
 
 func (t *target) at(path string) string { return t.url.Scheme + "://" + t.url.Host + path }
 
-func (t *target) close() { t.transport.CloseIdleConnections() }
+func (t *target) close() { t.client.CloseIdleConnections() }
 
 // reply is how one attempt ended. A status of 0: without an answer.
 type reply struct {

@@ -64,22 +64,15 @@ const pageText = `<!doctype html><title>Orders</title><h1>{{len .Orders}} orders
 {{end}}</table><script>const orders = {{.JSON}};</script>
 `
 
+// newApplication returns one to close, also with an error.
 func newApplication() (_ *application, err error) {
-	a := &application{}
-	defer func() {
-		if err != nil {
-			a.close()
-		}
-	}()
-	if a.page, err = template.New("page").Parse(pageText); err != nil {
-		return nil, err
-	}
+	a := &application{page: template.Must(template.New("page").Parse(pageText))}
 	if a.dir, err = os.MkdirTemp("", "overload-app"); err != nil {
-		return nil, err
+		return a, err
 	}
-	if a.db, err = sql.Open("sqlite", filepath.Join(a.dir, "app.db")+
-		"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"); err != nil {
-		return nil, err
+	a.db, err = sql.Open("sqlite", filepath.Join(a.dir, "app.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)")
+	if err != nil {
+		return a, err
 	}
 	a.db.SetMaxOpenConns(16)
 	a.db.SetMaxIdleConns(16)

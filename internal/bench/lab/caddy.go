@@ -94,11 +94,10 @@ func (to upstream) proxy(option string) string {
 	return fmt.Sprintf("root * %s\n\tphp_fastcgi %s {\n\t\t%s\n\t}", to.php, to.addr, option)
 }
 
-// caddyfile is one without what would write files or logs, and with an admin endpoint beside the site.
+// caddyfile is one without what would write files or logs, and with an admin endpoint of its own.
 func caddyfile(port, site string) string {
-	n, _ := strconv.Atoi(port)
-	return fmt.Sprintf("{\n\tadmin 127.0.0.1:%d\n\tpersist_config off\n\tauto_https off\n\tlog {\n\t\toutput discard\n\t}\n}\n"+
-		"http://127.0.0.1:%s {\n\thandle /metrics {\n\t\tmetrics\n\t}\n\t%s\n}\n", n+1, port, site)
+	return fmt.Sprintf("{\n\tadmin unix/DIR/admin\n\tpersist_config off\n\tauto_https off\n\tlog {\n\t\toutput discard\n\t}\n}\n"+
+		"http://127.0.0.1:%s {\n\thandle /metrics {\n\t\tmetrics\n\t}\n\t%s\n}\n", port, site)
 }
 
 // fronts are the ways of limiting before a service, in the order of the report.
@@ -188,30 +187,19 @@ frontend f
 `, port, app, use, to.addr, proto)
 }
 
-// freePort returns a port below those that connections get by themselves. The next one is free too: Caddy's admin endpoint has it.
+// freePort returns a port below those that connections get by themselves.
 func freePort() (string, error) {
-	for port := 18000; port < 30000; port += 2 {
-		one, err1 := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		other, err2 := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		for _, l := range []net.Listener{one, other} {
-			if l != nil {
-				_ = l.Close()
-			}
-		}
-		if err1 == nil && err2 == nil {
-			return strconv.Itoa(port), nil
+	for port := 18000; port < 30000; port++ {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return strconv.Itoa(port), l.Close()
 		}
 	}
 	return "", errors.New("no free port")
 }
 
 // get asks a URL, and returns the answer's text.
-func get(ctx context.Context, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
+func get(url string) (string, error) {
+	resp, err := http.Get(url)
 	if err != nil {
 		return "", err
 	}
@@ -221,35 +209,34 @@ func get(ctx context.Context, url string) (string, error) {
 }
 
 // listening launches a program, and waits until it listens at a free port that it is told.
-func (l *lab) listening(env []string, args func(port string) ([]string, error)) (*process, error) {
+func (l *lab) listening(command func(port string) (args, env []string, err error)) (*process, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	all, err := args(port)
+	args, env, err := command(port)
 	if err != nil {
 		return nil, err
 	}
-	cmd := on(l.cores, -20, all...)
+	cmd := on(l.cores, -20, args...)
 	cmd.Env = append(append(os.Environ(), "PORT="+port), env...)
 	p, err := launch(cmd, func(_ *process, out io.Reader) { _, _ = io.Copy(io.Discard, out) })
 	if err != nil {
 		return nil, err
 	}
 	p.addr = "127.0.0.1:" + port
-	dialer := net.Dialer{Timeout: time.Second}
 	for range 3000 {
-		if c, err := dialer.Dial("tcp", p.addr); err == nil {
+		if c, err := net.DialTimeout("tcp", p.addr, time.Second); err == nil {
 			return p, c.Close()
 		}
 		select {
 		case <-p.ended:
-			return nil, fmt.Errorf("%s ended: %v", all[0], cmd.ProcessState)
+			return nil, fmt.Errorf("%s ended: %v", args[0], cmd.ProcessState)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	p.stop()
-	return nil, fmt.Errorf("%s does not listen on %s", all[0], p.addr)
+	return nil, fmt.Errorf("%s does not listen on %s", args[0], p.addr)
 }
 
 // serveBehind starts a service; one with a hung worker is returned when that worker has begun to hang.
@@ -258,14 +245,13 @@ func (l *lab) serveBehind(g *group, app string) (*process, error) {
 	if s.args == nil {
 		return l.start(&group{work: idle, kind: g.kind}, way{name: "none"})
 	}
-	p, err := l.listening(nil, func(port string) ([]string, error) { return s.args(app, port), nil })
+	p, err := l.listening(func(port string) (_, _ []string, _ error) { return s.args(app, port), nil, nil })
 	if err != nil || !s.hang {
 		return p, err
 	}
-	ctx := context.Background()
-	go func() { _, _ = get(ctx, "http://"+p.addr+"/hang") }() // until the service ends
-	for range 4 {                                             // the worker has taken it by then
-		if _, err := get(ctx, "http://"+p.addr+"/"); err != nil {
+	go func() { _, _ = get("http://" + p.addr + "/hang") }() // until the service ends
+	for range 4 {                                            // the worker has taken it by then
+		if _, err := get("http://" + p.addr + "/"); err != nil {
 			p.stop()
 			return nil, err
 		}
@@ -290,14 +276,15 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 	if g.work.service.fastcgi {
 		to.php = app
 	}
-	dir, err := os.MkdirTemp(l.dir, "front")
-	if err != nil {
-		behind.stop()
-		return nil, err
-	}
-	file := filepath.Join(dir, "config")
-	p, err := l.listening([]string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "HOME=" + dir}, func(port string) ([]string, error) {
-		return f.args(l, file), os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, to), "DIR", dir)), 0o600)
+	file := ""
+	p, err := l.listening(func(port string) (args, env []string, err error) {
+		dir, err := os.MkdirTemp(l.dir, "front")
+		if err != nil {
+			return nil, nil, err
+		}
+		file = filepath.Join(dir, "config")
+		return f.args(l, file), []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "HOME=" + dir},
+			os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, to), "DIR", dir)), 0o600)
 	})
 	if err != nil {
 		behind.stop()
@@ -305,17 +292,13 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 	}
 	p.after = []func(){behind.stop}
 	if g.kind == "reload" {
-		p.change = func(ctx context.Context, in time.Duration, c *Cell) (err error) {
-			select {
-			case <-time.After(in):
-			case <-ctx.Done():
-				return ctx.Err()
+		p.change = func(ctx context.Context, c *Cell) error {
+			c.Limit = p.limit()
+			out, err := exec.CommandContext(ctx, l.caddy, "reload", "--force", "--adapter", "caddyfile", "--config", file).CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("the reload: %w: %s", err, out)
 			}
-			c.Limit = p.limit(ctx)
-			if out, failed := exec.CommandContext(ctx, l.caddy, "reload", "--force", "--adapter", "caddyfile", "--config", file).CombinedOutput(); failed != nil {
-				err = fmt.Errorf("the reload: %w: %s", failed, out)
-			}
-			c.LimitAfter = p.limit(ctx)
+			c.LimitAfter = p.limit()
 			return err
 		}
 	}
@@ -323,8 +306,8 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 }
 
 // limit is that of the front's warden; 0 if it has none.
-func (p *process) limit(ctx context.Context) float64 {
-	text, _ := get(ctx, "http://"+p.addr+"/metrics")
+func (p *process) limit() float64 {
+	text, _ := get("http://" + p.addr + "/metrics")
 	_, after, _ := strings.Cut(text, `stopbank_limiter_target{limiter="caddy"} `)
 	value, _, _ := strings.Cut(after, "\n")
 	limit, _ := strconv.ParseFloat(value, 64)

@@ -13,11 +13,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -48,13 +49,12 @@ type phases struct{ warm, length, tail time.Duration }
 // open sends requests at random times (exponential gaps), or at even distances: one in five critical, and of some workloads one in ten
 // heavy. Equal seeds give equal arrivals. warmed is called after the warm-up.
 func (c *clients) open(rate float64, p phases, seed uint64, warmed func() error) ([]request, error) {
-	dir, err := os.MkdirTemp("", "flood")
+	file, err := os.CreateTemp("", "requests")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	file := filepath.Join(dir, "requests.csv")
-	cmd := c.flood(append(c.args(), "-requests", file, "-capacity", fmt.Sprint(rate), "-load", "1", "-before", "0s",
+	defer func() { _ = errors.Join(file.Close(), os.Remove(file.Name())) }()
+	cmd := c.flood(append(c.args(), "-requests", file.Name(), "-capacity", fmt.Sprint(rate), "-load", "1", "-before", "0s",
 		"-for", (p.warm + p.length + p.tail).String(), "-after", "0s", "-seed", fmt.Sprint(seed), "http://"+c.addr)...)
 	var progress bytes.Buffer
 	cmd.Stderr = &progress
@@ -69,12 +69,7 @@ func (c *clients) open(rate float64, p phases, seed uint64, warmed func() error)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	all, err := parse(f)
+	all, err := parse(file)
 	for i := range all {
 		all[i].counted = all[i].due >= int64(p.warm) && all[i].due < int64(p.warm+p.length)
 	}
@@ -93,17 +88,11 @@ func (c *clients) args() (all []string) {
 	if c.of.work.heavy > 0 {
 		heavies = map[string]float64{"light": 1 - heavyShare, "heavy": heavyShare}
 	}
+	priorities := map[string]float64{"normal": 1 - criticalShare, "critical": criticalShare}
 	for _, priority := range []string{"normal", "critical"} {
-		for _, name := range []string{"light", "heavy"} {
-			share := heavies[name] * (1 - criticalShare)
-			if priority == "critical" {
-				share = heavies[name] * criticalShare
-			}
-			if share == 0 {
-				continue
-			}
-			route := fmt.Sprintf("name=%s,priority=%s,path=%s,share=%.4f,patience=%v", name, priority, path(priority == "critical", name == "heavy"),
-				share, c.of.patience())
+		for _, name := range slices.Sorted(maps.Keys(heavies)) {
+			route := fmt.Sprintf("name=%s,priority=%s,path=%s,share=%.4f,patience=%v", name, priority,
+				path(priority == "critical", name == "heavy"), heavies[name]*priorities[priority], c.of.patience())
 			if c.of.kind == post {
 				route += ",method=POST,body=100"
 			}
@@ -115,43 +104,31 @@ func (c *clients) args() (all []string) {
 
 // path is that of a kind of request.
 func path(critical, heavy bool) string {
-	path := "/search"
-	if critical {
-		path = "/checkout"
-	}
-	if heavy {
-		path += "/heavy"
-	}
-	return path
+	return map[bool]string{false: "/search", true: "/checkout"}[critical] + map[bool]string{true: "/heavy"}[heavy]
 }
 
-// parse reads flood's file of requests.
+// columns are those of flood's file of requests.
+const columns = "load,phase,route,priority,due_ms,sent_ms,done_ms,status,attempts,ended"
+
+// parse reads that file.
 func parse(file io.Reader) (all []request, err error) {
 	lines, err := csv.NewReader(file).ReadAll()
-	if err != nil || len(lines) == 0 {
-		return nil, fmt.Errorf("flood's requests have %d lines: %w", len(lines), err)
+	if err != nil || len(lines) == 0 || strings.Join(lines[0], ",") != columns {
+		return nil, fmt.Errorf("flood's requests have %d lines, and not the columns %s: %w", len(lines), columns, err)
 	}
-	for _, line := range lines[1:] {
-		field := func(name string) string {
-			i := slices.Index(lines[0], name)
-			if i < 0 {
-				err = fmt.Errorf("flood's requests have no %s", name)
-				return ""
-			}
-			return line[i]
-		}
-		number := func(name string) float64 {
-			value, bad := strconv.ParseFloat(field(name), 64)
+	for _, f := range lines[1:] {
+		at := func(text string) int64 {
+			value, bad := strconv.ParseFloat(text, 64)
 			err = errors.Join(err, bad)
-			return value
+			return int64(value * float64(time.Millisecond))
 		}
-		at := func(name string) int64 { return int64(number(name) * float64(time.Millisecond)) }
-		r := request{due: at("due_ms"), sent: at("sent_ms"), done: at("done_ms"), status: int(number("status")),
-			critical: field("priority") == "critical", heavy: field("route") == "heavy", broken: field("ended") == "broken"}
-		if r.broken || field("ended") == "not sent" {
+		status, bad := strconv.Atoi(f[7])
+		r := request{due: at(f[4]), sent: at(f[5]), done: at(f[6]), status: status, critical: f[3] == "critical", heavy: f[2] == "heavy",
+			broken: f[9] == "broken"}
+		if r.broken || f[9] == "not sent" {
 			r.sent, r.done = 0, 0
 		}
-		if err != nil {
+		if err = errors.Join(err, bad); err != nil {
 			return nil, err
 		}
 		all = append(all, r)

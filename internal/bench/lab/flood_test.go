@@ -87,7 +87,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A file of requests is read by its columns' names, and one that is not whole is an error.
+// A file of requests that has other columns, or is not whole, is an error.
 func TestParse(t *testing.T) {
 	const head = "load,phase,route,priority,due_ms,sent_ms,done_ms,status,attempts,ended\n"
 	got, err := parse(strings.NewReader(head + "4,load,light,normal,1.500,2.000,3.250,200,1,served\n" +

@@ -36,7 +36,7 @@ type process struct {
 	ended  chan struct{} // closed when it has ended
 	end    []func()      // ways to end it, from the kindest; those of what it needs are after
 	after  []func()
-	change func(ctx context.Context, in time.Duration, c *Cell) error // what happens to it during a run
+	change func(ctx context.Context, c *Cell) error // what happens to it during a run; nil: nothing
 	seen   inside
 
 	peak     atomic.Int64 // resident, in bytes
@@ -51,8 +51,7 @@ func on(cores []int, nice int, command ...string) *exec.Cmd {
 
 // launch starts a program, and calls said with what it prints until it has ended.
 func launch(cmd *exec.Cmd, said func(*process, io.Reader)) (*process, error) {
-	p := &process{cmd: cmd, began: time.Now(), ended: make(chan struct{}),
-		change: func(context.Context, time.Duration, *Cell) error { return nil }}
+	p := &process{cmd: cmd, began: time.Now(), ended: make(chan struct{})}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -147,13 +146,8 @@ func (l *lab) start(g *group, w way) (*process, error) {
 	}
 	p.after = after
 	if g.work.shrinks > 0 {
-		p.change = func(ctx context.Context, _ time.Duration, _ *Cell) error {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(g.work.shrinks):
-				return exec.Command("taskset", "-apc", strconv.Itoa(l.cores[0]), strconv.Itoa(p.cmd.Process.Pid)).Run()
-			}
+		p.change = func(ctx context.Context, _ *Cell) error {
+			return exec.CommandContext(ctx, "taskset", "-apc", strconv.Itoa(l.cores[0]), strconv.Itoa(p.cmd.Process.Pid)).Run()
 		}
 	}
 	if g.work.kill > 0 {
@@ -229,12 +223,8 @@ func removeGroup(dir string) {
 	}
 }
 
-// neighbour computes without a pause, until its standard input or two minutes end.
+// neighbour computes without a pause, until its standard input ends.
 func neighbour() {
-	go func() {
-		time.Sleep(2 * time.Minute)
-		os.Exit(0)
-	}()
 	go func() {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)

@@ -6,7 +6,10 @@
 
 package main
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // replay runs the requests through that queue at perSecond mean requests per second, one at a time, or per connection.
 // It serves critical requests first, in order within a priority, and starts none that would be late.
@@ -21,13 +24,8 @@ func replay(all []request, g *group, perSecond float64) []request {
 	var queues [2][]int            // critical, other
 	next := 0
 	for {
-		first := 0
-		for i := range free {
-			if free[i] < free[first] {
-				first = i
-			}
-		}
-		now := free[first]
+		now := slices.Min(free)
+		first := slices.Index(free, now)
 		if len(queues[0])+len(queues[1]) == 0 {
 			if next == len(all) {
 				return out

@@ -125,10 +125,7 @@ func (r *report) pages(root string) (map[string]string, error) {
 // json has a line for each cell.
 func (r *report) json() string {
 	text := func(v any) string {
-		b, err := json.Marshal(v)
-		if err != nil { // of a program that is wrong
-			return err.Error()
-		}
+		b, _ := json.Marshal(v)
 		return string(b)
 	}
 	var cells []string
@@ -174,37 +171,31 @@ func (r *report) summary() string {
 
 // losses says where a peer gets more done: of the cells of the README, by how much at most, and with which critical share.
 func (r *report) losses() string {
-	cells, lost, most, critical := 0, 0, 0.0, 0.0
+	cells, lost, most, critical := 0, map[*Cell]bool{}, 0.0, 0.0
 	for _, w := range overloaded() {
 		for _, load := range []float64{2, 4} {
-			ours, loses := r.find(w.name, load, untold, "warden"), false
-			for _, v := range ways() {
-				if c := r.find(w.name, load, untold, v.name); v.peer && ours != nil && c != nil && c.Goodput > ours.Goodput {
-					most, critical, loses = max(most, c.Goodput-ours.Goodput), max(critical, c.Critical), true
+			ours := r.find(w.name, load, untold, "warden")
+			if ours == nil {
+				continue
+			}
+			cells++
+			for _, c := range r.peers(w.name, load) {
+				if c.Goodput > ours.Goodput {
+					lost[ours], most, critical = true, max(most, c.Goodput-ours.Goodput), max(critical, c.Critical)
 				}
-			}
-			if loses {
-				lost++
-			}
-			if ours != nil {
-				cells++
 			}
 		}
 	}
 	return fmt.Sprintf("Another law has the higher goodput in %d of these %d cells, by at most %.3f, and answers at most %.2f of the critical requests there.\n",
-		lost, cells, most, critical)
+		len(lost), cells, most, critical)
 }
 
 // versions lists the peers in this binary with their versions.
-func versions() []string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return nil
-	}
-	var all []string
+func versions() (all []string) {
+	peers := []string{"github.com/failsafe-go/failsafe-go", "github.com/zeromicro/go-zero", "github.com/go-kratos/aegis", "golang.org/x/sync"}
+	info, _ := debug.ReadBuildInfo()
 	for _, m := range info.Deps {
-		switch m.Path {
-		case "github.com/failsafe-go/failsafe-go", "github.com/zeromicro/go-zero", "github.com/go-kratos/aegis", "golang.org/x/sync":
+		if slices.Contains(peers, m.Path) {
 			all = append(all, m.Path+" "+m.Version)
 		}
 	}
@@ -256,14 +247,11 @@ func (r *report) container() string {
 	}
 	var b strings.Builder
 	b.WriteString("| work | load | bare | best constant | **ours** | and in a cgroup | in a cgroup alone |\n|---|---|---|---|---|---|---|\n")
-	for _, w := range containerWork() {
-		for _, load := range []float64{1, 4, 8} {
-			kind := goLimit
-			if w.busy > 0 || w.shrinks > 0 || w.name == "no-limit" {
-				kind = free
-			}
+	for _, g := range containerGroups() {
+		for _, load := range g.loads {
+			w, kind := g.work, g.kind
 			ours := r.find(w.name, load, kind, "warden")
-			if ours == nil {
+			if ours == nil || g.grouped() {
 				continue
 			}
 			best, constant := r.constant(w.name, load, kind), ""
@@ -321,6 +309,26 @@ func (r *report) caddy() string {
 	return b.String() + "\n" + r.kept("caddy") + "\n" + strings.Join(r.Programs, ", ") + ".\n"
 }
 
+// peers are the results of other libraries, of those that were measured.
+func (r *report) peers(workload string, load float64) (all []*Cell) {
+	for _, v := range ways() {
+		if c := r.find(workload, load, untold, v.name); v.peer && c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// bestCell is the result of the best peer; nil if none was measured.
+func (r *report) bestCell(workload string, load float64) (best *Cell) {
+	for _, c := range r.peers(workload, load) {
+		if best == nil || c.Goodput > best.Goodput+0.01 || c.Goodput > best.Goodput-0.01 && c.Critical > best.Critical {
+			best = c
+		}
+	}
+	return best
+}
+
 // best formats the best peer of a cell.
 func (r *report) best(workload string, load float64) string {
 	if c := r.bestCell(workload, load); c != nil {
@@ -356,19 +364,6 @@ func (c *Cell) ranged(decimals int, value float64, of func(Round) float64) strin
 		return text(value) + " (" + text(least) + "–" + text(most) + ")"
 	}
 	return text(value)
-}
-
-// bestCell is the result of the best peer; nil if none was measured.
-func (r *report) bestCell(workload string, load float64) *Cell {
-	var best *Cell
-	for _, v := range ways() {
-		c := r.find(workload, load, untold, v.name)
-		if v.peer && c != nil && (best == nil || c.Goodput > best.Goodput+0.01 || c.Goodput > best.Goodput-0.01 &&
-			c.Critical > best.Critical) {
-			best = c
-		}
-	}
-	return best
 }
 
 // firstSeconds is the table of docs/evidence/first-seconds.md; "" before the first measurement.

@@ -254,7 +254,16 @@ func (l *lab) cell(g *group, w way, load float64, a able, round int) (Cell, erro
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	changed := make(chan error, 1)
-	go func() { changed <- s.change(ctx, p.warm+p.length/2, &c) }()
+	go func() {
+		select {
+		case <-time.After(cmp.Or(g.work.shrinks, p.warm+p.length/2)):
+			if s.change != nil {
+				changed <- s.change(ctx, &c)
+			}
+		case <-ctx.Done():
+		}
+		close(changed)
+	}()
 	rate := load * cmp.Or(a.capacity, 1)
 	all, err := (&clients{l.flood, s.addr, g}).open(rate, p, uint64(1+round)^h.Sum64(), func() (err error) {
 		begun, err = l.lostOf(s)

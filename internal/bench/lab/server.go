@@ -76,10 +76,10 @@ func serve(args string) error {
 		return err
 	}
 	k, err := newWorker(work, a.Kind, a.Spins)
+	defer k.close()
 	if err != nil {
 		return err
 	}
-	defer k.close()
 	handler, err := newHandler(way, k, a.Kind)
 	if err != nil {
 		return err
@@ -135,18 +135,15 @@ func (k *worker) said(since time.Time) (s inside) {
 			s.Least = limit
 		}
 		s.Most = max(s.Most, limit)
-		memory, starved := false, false
+		said := map[string]int{}
 		for _, reason := range r.Decision.Reasons {
-			starved = starved || reason.Code() == "starved"
 			// a reason has no other way to tell its direction
-			memory = memory || reason.Code() == "memory" && strings.HasSuffix(reason.String(), "(tighten)")
+			if reason.Code() != "memory" || strings.HasSuffix(reason.String(), "(tighten)") {
+				said[reason.Code()] = 1
+			}
 		}
-		if memory {
-			s.Memory++
-		}
-		if starved {
-			s.Starved++
-		}
+		s.Memory += said["memory"]
+		s.Starved += said["starved"]
 	}
 	return s
 }
