@@ -128,7 +128,7 @@ func parse(file io.Reader) (all []request, err error) {
 		if r.broken || f[9] == "not sent" {
 			r.sent, r.done = 0, 0
 		}
-		if err = errors.Join(err, bad); err != nil {
+		if err := errors.Join(err, bad); err != nil {
 			return nil, err
 		}
 		all = append(all, r)
