@@ -44,7 +44,7 @@ type exchange struct {
 	arrived             time.Time
 	body                *upload // nil: there is none to wait for
 	writes              direction
-	sends               sources
+	sends               atomic.Pointer[sources]     // nil: the handler has sent nothing that has a slot
 	stream              atomic.Pointer[slot.Stream] // the answer goes on for as long as the client likes; nil: it does not
 	spared              atomic.Bool                 // the client was too slow, and only Enforce would have cut it off
 	hijacked            atomic.Bool
@@ -53,8 +53,8 @@ type exchange struct {
 	drains              bool         // and may wait until net/http has read the rest of a body
 	closes              bool         // and is the last of its connection
 	late                bool         // and came too late, or in too little time: no cache keeps it
-	length              string       // of the answer, as its header says
 	answered            bool         // the middleware answers, not next
+	length              string       // of the answer, as its header says
 	encoding            []string     // of what is written around next, such as by an outer handler that compresses it; nil: none
 	kept                int          // the status of an answer that is sent when the handler is done; 0: none, or not known
 	wrong               atomic.Int32 // the answer to what its client has made wrong, in place of a proxy's; 0: none

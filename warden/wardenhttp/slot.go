@@ -61,7 +61,7 @@ var errStatus = errors.New("wardenhttp: the response says that the server has fa
 // End releases the slot.
 func (h held) End(outcome inflight.Outcome) {
 	if h.trip.e != nil {
-		h.trip.e.sends.remove(h.from)
+		h.trip.e.holds().remove(h.from)
 	}
 	err := outcome.Err
 	if cause := context.Cause(h.Ctx); errors.Is(err, context.Canceled) && errors.Is(cause, context.DeadlineExceeded) {

@@ -46,13 +46,12 @@ const recheck = 250 * time.Millisecond
 // waiting in Read or Write spends it, and each byte transferred earns some back. When the budget is used up during a wait and others
 // need the slot, a deadline in the past ends the wait. A handler that computes, and an event stream without events, spend nothing.
 type direction struct {
-	e     *exchange
-	reads bool
+	e *exchange
 
 	mu     sync.Mutex // guards all below; never held while waiting for the client
 	budget time.Duration
-	first  time.Time // when a wait began first
-	began  time.Time // of the wait
+	first  time.Duration // when a wait began first, since the request came; 0: none did
+	began  time.Time     // of the wait
 	timer  *time.Timer
 	status int           // of the answer
 	bytes  int64         // transferred
@@ -71,6 +70,7 @@ type direction struct {
 	broken          bool // the client sent what is no body, or stopped in the middle of it
 	closed          bool // the handler is done, and its ResponseWriter must not be touched
 	cut             bool // a deadline has ended a wait
+	reads           bool // it is the body's, from the beginning
 }
 
 // beginWait starts a wait for the client.
@@ -87,8 +87,8 @@ func (s *direction) beginWait() (began time.Time, err error) {
 	}
 	began = time.Now()
 	s.e.slot.Time.Wait(began)
-	if s.waiting, s.began = true, began; s.first.IsZero() {
-		s.first = began
+	if s.waiting, s.began = true, began; s.first == 0 {
+		s.first = max(began.Sub(s.e.arrived), 1)
 	}
 	first := min(noticeable, s.budget)
 	if s.timer == nil {
@@ -355,8 +355,8 @@ func (s *direction) keeps(least time.Duration, since time.Time, before time.Dura
 	defer s.mu.Unlock()
 	now := time.Now()
 	away := s.awayLocked(now) - before
-	if !s.reads && s.first.After(since) {
-		since = s.first
+	if first := s.e.arrived.Add(s.first); !s.reads && first.After(since) {
+		since = first
 	}
 	return (!s.eof || late) && away > 0 && away >= least && 2*away >= now.Sub(since)
 }

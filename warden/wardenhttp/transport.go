@@ -100,7 +100,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if h.trip, out = tripOf(h.Ctx, out).watch(out); h.trip.e != nil {
-		h.trip.e.sends.add(h.from)
+		h.trip.e.holds().add(h.from)
 	}
 	resp, err := inflight.RoundTrip(h, onTime{t.base, stranger}, out)
 	if err != nil || resp == nil {

@@ -22,7 +22,7 @@ import (
 // there are few, else while others need the slot, or that of a request that the handler sends; and nobody in a dry run or bypass.
 func (e *exchange) impatient() bool {
 	full, mode := source{e.m.capacity.warden, e.compartment}.full()
-	full = full && !e.stream.Load().Parked() || e.m.cfg.Grace > 0 || e.next == nil || e.sends.needed()
+	full = full && !e.stream.Load().Parked() || e.m.cfg.Grace > 0 || e.next == nil || e.sends.Load().needed()
 	if full && mode != decision.Enforce {
 		e.spared.Store(true)
 	}
@@ -50,6 +50,14 @@ type sources struct {
 	all []source
 }
 
+// holds returns where the slots come from of what the handler sends.
+func (e *exchange) holds() *sources {
+	if e.sends.Load() == nil {
+		e.sends.CompareAndSwap(nil, new(sources))
+	}
+	return e.sends.Load()
+}
+
 func (s *sources) add(of source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,6 +73,9 @@ func (s *sources) remove(of source) {
 
 // needed reports whether others need such a slot.
 func (s *sources) needed() bool {
+	if s == nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.all, func(of source) bool {
