@@ -16,7 +16,7 @@ import (
 // The most that there may be. Whoever needs more raises a number in the same change, and says in its row what for; whoever removes
 // something lowers it.
 const (
-	mostWords   = 51_602 // of README.md and docs, as wc -w counts
+	mostWords   = 51_648 // of README.md and docs, as wc -w counts
 	mostModules = 20
 	mostTargets = 25 // of make
 )
@@ -59,7 +59,7 @@ var mostLines = []struct {
 	{"warden/wardencaddy", 1733, 1587, "what PHP or Rack takes for one name is one tenant"},
 	{"warden/wardenconnect", 113, 465, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
 	{"warden/wardengrpc", 1189, 2840, "what gRPC does not send is nobody's failure"},
-	{"warden/wardenhttp", 4467, 9602, "a fifth, a sixth and a seventh attack on items 1 to 5, each find mended with a test"},
+	{"warden/wardenhttp", 4504, 9642, "four attacks on items 1 to 5, each find over HTTP mended with a test"},
 	{"warden/wardenotel", 163, 278, ""},
 	{"warden/wardenprom", 1183, 1815, ""},
 	{"warden/wardenslog", 677, 981, ""},

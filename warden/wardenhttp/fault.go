@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -47,6 +48,7 @@ var refusals = []string{ //nolint:gochecknoglobals // constant
 // handler.
 type trip struct {
 	e           *exchange
+	host        string // who is asked
 	began       time.Time
 	read, wrote time.Duration // what the handler had waited for its client before,
 	had         int64         // and read of his body, in bytes
@@ -114,10 +116,13 @@ func tripOf(ctx context.Context, req *http.Request) trip {
 	if !served {
 		return trip{}
 	}
-	now := time.Now()
+	now, host := time.Now(), ""
+	if req.URL != nil {
+		host = req.URL.Host
+	}
 	had, _ := e.reads().progress()
 	return trip{
-		e: e, began: now, read: e.reads().awayAt(now), wrote: e.writes.awayAt(now), had: had, broken: e.broken(),
+		e: e, host: host, began: now, read: e.reads().awayAt(now), wrote: e.writes.awayAt(now), had: had, broken: e.broken(),
 		sends: req.Body != nil && req.Body != http.NoBody,
 	}
 }
@@ -126,8 +131,11 @@ func tripOf(ctx context.Context, req *http.Request) trip {
 // failure may be that too. What the client has made wrong before excuses no failure of another trip.
 func (t trip) end(resp *http.Response, err error) error {
 	switch {
-	case t.e == nil || err == nil && (resp == nil || !isFailure(resp.StatusCode)):
+	case t.e == nil:
 		return err
+	case err == nil && (resp == nil || !isFailure(resp.StatusCode)):
+		t.e.m.hosts.answered(t.host)
+		return nil
 	case err == nil && t.keeps(nil):
 		t.e.wrong.CompareAndSwap(0, http.StatusRequestTimeout)
 		return nil
@@ -166,13 +174,41 @@ func (t trip) fault(err error) bool {
 }
 
 // keeps reports whether the client is what took the time, of which there must be some unless err says that there was too little. Who has
-// answered when the body was whole has not lost patience for it; who breaks off or is late then may have.
+// answered when the body was whole has not lost patience for it, who is late then may have, and so may who breaks off then and has
+// answered somebody else meanwhile: nobody who has crashed does.
 func (t trip) keeps(err error) bool {
-	least, late := time.Second, err != nil && !errors.Is(err, errStatus)
+	least, late := time.Second, err != nil && !errors.Is(err, errStatus) && t.e.m.hosts.haveAnswered(t.host, t.began)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		least = 0
+		least, late = 0, !strings.Contains(err.Error(), "timeout awaiting response headers") // which begins when all is sent
 	}
 	return t.sends && t.e.reads().keeps(least, t.began, t.read, late) || t.answers && t.e.writes.keeps(least, t.began, t.wrote, true)
+}
+
+// hosts are those that requests are sent to, and when each has answered last.
+type hosts struct {
+	mu   sync.Mutex // guards last
+	last map[string]time.Time
+}
+
+// mostHosts is how many there are at most: a client may choose whom a handler asks.
+const mostHosts = 256
+
+func (h *hosts) answered(host string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last == nil {
+		h.last = map[string]time.Time{}
+	}
+	if _, known := h.last[host]; known || len(h.last) < mostHosts {
+		h.last[host] = time.Now()
+	}
+}
+
+// haveAnswered reports whether one has answered since then.
+func (h *hosts) haveAnswered(host string, since time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last[host].After(since)
 }
 
 // unpack notes that a body that is made of the client's could not be sent: the client's is too long, or not what it should be.

@@ -80,8 +80,8 @@ type sentOn struct {
 }
 
 func sendOn(t *testing.T, upstream *httptest.Server, detached bool, unpack func(http.ResponseWriter, *http.Request)) sentOn {
-	of := sentOn{guard: newGuard(t, 1, 0), fuse: &fuse{}, caller: newCaller(t, retry.Config{Attempts: 1})}
-	base, c := upstream.Client().Transport, compartment(t, bulkhead.CompartmentConfig{Breaker: of.fuse})
+	of := sentOn{guard: newGuard(t, 2, 0), fuse: &fuse{}, caller: newCaller(t, retry.Config{Attempts: 1})}
+	base, c := upstream.Client().Transport, compartment(t, bulkhead.CompartmentConfig{Guaranteed: 2, Breaker: of.fuse})
 	if detached {
 		bare := wardenhttp.Detach(base)
 		base = roundTrip(func(r *http.Request) (*http.Response, error) {

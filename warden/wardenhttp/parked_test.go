@@ -238,11 +238,16 @@ func TestStreamsThatAreNotRead(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			w := newWarden(t, decision.ControlDecision{Seq: 1, TargetConcurrency: 2 - parked, Parked: parked})
 			ended := make(chan error, 1)
+			source := newTransport(t, newGuard(t, 1, 0), roundTrip(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(nil))}, nil
+			}))
 			h := handle(t, w, wardenhttp.Config{}, func(rw http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/events" {
 					<-r.Context().Done()
 					return
 				}
+				from := must(source.RoundTrip(newRequest().WithContext(r.Context())))(t) // and holds the last slot there
+				defer from.Body.Close()
 				startStream(rw)
 				_, _ = io.WriteString(rw, "data: 1\n\n")
 				ended <- http.NewResponseController(rw).Flush()

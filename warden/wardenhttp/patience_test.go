@@ -27,6 +27,9 @@ import (
 func TestAnUpstreamThatLosesPatience(t *testing.T) {
 	const patient = 2 * time.Second // one of them must go by waiting for the client, on a busy machine too
 	upstream := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/other" {
+			return
+		}
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(time.Now().Add(2 * patient))
 		if r.URL.Path == "/works" {
@@ -70,10 +73,42 @@ func TestAnUpstreamThatLosesPatience(t *testing.T) {
 							}
 						}()
 					}
+					if strings.Contains(request, "/late") { // an upstream that has not crashed answers others meanwhile
+						time.Sleep(patient / 2)
+						must(s.Client().Get(s.URL + "/other"))(t).Body.Close()
+					}
 					_, _ = io.Copy(io.Discard, conn)
 					s.wantInnocent(t, fmt.Sprintf("%s, HTTP/2 %t, detached %t", name, http2, detached))
 				})
 			}
+		}
+	}
+}
+
+// An upload that took its time excuses nobody who has all of it and then dies, answering nobody else, or keeps everybody waiting.
+func TestALongUploadExcusesNothingAfterIt(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		for name, dies := range map[string]bool{"dies": true, "hangs": false} {
+			t.Run(fmt.Sprintf("%s, HTTP/2 %t", name, http2), func(t *testing.T) {
+				t.Parallel()
+				u := startServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(io.Discard, r.Body)
+					if dies {
+						panic(http.ErrAbortHandler)
+					}
+					<-r.Context().Done()
+				}), http2)
+				base := u.Client().Transport.(*http.Transport).Clone()
+				base.ResponseHeaderTimeout = 300 * time.Millisecond
+				defer base.CloseIdleConnections()
+				b := &fuse{}
+				rt := sentIn(t, compartment(t, bulkhead.CompartmentConfig{Breaker: b}), base)
+				body := io.MultiReader(dawdling{1200 * time.Millisecond}, strings.NewReader("whole"))
+				rec := recorded(newHandler(t, newGuard(t, 1, 0), proxyTo(t, u.URL, rt).ServeHTTP), httptest.NewRequest(http.MethodPost, "/", body))
+				if len(b.told) != 1 || bulkhead.IsExcluded(b.told[0]) || rec.Code != http.StatusBadGateway {
+					t.Errorf("H14: the breaker was told %v, the client %d", b.told, rec.Code)
+				}
+			})
 		}
 	}
 }

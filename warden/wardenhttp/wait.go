@@ -22,7 +22,7 @@ import (
 // there are few, else while others need the slot, or that of a request that the handler sends; and nobody in a dry run or bypass.
 func (e *exchange) impatient() bool {
 	full, mode := source{e.m.capacity.warden, e.compartment}.full()
-	full = full && !e.stream.Load().Parked() || e.m.cfg.Grace > 0 || e.next == nil || e.sends.Load().needed()
+	full = (full || e.sends.Load().needed()) && !e.stream.Load().Parked() || e.m.cfg.Grace > 0 || e.next == nil
 	if full && mode != decision.Enforce {
 		e.spared.Store(true)
 	}
