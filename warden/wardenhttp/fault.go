@@ -190,8 +190,8 @@ type hosts struct {
 	last map[string]time.Time
 }
 
-// mostHosts is how many there are at most: a client may choose whom a handler asks.
-const mostHosts = 256
+// There are so many at most, and names of so many bytes: a client may choose whom a handler asks.
+const mostHosts, longestHost = 256, 260
 
 func (h *hosts) answered(host string) {
 	h.mu.Lock()
@@ -199,9 +199,13 @@ func (h *hosts) answered(host string) {
 	if h.last == nil {
 		h.last = map[string]time.Time{}
 	}
-	if _, known := h.last[host]; known || len(h.last) < mostHosts {
-		h.last[host] = time.Now()
+	if _, known := h.last[host]; !known {
+		if len(h.last) == mostHosts || len(host) > longestHost {
+			return
+		}
+		host = strings.Clone(host) // of a URL
 	}
+	h.last[host] = time.Now()
 }
 
 // haveAnswered reports whether one has answered since then.
