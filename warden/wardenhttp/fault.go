@@ -131,9 +131,9 @@ func tripOf(ctx context.Context, req *http.Request) trip {
 // failure may be that too. What the client has made wrong before excuses no failure of another trip.
 func (t trip) end(resp *http.Response, err error) error {
 	switch {
-	case t.e == nil:
+	case t.e == nil, err == nil && resp == nil:
 		return err
-	case err == nil && (resp == nil || !isFailure(resp.StatusCode)):
+	case err == nil && !isFailure(resp.StatusCode):
 		t.e.m.hosts.answered(t.host)
 		return nil
 	case err == nil && t.keeps(nil):

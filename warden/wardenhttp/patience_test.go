@@ -27,16 +27,16 @@ import (
 func TestAnUpstreamThatLosesPatience(t *testing.T) {
 	const patient = 2 * time.Second // one of them must go by waiting for the client, on a busy machine too
 	upstream := func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/other" {
+		rc, within := http.NewResponseController(w), patient
+		switch r.URL.Path {
+		case "/other":
 			return
-		}
-		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(time.Now().Add(2 * patient))
-		if r.URL.Path == "/works" {
+		case "/works":
 			time.Sleep(3 * patient / 2)
-		} else if r.URL.Path != "/late" { // whose time is up when it has all of it
-			_ = rc.SetReadDeadline(time.Now().Add(patient))
+		case "/late": // its time is up when it has all of it
+			within = 2 * patient
 		}
+		_ = rc.SetReadDeadline(time.Now().Add(within))
 		_, err := io.Copy(io.Discard, r.Body)
 		for err == nil && r.Method == http.MethodGet {
 			_ = rc.SetWriteDeadline(time.Now().Add(patient))

@@ -8,9 +8,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"sync"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
+	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
 	"github.com/stopbank/stopbank/warden/internal/nilcheck"
 	"github.com/stopbank/stopbank/warden/internal/slot"
@@ -40,6 +43,61 @@ func (c capacity) claim(r *http.Request) slot.Claim {
 		claim.FromCompartment, claim.Compartment = true, c.compartment(r)
 	}
 	return claim
+}
+
+// source is where a slot comes from: a compartment, or else a warden.
+type source struct {
+	warden      *warden.Warden
+	compartment *bulkhead.Compartment
+}
+
+// full reports whether others need its slots, and in which mode it is.
+func (s source) full() (bool, decision.Mode) {
+	if c := s.compartment; c != nil {
+		return c.Full(), c.Mode()
+	}
+	l := s.warden.Limiter().Stats()
+	return l.Queued > 0 || l.Running >= l.Target, l.Mode
+}
+
+// sources are where the slots come from of the requests that a handler sends, and that wait for its client as it does.
+type sources struct {
+	mu  sync.Mutex // guards all
+	all []source
+}
+
+func (s *sources) add(of source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, of)
+}
+
+func (s *sources) remove(of source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.all, of)
+	s.all = slices.Delete(s.all, i, i+1)
+}
+
+// needed reports whether others need such a slot.
+func (s *sources) needed() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.all, func(of source) bool {
+		full, mode := of.full()
+		return full && mode == decision.Enforce
+	})
+}
+
+// holds returns where the slots come from of what the handler sends.
+func (e *exchange) holds() *sources {
+	if e.sends.Load() == nil {
+		e.sends.CompareAndSwap(nil, new(sources))
+	}
+	return e.sends.Load()
 }
 
 // held is the slot of a request that is followed to its end.
