@@ -58,7 +58,7 @@ var mostLines = []struct {
 	{"warden/service", 427, 570, ""},
 	{"warden/wardencaddy", 1733, 1587, "what PHP or Rack takes for one name is one tenant"},
 	{"warden/wardenconnect", 113, 465, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
-	{"warden/wardengrpc", 1189, 2840, "what gRPC does not send is nobody's failure"},
+	{"warden/wardengrpc", 1189, 2845, "what gRPC does not send is nobody's failure"},
 	{"warden/wardenhttp", 4507, 9669, "four attacks on items 1 to 5, each find over HTTP mended with a test"},
 	{"warden/wardenotel", 163, 278, ""},
 	{"warden/wardenprom", 1183, 1814, ""},
