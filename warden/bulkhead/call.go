@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/patience"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -21,7 +22,8 @@ import (
 type call struct {
 	*mark
 	c      *Compartment
-	done   func(error) // reports to the breaker; nil: no breaker
+	done   func(error)    // reports to the breaker; nil: no breaker
+	made   *patience.Trip // what its function does for a request that is served; nil: not known
 	began  stopwatch
 	cohort *cohort // that it counts in
 	span   monitor.Span
@@ -478,13 +480,19 @@ func (k *call) returnSlot(cut bool, count func(*counts)) {
 }
 
 // reportToBreaker reports the result of a call to the breaker. Only the goroutine that ended or abandoned the call does so. Not
-// every library says in its error that the caller has left: the status of gRPC is no context.Canceled.
+// every library says in its error that the caller has left: the status of gRPC is no context.Canceled. Nor does one know for whom its
+// function waits; that it was a client is credible if others got an answer meanwhile.
 func (k *call) reportToBreaker(out decision.Outcome, result error) {
 	if k.done == nil {
 		return
 	}
-	if out == decision.OutcomeCanceled && errors.Is(k.Err(), context.Canceled) && !IsExcluded(result) &&
-		!errors.Is(context.Cause(k.Context), context.DeadlineExceeded) {
+	left := out == decision.OutcomeCanceled && errors.Is(k.Err(), context.Canceled) &&
+		!errors.Is(context.Cause(k.Context), context.DeadlineExceeded)
+	switch {
+	case result == nil:
+		patience.Answered(k.pool.config.Name)
+	case IsExcluded(result):
+	case left, k.made != nil && k.made.OthersAnswered() && k.made.Keeps(out == TimedOut, true):
 		result = fmt.Errorf("%w: %w", context.Canceled, result)
 	}
 	k.done(result)

@@ -7,6 +7,8 @@ package bulkhead
 import (
 	"context"
 	"errors"
+
+	"github.com/stopbank/stopbank/warden/internal/patience"
 )
 
 // Errors passed to the breaker for a function that did not return normally, and causes of a rejection by the breaker.
@@ -47,6 +49,9 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 	if err := c.begin(ctx, &k); err != nil {
 		c.observeRejection(ctx, err)
 		return v, false, err
+	}
+	if k.done != nil {
+		k.made = patience.OfServed(ctx, k.pool.config.Name)
 	}
 	if k.within > 0 {
 		v, err = runAsync(k, fn)

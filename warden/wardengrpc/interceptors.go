@@ -69,6 +69,7 @@ func (i *Interceptors) StreamServer() grpc.StreamServerInterceptor {
 		}
 		h.stream = true
 		s := &slotStream{ServerStream: ss, call: h, ends: !info.IsServerStream}
+		s.ctx = servedContext{h.Ctx, s}
 		err = errEndedEarly
 		defer func() {
 			s.sent.Ended(&s.call.Slot, err == nil && h.Ctx.Err() == nil)
@@ -97,7 +98,7 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 		defer func() { h.end(err) }()
 		out := outgoing(h.Ctx)
 		err = onTime(h.Ctx, invoker(out, method, req, reply, cc, opts...))
-		err = judged(out, err, func() bool { return unmarshalable(req, opts) })
+		err = answered(cc, judged(out, err, func() bool { return unmarshalable(req, opts) }, nil))
 		return err
 	}
 }
@@ -106,14 +107,17 @@ func (i *Interceptors) UnaryClient() grpc.UnaryClientInterceptor {
 type slotStream struct {
 	grpc.ServerStream
 
-	call   callSlot
-	sent   slot.Stream
-	ends   bool        // the server sends one message
-	unsent atomic.Bool // a message of the service's own could not be sent
+	call     callSlot
+	ctx      servedContext
+	sent     slot.Stream
+	receives waits
+	sends    waits
+	ends     bool        // the server sends one message
+	unsent   atomic.Bool // a message of the service's own could not be sent
 }
 
 // Context returns the context of the call.
-func (w *slotStream) Context() context.Context { return w.call.Ctx }
+func (w *slotStream) Context() context.Context { return &w.ctx }
 
 // SendHeader is the stream's own.
 func (w *slotStream) SendHeader(md metadata.MD) error {
@@ -122,9 +126,13 @@ func (w *slotStream) SendHeader(md metadata.MD) error {
 
 // RecvMsg is the stream's own. Meanwhile a Timeout stands still.
 func (w *slotStream) RecvMsg(m any) error {
-	w.wait()
+	now := time.Now()
+	w.receives.begin(now)
+	w.call.Time.Wait(now)
 	err := w.ServerStream.RecvMsg(m)
-	w.resume(false)
+	now = time.Now()
+	w.call.Time.Resume(now, false)
+	w.receives.end(now, err != nil)
 	err = onTime(w.call.Ctx, err)
 	if errors.Is(err, io.EOF) {
 		w.sent.Asked()
@@ -134,27 +142,17 @@ func (w *slotStream) RecvMsg(m any) error {
 
 // SendMsg is the stream's own. Meanwhile a Timeout stands still.
 func (w *slotStream) SendMsg(m any) error {
-	w.wait()
+	now := time.Now()
+	w.sends.begin(now)
+	w.call.Time.Wait(now)
 	err := w.ServerStream.SendMsg(m)
-	w.resume(err == nil)
+	now = time.Now()
+	w.call.Time.Resume(now, err == nil)
+	w.sends.end(now, err != nil)
 	if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted { // it is none, or too long
 		w.unsent.Store(true)
 	}
 	return w.answered(err)
-}
-
-// wait begins a wait for the client. Most streams have no Timeout, and need no clock.
-func (w *slotStream) wait() {
-	if t := w.call.Time; t != nil {
-		t.Wait(time.Now())
-	}
-}
-
-// resume ends it.
-func (w *slotStream) resume(progress bool) {
-	if t := w.call.Time; t != nil {
-		t.Resume(time.Now(), progress)
-	}
 }
 
 func (w *slotStream) answered(err error) error {
@@ -271,7 +269,7 @@ func (h callSlot) end(err error) {
 	switch {
 	case !h.stream && (failed && h.Ctx.Err() != nil || gone):
 		answer = slot.Unserved
-	case failed && (isUnsent(err) || h.served && serverFault(err) && blamed(h.Ctx)):
+	case failed && (isInnocent(err) || h.served && serverFault(err) && blamed(h.Ctx)):
 		err, ending = context.Canceled, slot.Discarded
 	case failed && !errors.Is(err, context.Canceled) && serverFault(err):
 		answer = slot.Failed

@@ -42,7 +42,7 @@ func (i *Interceptors) Convert(err error) error {
 	}
 	var has interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &has) {
-		if _, is := has.(unsentError); is {
+		if of, is := has.(innocentError); is && of.unsent {
 			return &rejectedError{err, status.New(codes.InvalidArgument, status.Convert(err).Message())}
 		}
 		return err

@@ -75,7 +75,7 @@ func (r *Retry) UnaryClient() grpc.UnaryClientInterceptor {
 				defer cancel()
 			}
 			err := onTime(ctx, invoker(ctx, method, req, reply, cc, opts...))
-			return true, judged(ctx, err, func() bool { return unmarshalable(req, opts) })
+			return true, answered(cc, judged(ctx, err, func() bool { return unmarshalable(req, opts) }, nil))
 		})
 		return err
 	}
@@ -89,14 +89,15 @@ func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		var cs grpc.ClientStream
+		made := streamTo(ctx, cc, desc)
 		call, p, err := r.call(ctx, cc, method, opts, func(ctx context.Context, opts []grpc.CallOption) (_ bool, err error) {
 			cs, err = streamer(ctx, desc, cc, method, opts...)
-			return err != nil, judged(ctx, onTime(ctx, err), func() bool { return false })
+			return err != nil, judged(ctx, onTime(ctx, err), func() bool { return false }, nil)
 		})
 		if err != nil {
 			return nil, err
 		}
-		return &reportedStream{ClientStream: cs, ctx: ctx, call: call, priority: p}, nil
+		return &reportedStream{ClientStream: cs, ctx: ctx, made: made, call: call, priority: p}, nil
 	}
 }
 
@@ -104,6 +105,7 @@ func (r *Retry) StreamClient() grpc.StreamClientInterceptor {
 type reportedStream struct {
 	grpc.ClientStream
 	ctx      context.Context // of the call: the stream's own ends with the stream
+	made     *trip
 	call     retry.Call
 	priority decision.Priority
 	reported bool // RecvMsg is called by one goroutine at a time
@@ -111,12 +113,16 @@ type reportedStream struct {
 
 // SendMsg is the stream's own.
 func (s *reportedStream) SendMsg(m any) error {
-	return judged(s.ctx, s.ClientStream.SendMsg(m), func() bool { return true }) // no server says that here
+	began := time.Now()
+	err := s.ClientStream.SendMsg(m)
+	s.made.sent(time.Since(began))
+	return judged(s.ctx, err, func() bool { return true }, s.made) // no server says that here
 }
 
 // RecvMsg is the stream's own.
 func (s *reportedStream) RecvMsg(m any) error {
-	err := judged(s.ctx, onTime(s.ctx, s.ClientStream.RecvMsg(m)), func() bool { return false })
+	err := judged(s.ctx, onTime(s.ctx, s.ClientStream.RecvMsg(m)), func() bool { return false }, s.made)
+	s.made.received(err)
 	if !s.reported {
 		s.reported = true
 		answered := err
@@ -194,7 +200,7 @@ func classifyAttempt(ctx context.Context, err error, trailer metadata.MD, sent b
 	s, known := status.FromError(err)
 	var local *rejectedError
 	switch {
-	case errors.As(err, &local), isUnsent(err), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
+	case errors.As(err, &local), isInnocent(err), err != nil && bulkhead.IsExcluded(err), !known, errors.Is(ctx.Err(), context.Canceled):
 		return result{} // it was not sent, or its caller went away
 	case err != nil && ctx.Err() != nil:
 		return result{outcome: retry.Failed} // no time is left

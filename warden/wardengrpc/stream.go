@@ -10,6 +10,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -29,7 +30,7 @@ func (i *Interceptors) StreamClient() grpc.StreamClientInterceptor {
 			return nil, err
 		}
 		h.stream = true
-		s := &clientStream{slot: h, out: outgoing(h.Ctx), one: !desc.ServerStreams}
+		s := &clientStream{slot: h, out: outgoing(h.Ctx), made: streamTo(ctx, cc, desc), one: !desc.ServerStreams}
 		opened := false
 		err = errEndedEarly
 		defer func() {
@@ -52,26 +53,31 @@ type clientStream struct {
 	grpc.ClientStream
 	slot    callSlot
 	out     context.Context // with the metadata that are sent
-	one     bool            // the server sends one message
-	sending atomic.Bool     // SendMsg runs
+	made    *trip
+	one     bool        // the server sends one message
+	sending atomic.Bool // SendMsg runs
 	ended   sync.Once
 }
 
 // judged returns the error of the stream as that of a call.
 func (s *clientStream) judged(err error) error {
-	return judged(s.out, onTime(s.slot.Ctx, err), s.sending.Load)
+	return judged(s.out, onTime(s.slot.Ctx, err), s.sending.Load, s.made)
 }
 
 // SendMsg is the stream's own. An error is its end, except io.EOF: RecvMsg says why.
 func (s *clientStream) SendMsg(m any) error {
 	s.sending.Store(true)
 	defer s.sending.Store(false)
-	return s.judged(s.ClientStream.SendMsg(m))
+	began := time.Now()
+	err := s.ClientStream.SendMsg(m)
+	s.made.sent(time.Since(began))
+	return s.judged(err)
 }
 
 // RecvMsg is the stream's own. An error is its end, and so is the only answer.
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.judged(s.ClientStream.RecvMsg(m))
+	s.made.received(err)
 	switch {
 	case errors.Is(err, io.EOF):
 		s.end(nil)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls that gRPC does not send for what is in them, which is nobody's failure: a gateway's client may have written it.
+// Calls whose failure is nobody's, but that of a gateway's client: he has written what gRPC does not send, or kept those waiting who were
+// asked.
 
 package wardengrpc
 
@@ -23,18 +24,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// unsentError is the error of a call that was not sent for what is in it. In a request that is served it matches context.Canceled, as if
-// the client had left: whoever learns of it does not blame the dependency.
-type unsentError struct {
+// innocentError is the error of a call that was not sent for what is in it, or that failed for the client whose request is served. In such a
+// request it matches context.Canceled, as if the client had left: whoever learns of it does not blame the dependency.
+type innocentError struct {
 	error
-	served bool
+	served, unsent bool
 }
 
-func (e unsentError) Unwrap() error { return e.error }
+func (e innocentError) Unwrap() error { return e.error }
 
-func (e unsentError) Is(target error) bool { return e.served && target == context.Canceled }
+func (e innocentError) Is(target error) bool { return e.served && target == context.Canceled }
 
-func (e unsentError) GRPCStatus() *status.Status {
+func (e innocentError) GRPCStatus() *status.Status {
 	s := status.Convert(e.error)
 	if e.served {
 		return status.New(codes.Canceled, s.Message())
@@ -42,9 +43,9 @@ func (e unsentError) GRPCStatus() *status.Status {
 	return s
 }
 
-// isUnsent reports whether err is, or wraps, that of a call that was not sent for what is in it.
-func isUnsent(err error) bool {
-	var of unsentError
+// isInnocent reports whether err is, or wraps, an innocentError.
+func isInnocent(err error) bool {
+	var of innocentError
 	return errors.As(err, &of)
 }
 
@@ -54,16 +55,21 @@ const (
 	longHeaders = "header list size to send violates "
 )
 
-// judged returns the error of a call with this context, as an unsentError if gRPC has not sent it for what is in it; the served call that it
-// was made for learns that too. unsendable reports whether that is the message, if err says so.
-func judged(ctx context.Context, err error, unsendable func() bool) error {
-	if err == nil || errors.Is(err, io.EOF) || !serverFault(err) || isUnsent(err) {
+// judged returns the error of a call with this context, as an innocentError if gRPC has not sent it for what is in it, or if it failed for
+// the client of the request that it was made for, which learns that too. unsendable reports whether it is the message that gRPC does not
+// send, if err says so.
+func judged(ctx context.Context, err error, unsendable func() bool, made *trip) error {
+	if err == nil || errors.Is(err, io.EOF) || !serverFault(err) || isInnocent(err) {
 		return err
 	}
 	text := status.Convert(err).Message()
-	if status.Code(err) == codes.Internal &&
-		(strings.HasPrefix(text, longHeaders) || strings.HasPrefix(text, noMessage) && unsendable() || !sendable(ctx)) {
-		return unsentError{err, blame(ctx)}
+	switch {
+	case status.Code(err) == codes.Internal &&
+		(strings.HasPrefix(text, longHeaders) || strings.HasPrefix(text, noMessage) && unsendable() || !sendable(ctx)):
+		return innocentError{err, blame(ctx), true}
+	case made.keeps(ctx, err):
+		made.blame()
+		return innocentError{err, true, false}
 	}
 	if of, marked := markOf(ctx); marked { // what its client has said before excuses no failure of others
 		of.Store(false)

@@ -120,7 +120,6 @@ type Middleware struct {
 	cfg                  Config
 	answers              answers
 	pace                 pace
-	hosts                hosts
 	buffered             atomic.Int64 // bytes of buffered answers
 	warnedTimeoutHandler atomic.Bool  // a TimeoutHandler was found inside, and logged
 	warnedHTTP2          atomic.Bool  // HTTP/2 without a WriteByteTimeout was found, and logged

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/internal/inflight"
+	"github.com/stopbank/stopbank/warden/internal/patience"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
 )
@@ -84,7 +85,7 @@ func (d *detacher) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := awaitUpstream(asked, slots); err != nil {
 		endDetached(slots, slot.Discarded)
 		closeBody(req)
-		return nil, innocent{err}
+		return nil, innocent{err, true}
 	}
 	_, stranger, _ := timeLeft(asked, req.Header)
 	trip, req := tripOf(asked, req).watch(req)
@@ -206,9 +207,9 @@ type exchangeContext struct {
 
 type exchangeKey struct{}
 
-// Value returns the exchange itself for its own key.
+// Value returns the exchange itself for its own key, and for that of a request that is served.
 func (w *exchangeContext) Value(key any) any {
-	if key == (exchangeKey{}) {
+	if key == (exchangeKey{}) || key == (patience.Key{}) {
 		return w.e
 	}
 	return w.Context.Value(key)

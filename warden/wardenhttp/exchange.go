@@ -350,7 +350,8 @@ func (e *exchange) release() {
 	err := b.outcome.Err
 	failed := isFailure(max(status, e.kept)) ||
 		err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-	excused := failed && (e.wrong.Load() != 0 || e.broken() || e.writes.keeps(time.Second, e.arrived, 0, true))
+	now := time.Now()
+	excused := failed && (e.wrong.Load() != 0 || e.broken() || e.writes.waits(now).Kept(now))
 	switch {
 	case ending == slot.Abandoned, short, tooLate && !b.outcome.Upgraded:
 		answer = slot.Unserved

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/patience"
 )
 
 // blameless is the error of a body that its client broke off, sends too slowly, or makes longer than an outer handler allows. It
@@ -26,11 +28,17 @@ func (e blameless) Unwrap() error      { return e.error }
 func (blameless) Is(target error) bool { return target == context.Canceled }
 
 // innocent is the error of a request that fails for its client's fault, cannot be sent on, or was not sent because its time was up. It
-// matches context.Canceled as blameless does, and no timeout, whatever has noticed first.
-type innocent struct{ error }
+// matches context.Canceled as blameless does, unless it was made for nobody's request, and no timeout, whatever has noticed first.
+type innocent struct {
+	error
+	served bool
+}
 
 func (e innocent) Is(target error) bool {
-	return target == context.Canceled || target != context.DeadlineExceeded && target != os.ErrDeadlineExceeded && errors.Is(e.error, target)
+	if target == context.Canceled && e.served {
+		return true
+	}
+	return target != context.DeadlineExceeded && target != os.ErrDeadlineExceeded && errors.Is(e.error, target)
 }
 
 func (e innocent) As(target any) bool {
@@ -44,31 +52,38 @@ var refusals = []string{ //nolint:gochecknoglobals // constant
 	"net/http: invalid ", "http: invalid Host", "idna: ", "http2: idna: ", "http2: invalid ", "http2: request header list larger ",
 }
 
-// A trip is one request of a handler's to somebody else, whose end may be the fault of the handler's client. The zero trip is of no
-// handler.
+func refusedUnsent(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc(refusals, func(begins string) bool { return strings.HasPrefix(text, begins) })
+}
+
+// A trip is one request to somebody else, whose end may be the fault of the client whose request is served. The zero trip is of none.
 type trip struct {
-	e           *exchange
-	host        string // who is asked
-	began       time.Time
-	read, wrote time.Duration // what the handler had waited for its client before,
-	had         int64         // and read of his body, in bytes
-	broken      bool          // as the client was before: whoever is asked then does not wait for him
-	sends       bool          // a body, which may be the client's
-	answers     bool          // with a body, which may be on its way to the client
-	body        *sentBody     // what is sent, once it is watched; nil: nothing
+	patience.Trip
+	e      *exchange // of HTTP; nil: it is served otherwise, or there is none
+	had    int64     // read of the client's body before, in bytes
+	broken bool      // as the client was before: whoever is asked then does not wait for him
+	body   *sentBody // what is sent, once it is watched; nil: nothing
 }
 
 // sentBody is the body of a request that is sent.
 type sentBody struct {
 	io.ReadCloser
 	ctx    context.Context       // of the request
+	began  time.Time             // of sending it
 	failed atomic.Pointer[error] // it could not be read, which says nothing about who is asked
 	closed atomic.Bool           // nobody wants more of it
+
+	mu    sync.Mutex // guards all below
+	since time.Time  // when the Read began that goes on; zero: none does
+	took  time.Duration
 }
 
 // Read notes an error, but the end of the time that there is for the request.
 func (b *sentBody) Read(p []byte) (int, error) {
+	b.turn(time.Now(), true)
 	n, err := b.ReadCloser.Read(p)
+	b.turn(time.Now(), false)
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, http.ErrBodyReadAfterClose), b.closed.Load(),
 		errors.Is(err, context.DeadlineExceeded) && b.ctx.Err() != nil:
@@ -76,6 +91,31 @@ func (b *sentBody) Read(p []byte) (int, error) {
 		b.failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
+}
+
+// turn begins or ends a Read.
+func (b *sentBody) turn(now time.Time, begins bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if begins {
+		b.since = now
+		return
+	}
+	b.took, b.since = b.took+now.Sub(b.since), time.Time{}
+}
+
+// kept reports whether who is asked has waited for the body for most of the time. Nobody knows of a body that is not watched.
+func (b *sentBody) kept() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, took := time.Now(), b.took
+	if !b.since.IsZero() {
+		took += now.Sub(b.since)
+	}
+	return 2*took >= now.Sub(b.began)
 }
 
 // Close closes the body.
@@ -91,7 +131,7 @@ func (t trip) watch(req *http.Request) (trip, *http.Request) {
 	}
 	watched, is := req.Body.(*sentBody)
 	if !is {
-		watched = &sentBody{ReadCloser: req.Body, ctx: req.Context()}
+		watched = &sentBody{ReadCloser: req.Body, ctx: req.Context(), began: time.Now()}
 		req = req.WithContext(req.Context())
 		req.Body = watched
 	}
@@ -111,57 +151,55 @@ func (t trip) unsent() error {
 }
 
 // tripOf begins the trip of req in this context.
-func tripOf(ctx context.Context, req *http.Request) trip {
-	e, served := ctx.Value(exchangeKey{}).(*exchange)
-	if !served {
-		return trip{}
-	}
-	now, host := time.Now(), ""
+func tripOf(ctx context.Context, req *http.Request) (t trip) {
+	host := ""
 	if req.URL != nil {
 		host = req.URL.Host
 	}
-	had, _ := e.reads().progress()
-	return trip{
-		e: e, host: host, began: now, read: e.reads().awayAt(now), wrote: e.writes.awayAt(now), had: had, broken: e.broken(),
-		sends: req.Body != nil && req.Body != http.NoBody,
+	if t.Trip = patience.Begin(ctx, host); t.Served == nil {
+		return t
 	}
+	t.Sends = req.Body != nil && req.Body != http.NoBody
+	if e, is := t.Served.(*exchange); is {
+		t.e, t.broken = e, e.broken()
+		t.had, _ = e.reads().progress()
+	}
+	return t
 }
 
-// end returns the error of the trip, as an innocent one if it is the fault of the client whose request is served. An answer that is a
-// failure may be that too. What the client has made wrong before excuses no failure of another trip.
+// end returns the error of the trip, as an innocent one if it is the fault of the client whose request is served, or not sent for what is
+// in it. An answer that is a failure may be that too. What the client has made wrong before excuses no failure of another trip.
 func (t trip) end(resp *http.Response, err error) error {
+	refused := err != nil && refusedUnsent(err)
 	switch {
-	case t.e == nil, err == nil && resp == nil:
-		return err
+	case err == nil && resp == nil:
+		return nil
 	case err == nil && !isFailure(resp.StatusCode):
-		t.e.m.hosts.answered(t.host)
+		patience.Answered(t.Host)
 		return nil
-	case err == nil && t.keeps(nil):
-		t.e.wrong.CompareAndSwap(0, http.StatusRequestTimeout)
-		return nil
-	case err == nil:
-		if !t.fault(nil) {
-			t.e.wrong.Store(0)
-		}
-		return nil
+	case t.Served == nil && refused:
+		return innocent{err, false}
+	case t.Served == nil:
+		return err
 	}
-	text, fault := err.Error(), t.fault(err)
-	if slices.ContainsFunc(refusals, func(begins string) bool { return strings.HasPrefix(text, begins) }) {
-		t.e.wrong.Store(http.StatusBadRequest)
-		fault = true
+	fault := t.fault(err) || refused
+	if refused {
+		t.Fault(http.StatusBadRequest)
 	}
 	if t.keeps(err) {
-		t.e.wrong.CompareAndSwap(0, http.StatusRequestTimeout)
+		t.Fault(http.StatusRequestTimeout)
 	}
-	if why := t.unsent(); why != nil {
+	if why := t.unsent(); why != nil && err != nil {
 		t.unpack(why)
 		fault = true
 	}
 	if !fault {
-		t.e.wrong.Store(0)
+		t.Fault(0)
+	}
+	if !fault || err == nil {
 		return err
 	}
-	return innocent{err}
+	return innocent{err, true}
 }
 
 // fault reports whether the client broke off meanwhile, has sent what cannot be sent on, or keeps whoever waits for it; err is nil if
@@ -169,63 +207,51 @@ func (t trip) end(resp *http.Response, err error) error {
 func (t trip) fault(err error) bool {
 	var of blameless
 	var known innocent
-	return t.e != nil && (!t.broken && (t.sends && t.e.reads().clientFault() || t.answers && t.e.writes.clientFault()) ||
-		errors.As(err, &of) || errors.As(err, &known) || t.keeps(err))
+	return t.e != nil && !t.broken && (t.Sends && t.e.reads().clientFault() || t.Answers && t.e.writes.clientFault()) ||
+		errors.As(err, &of) || errors.As(err, &known) || t.keeps(err)
 }
 
-// keeps reports whether the client is what took the time, of which there must be some unless err says that there was too little. Who has
-// answered when the body was whole has not lost patience for it, who is late then may have, and so may who breaks off then and has
-// answered somebody else meanwhile: nobody who has crashed does.
+// keeps reports whether the client is what took the time. Who has answered when the body was whole has not lost patience for it, who is
+// late then may have, and so may who breaks off then and has answered somebody else meanwhile: nobody who has crashed does.
 func (t trip) keeps(err error) bool {
-	least, late := time.Second, err != nil && !errors.Is(err, errStatus) && t.e.m.hosts.haveAnswered(t.host, t.began)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		least, late = 0, !strings.Contains(err.Error(), "timeout awaiting response headers") // which begins when all is sent
+	t.Sends = t.Sends && t.body.kept()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return t.Keeps(true, !strings.Contains(err.Error(), "timeout awaiting response headers")) // which begins when all is sent
+	case err == nil, errors.Is(err, errStatus):
+		return t.Keeps(false, false)
 	}
-	return t.sends && t.e.reads().keeps(least, t.began, t.read, late) || t.answers && t.e.writes.keeps(least, t.began, t.wrote, true)
-}
-
-// hosts are those that requests are sent to, and when each has answered last.
-type hosts struct {
-	mu   sync.Mutex // guards last
-	last map[string]time.Time
-}
-
-// There are so many at most, and names of so many bytes: a client may choose whom a handler asks.
-const mostHosts, longestHost = 256, 260
-
-func (h *hosts) answered(host string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.last == nil {
-		h.last = map[string]time.Time{}
-	}
-	if _, known := h.last[host]; !known {
-		if len(h.last) == mostHosts || len(host) > longestHost {
-			return
-		}
-		host = strings.Clone(host) // of a URL
-	}
-	h.last[host] = time.Now()
-}
-
-// haveAnswered reports whether one has answered since then.
-func (h *hosts) haveAnswered(host string, since time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.last[host].After(since)
+	return t.Keeps(false, t.OthersAnswered())
 }
 
 // unpack notes that a body that is made of the client's could not be sent: the client's is too long, or not what it should be.
 func (t trip) unpack(why error) {
+	if t.e == nil {
+		return
+	}
 	var of blameless
 	var tooLarge *http.MaxBytesError
 	switch read, _ := t.e.reads().progress(); {
 	case read == t.had, errors.As(why, &of): // it is made of something else, or the client broke off
 	case errors.As(why, &tooLarge):
-		t.e.wrong.CompareAndSwap(0, http.StatusRequestEntityTooLarge)
+		t.Fault(http.StatusRequestEntityTooLarge)
 	default:
-		t.e.wrong.CompareAndSwap(0, http.StatusBadRequest)
+		t.Fault(http.StatusBadRequest)
 	}
+}
+
+// Fault is patience.Served's.
+func (e *exchange) Fault(status int) {
+	if status == 0 {
+		e.wrong.Store(0)
+		return
+	}
+	e.wrong.CompareAndSwap(0, int32(status)) //nolint:gosec // a status of HTTP
+}
+
+// Waits is patience.Served's.
+func (e *exchange) Waits(now time.Time) (body, answer patience.Waits) {
+	return e.reads().waits(now), e.writes.waits(now)
 }
 
 // broken reports whether the client broke off, or was cut off because it was too slow.

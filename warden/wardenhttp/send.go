@@ -92,7 +92,7 @@ type onTime struct {
 
 func (o onTime) RoundTrip(req *http.Request) (*http.Response, error) {
 	trip := tripOf(req.Context(), req)
-	if trip.e != nil {
+	if trip.Served != nil {
 		trip, req = trip.watch(req)
 	}
 	resp, err := o.RoundTripper.RoundTrip(req)

@@ -128,7 +128,7 @@ func (h held) End(outcome inflight.Outcome) {
 	if err == nil && isFailure(outcome.Status) {
 		err = errStatus
 	}
-	h.trip.answers = true
+	h.trip.Answers = true
 	if h.trip.unsent() != nil || err != nil && !outcome.Upgraded && h.trip.fault(err) {
 		h.Slot.End(context.Canceled, slot.Discarded, slot.Served)
 		return

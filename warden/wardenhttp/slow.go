@@ -14,6 +14,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/internal/patience"
 )
 
 // ErrSlowPeer is the error of a handler's Read and Write after its client was slower than [Config.MinRate] for longer than
@@ -328,37 +330,21 @@ func (s *direction) clientFault() bool {
 	return s.broken || errors.Is(s.err, ErrSlowPeer)
 }
 
-// awayAt returns how long all waits have taken by now.
-func (s *direction) awayAt(now time.Time) time.Duration {
+// waits returns all waits by now.
+func (s *direction) waits(now time.Time) (w patience.Waits) {
 	if s == nil {
-		return 0
+		return w
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.awayLocked(now)
-}
-
-func (s *direction) awayLocked(now time.Time) time.Duration {
+	w.Took, w.Whole = s.away, s.eof
 	if s.waiting {
-		return s.away + now.Sub(s.began)
+		w.Took += now.Sub(s.began)
 	}
-	return s.away
-}
-
-// keeps reports whether the client is what takes the time since then, or since its answer began: it was waited for most of it, and for
-// this long at least. Whom that keeps may lose patience. Late: also with a body that is whole by now, for which there was a bound.
-func (s *direction) keeps(least time.Duration, since time.Time, before time.Duration, late bool) bool {
-	if s == nil {
-		return false
+	if s.first > 0 {
+		w.First = s.e.arrived.Add(s.first)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	away := s.awayLocked(now) - before
-	if first := s.e.arrived.Add(s.first); !s.reads && first.After(since) {
-		since = first
-	}
-	return (!s.eof || late) && away > 0 && away >= least && 2*away >= now.Sub(since)
+	return w
 }
 
 // isCut reports whether a deadline has ended a wait.
