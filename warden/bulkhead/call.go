@@ -490,12 +490,27 @@ func (k *call) reportToBreaker(out decision.Outcome, result error) {
 		!errors.Is(context.Cause(k.Context), context.DeadlineExceeded)
 	switch {
 	case result == nil:
-		patience.Answered(k.pool.config.Name)
+		k.pool.noteAnswer()
 	case IsExcluded(result):
-	case left, k.made != nil && k.made.OthersAnswered() && k.made.Keeps(out == TimedOut, true):
+	case left, k.made != nil && k.made.Before(k.pool.answer()) && k.made.Keeps(out == TimedOut, true):
 		result = fmt.Errorf("%w: %w", context.Canceled, result)
 	}
 	k.done(result)
+}
+
+// noteAnswer notes that somebody got an answer.
+func (p *pool) noteAnswer() {
+	now := time.Now()
+	p.set.mu.Lock()
+	defer p.set.mu.Unlock()
+	p.answered = now
+}
+
+// answer returns when somebody got one last.
+func (p *pool) answer() time.Time {
+	p.set.mu.Lock()
+	defer p.set.mu.Unlock()
+	return p.answered
 }
 
 // classify sorts err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or

@@ -51,7 +51,7 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 		return v, false, err
 	}
 	if k.done != nil {
-		k.made = patience.OfServed(ctx, k.pool.config.Name)
+		k.made = patience.OfServed(ctx)
 	}
 	if k.within > 0 {
 		v, err = runAsync(k, fn)

@@ -57,13 +57,15 @@ type Set struct {
 type pool struct {
 	set     *Set
 	config  CompartmentConfig
-	open    func() bool                      // whether the breaker is open; nil: it has no State
-	refused error                            // its last error, and
-	refuses bool                             // whether its last answer was one; guarded by Set.mu
-	feeds   atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
-	bounds  atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
-	self    Compartment                      // the compartment itself
-	tenants *tenants                         // nil: no tenants
+	open    func() bool // whether the breaker is open; nil: it has no State
+	refused error       // its last error, and
+	refuses bool        // whether its last answer was one; guarded by Set.mu
+	// answered is when somebody got an answer last whose breaker was told so; guarded by Set.mu
+	answered time.Time
+	feeds    atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
+	bounds   atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
+	self     Compartment                      // the compartment itself
+	tenants  *tenants                         // nil: no tenants
 
 	rejections *queue.Recent[decision.Explanation]
 	delayed    *queue.Recent[decision.Explanation] // calls that started after waiting

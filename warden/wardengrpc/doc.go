@@ -36,7 +36,8 @@
 //
 // A call that gRPC does not send for what is in it, its metadata or its message, is no failure of the dependency, nor of a handler that it
 // was made for, whose client may have written that: the handler's error matches context.Canceled and has the code Canceled, and its client
-// gets InvalidArgument if the handler returns it. Elsewhere the error is gRPC's own, Internal.
+// gets InvalidArgument if the handler returns it. Elsewhere the error is gRPC's own, Internal. Nor is a stream that fails because the
+// client of the request that it was made for sends or reads so slowly that somebody loses patience: that error has the code Canceled too.
 //
 // On the interceptor's side, errors.As finds the *warden.Rejection in the error, and status.Code the code. An error of this
 // project that a handler returns is converted in the same way.

@@ -83,12 +83,12 @@ func (w *waits) by(now time.Time) patience.Waits {
 
 // trip is a call to somebody else, which may be made for a request that is served.
 type trip struct {
-	both bool // sides send many messages: each may wait for the other, and who of them does is not seen
+	both  bool // sides send many messages: each may wait for the other, and who of them does is not seen
+	began time.Time
+	sends waits // in SendMsg
 
-	mu      sync.Mutex // guards all below
-	trip    patience.Trip
-	began   time.Time
-	sending time.Duration // in SendMsg
+	mu   sync.Mutex // guards trip
+	trip patience.Trip
 }
 
 // streamTo returns the trip of a stream.
@@ -114,11 +114,12 @@ func answered(cc *grpc.ClientConn, err error) error {
 	return err
 }
 
-// sent says how long SendMsg took.
-func (t *trip) sent(took time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sending += took
+// send sends a message of the stream's.
+func (t *trip) send(s grpc.ClientStream, m any) error {
+	t.sends.begin(time.Now())
+	err := s.SendMsg(m)
+	t.sends.end(time.Now(), false)
+	return err
 }
 
 // received says that RecvMsg has returned.
@@ -144,7 +145,8 @@ func (t *trip) keeps(ctx context.Context, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of, timedOut, others := t.trip, errors.Is(ctx.Err(), context.DeadlineExceeded), t.trip.OthersAnswered()
-	of.Sends = of.Sends && 2*t.sending <= time.Since(t.began)
+	now := time.Now()
+	of.Sends = of.Sends && 2*t.sends.by(now).Took <= now.Sub(t.began) // more of it, and who is asked took nothing
 	return (!t.both || others) && of.Keeps(timedOut, timedOut || others && status.Code(err) == codes.Unavailable)
 }
 

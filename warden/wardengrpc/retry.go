@@ -113,10 +113,7 @@ type reportedStream struct {
 
 // SendMsg is the stream's own.
 func (s *reportedStream) SendMsg(m any) error {
-	began := time.Now()
-	err := s.ClientStream.SendMsg(m)
-	s.made.sent(time.Since(began))
-	return judged(s.ctx, err, func() bool { return true }, s.made) // no server says that here
+	return judged(s.ctx, s.made.send(s.ClientStream, m), func() bool { return true }, s.made) // no server says that here
 }
 
 // RecvMsg is the stream's own.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -68,10 +67,7 @@ func (s *clientStream) judged(err error) error {
 func (s *clientStream) SendMsg(m any) error {
 	s.sending.Store(true)
 	defer s.sending.Store(false)
-	began := time.Now()
-	err := s.ClientStream.SendMsg(m)
-	s.made.sent(time.Since(began))
-	return s.judged(err)
+	return s.judged(s.made.send(s.ClientStream, m))
 }
 
 // RecvMsg is the stream's own. An error is its end, and so is the only answer.

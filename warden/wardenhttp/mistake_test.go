@@ -229,18 +229,24 @@ func TestWhatCannotBeSentOn(t *testing.T) {
 	}
 }
 
-// A host that is none is the mistake of whoever has named it.
+// A host that is none is the mistake of whoever has named it; in work of the service's own it is no end of a context.
 func TestAHostThatIsNone(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		upstream := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), http2)
-		rt := newTransport(t, newGuard(t, 1, 0), upstream.Client().Transport)
-		newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
-			req := must(http.NewRequestWithContext(r.Context(), http.MethodGet, upstream.URL, http.NoBody))(t)
+		b := &fuse{}
+		rt := sentIn(t, compartment(t, bulkhead.CompartmentConfig{Breaker: b}), upstream.Client().Transport)
+		ask := func(ctx context.Context, served bool) {
+			req := must(http.NewRequestWithContext(ctx, http.MethodGet, upstream.URL, http.NoBody))(t)
 			req.Host = "xn--a\u00e4"
-			if _, err := rt.RoundTrip(req); !errors.Is(err, context.Canceled) {
-				t.Errorf("H14: HTTP/2 %t: %v", http2, err)
+			_, err := rt.RoundTrip(req)
+			if told := b.told[len(b.told)-1]; err == nil || errors.Is(err, context.Canceled) != served || !bulkhead.IsExcluded(told) {
+				t.Errorf("H14: HTTP/2 %t, served %t: %v, and the breaker was told %v", http2, served, err, told)
 			}
+		}
+		newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
+			ask(r.Context(), true)
 		}).ServeHTTP(httptest.NewRecorder(), newRequest())
+		ask(t.Context(), false)
 	}
 }
 

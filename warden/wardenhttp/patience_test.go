@@ -255,6 +255,44 @@ func TestASlowBodyIsNoTimeout(t *testing.T) {
 	}
 }
 
+// A function in a compartment that waits for a client is excused if others got an answer meanwhile: nobody knows for whom it waits.
+func TestAFunctionThatWaitsForAClient(t *testing.T) {
+	for _, timeout := range []time.Duration{0, 4 * time.Second} {
+		for _, others := range []bool{false, true} {
+			for _, waits := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					b := &fuse{}
+					c := compartment(t, bulkhead.CompartmentConfig{Guaranteed: 2, Breaker: b, Timeout: timeout})
+					do := func(ctx context.Context, fn func() error) {
+						_, _ = bulkhead.Do(ctx, c, func(context.Context) (int, error) { return 0, fn() })
+					}
+					go func() {
+						time.Sleep(time.Second)
+						if others {
+							do(t.Context(), func() error { return nil })
+						}
+					}()
+					newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
+						do(r.Context(), func() error {
+							if waits {
+								_, _ = io.Copy(io.Discard, r.Body)
+							} else {
+								time.Sleep(5 * time.Second)
+							}
+							return errors.New("its time was up")
+						})
+					}).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", pausing{}))
+					told := b.told[len(b.told)-1]
+					if excused := bulkhead.IsExcluded(told); told == nil || excused != (others && waits) {
+						t.Errorf("H14: others answered %t, waits %t, Timeout %v: the breaker was told %v", others, waits, timeout, told)
+					}
+					time.Sleep(time.Minute)
+				})
+			}
+		}
+	}
+}
+
 // pausing is nothing, after a while.
 type pausing struct{}
 

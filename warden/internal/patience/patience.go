@@ -51,12 +51,12 @@ func Begin(ctx context.Context, host string) Trip {
 	return t
 }
 
-// OfServed is Begin for a call of which nobody knows what it sends and gets; nil: it is for no request.
-func OfServed(ctx context.Context, host string) *Trip {
+// OfServed is Begin for a call of which nobody knows whom it asks and what; nil: it is for no request.
+func OfServed(ctx context.Context) *Trip {
 	if ctx.Value(Key{}) == nil {
 		return nil
 	}
-	t := Begin(ctx, host)
+	t := Begin(ctx, "")
 	t.Sends, t.Answers = true, true
 	return &t
 }
@@ -144,6 +144,9 @@ func (h *hosts) since(host string, began time.Time) bool {
 
 // Answered notes that a host has answered somebody.
 func Answered(host string) { asked.note(host) }
+
+// Before reports whether the call began before that.
+func (t *Trip) Before(at time.Time) bool { return at.After(t.began) }
 
 // OthersAnswered reports whether who is asked has answered somebody since the call began.
 func (t *Trip) OthersAnswered() bool { return asked.since(t.Host, t.began) }
