@@ -28,9 +28,8 @@ import (
 	"github.com/stopbank/stopbank/warden/wardenhttp"
 )
 
-// patient is how long the dependency waits for a message to come or to be taken, and so most of a second must be spent waiting on a busy
-// machine too.
-const patient = 2 * time.Second
+// patient is how long the dependency waits for a message to come or to be taken: most of it, on a busy machine too.
+const patient = 3 * time.Second
 
 // tiring is a dependency whose streams end so when its patience does.
 func tiring(code codes.Code) *service {
@@ -115,9 +114,6 @@ func (g gateway) service() *service {
 				}
 			}()
 			return drain(both, nil)
-		},
-		unary: func(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
-			return g.asks.UnaryCall(ctx, &pb.SimpleRequest{})
 		},
 	}
 }
@@ -246,6 +242,7 @@ type lab struct {
 	*guard
 	breaker *breaker
 	gateway gateway
+	others  pb.TestServiceClient // who has not crashed answers others, in another compartment
 	client  pb.TestServiceClient
 	addr    string // of its HTTP part
 }
@@ -257,7 +254,11 @@ func newLab(t *testing.T, s *service, timeout time.Duration) *lab {
 	cfg := bulkhead.CompartmentConfig{Guaranteed: 5, Max: 9, Breaker: l.breaker, Timeout: timeout}
 	c := newCompartments(t, cfg).Compartment("unary")
 	slots := mustNew(t, nil, wardengrpc.Config{Compartment: func(context.Context, string) *bulkhead.Compartment { return c }})
-	g := gateway{asks: pb.NewTestServiceClient(dial(t, serve(t, s), through(slots)...))}
+	dependency, beside := serve(t, s), mustNew(t, newGuard(t, 10, 0).Warden, wardengrpc.Config{})
+	l.others = pb.NewTestServiceClient(dial(t, dependency, through(beside)...))
+	// a reader who does not read is soon noticed
+	small := grpc.WithStaticStreamWindowSize(64 << 10)
+	g := gateway{asks: pb.NewTestServiceClient(dial(t, dependency, append(through(slots), small)...))}
 	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(time.Now().Add(patient))
@@ -274,16 +275,17 @@ func newLab(t *testing.T, s *service, timeout time.Duration) *lab {
 	}))(t)
 	g.http, g.url = &http.Client{Transport: rt}, store.URL
 	l.gateway = g
-	l.client = served(t, g.service(), mustNew(t, l.Warden, wardengrpc.Config{}))
+	front := serve(t, g.service(), under(mustNew(t, l.Warden, wardengrpc.Config{}))...)
+	l.client = pb.NewTestServiceClient(dial(t, front, small))
 	mw := must(wardenhttp.New(l.Warden, wardenhttp.Config{}))(t)
-	front := httptest.NewUnstartedServer(mw.Handler(g))
-	front.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		_ = conn.(*net.TCPConn).SetWriteBuffer(16 << 10) // a client who does not read is soon noticed
+	web := httptest.NewUnstartedServer(mw.Handler(g))
+	web.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		_ = conn.(*net.TCPConn).SetWriteBuffer(16 << 10)
 		return ctx
 	}
-	front.Start()
-	t.Cleanup(front.Close)
-	l.addr = front.Listener.Addr().String()
+	web.Start()
+	t.Cleanup(web.Close)
+	l.addr = web.Listener.Addr().String()
 	return l
 }
 
@@ -305,7 +307,7 @@ func TestADependencyThatLosesPatience(t *testing.T) {
 			})
 			all.Go(func() {
 				for done := false; !done; {
-					_ = kinds["unary"](t.Context(), l.client) // who has not crashed answers others
+					_ = kinds["unary"](t.Context(), l.others)
 					select {
 					case <-over:
 						done = true
