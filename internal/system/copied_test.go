@@ -18,7 +18,7 @@ var copied = []struct {
 }{
 	{"admission", []string{"admission"}},
 	{"lease", []string{"lease"}},
-	{"warden", []string{"warden/limiter", "warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
+	{"warden", []string{"warden/limiter", "warden/decision", "warden/internal/fair", "warden/internal/nilcheck", "warden/internal/queue"}},
 }
 
 func TestCopiedLayers(t *testing.T) {

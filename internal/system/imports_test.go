@@ -30,7 +30,7 @@ var testOnly = []string{"golang.org/x/sync", "github.com/google/go-cmp", "pgrego
 
 // flow are the four layers of the pipeline and what crosses it; an adapter imports warden or what it adapts.
 var flow = []string{"warden", "warden/monitor", "warden/control", "warden/decision", "warden/limiter", "warden/bulkhead",
-	"warden/internal/histogram", "warden/internal/nilcheck", "warden/internal/patience", "warden/internal/requestid",
+	"warden/internal/fair", "warden/internal/histogram", "warden/internal/nilcheck", "warden/internal/patience", "warden/internal/requestid",
 	"warden/internal/timelimit", "warden/internal/unit"}
 
 // rules is the whole table. A package that it does not name is a finding: a new layer states its arrows here.
@@ -68,7 +68,8 @@ var rules = []rule{
 	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden", "warden/decision"}},
 	{layer: "warden/decision"},
 	{layer: "warden/control", arrows: []string{"warden/monitor", "warden/decision"}},
-	{layer: "warden/internal/queue", arrows: []string{"warden/decision"}},
+	{layer: "warden/internal/queue", arrows: []string{"warden/decision", "warden/internal/fair"}},
+	{layer: "warden/internal/fair"},
 	{layer: "warden/internal/histogram"},
 	{layer: "warden/internal/inflight"},
 	{layer: "warden/internal/nilcheck"},
@@ -76,8 +77,8 @@ var rules = []rule{
 	{layer: "warden/internal/requestid"},
 	{layer: "warden/internal/timelimit", arrows: []string{"warden/decision"}},
 	{layer: "warden/internal/unit"},
-	{layer: "warden/limiter", arrows: []string{"warden/decision", "warden/internal/nilcheck", "warden/internal/queue"}},
-	{layer: "warden/bulkhead", arrows: []string{"warden/decision", "warden/monitor", "warden/internal/histogram",
+	{layer: "warden/limiter", arrows: []string{"warden/decision", "warden/internal/fair", "warden/internal/nilcheck", "warden/internal/queue"}},
+	{layer: "warden/bulkhead", arrows: []string{"warden/decision", "warden/monitor", "warden/internal/fair", "warden/internal/histogram",
 		"warden/internal/nilcheck", "warden/internal/patience", "warden/internal/queue", "warden/internal/requestid",
 		"warden/internal/timelimit", "warden/internal/unit"},
 		tests: []string{"warden/limiter"}},

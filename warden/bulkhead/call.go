@@ -350,7 +350,7 @@ func (c *Compartment) rejection(ctx context.Context, d deadline, o outcome) erro
 
 // task describes a call as the task of an explanation.
 func (c *Compartment) task(ctx context.Context) decision.Task {
-	return decision.Task{Name: c.key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality}
+	return decision.Task{Name: c.tenant.Key, ID: c.pool.set.requestOf(ctx), Priority: c.pool.config.Criticality}
 }
 
 func (c *Compartment) explain(ctx context.Context, d deadline, o outcome) decision.Explanation {
@@ -474,7 +474,7 @@ func (k *call) returnSlot(cut bool, count func(*counts)) {
 	p.counts.finished++
 	count(&p.counts)
 	if p.tenants != nil {
-		p.tenants.charge(k.c, now-k.began.at)
+		k.c.chargeLocked(now - k.began.at)
 	}
 	k.giveBackLocked()
 }

@@ -221,7 +221,7 @@ func TestWeightsFromOutside(t *testing.T) {
 		return weights[key]
 	}}})
 	for key, w := range want {
-		if got := c.Tenant(key).weight; got != w {
+		if got := c.Tenant(key).tenant.Weight; got != w {
 			t.Errorf("B8: %s: a weight of %d, want %d", key, got, w)
 		}
 	}

@@ -29,6 +29,7 @@ func (s *Set) enterLocked(c *Compartment) {
 	}
 	c.withoutSlot++
 	c.pool.withoutSlot++
+	c.countLocked()
 }
 
 // boundedLocked returns the number of running calls that count toward the bounds of c, and of p: under Enforce, calls that still

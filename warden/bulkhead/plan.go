@@ -206,13 +206,8 @@ func (p *pool) boundLocked(sh Share) {
 	p.bounds.Store(&sh)
 	p.self.queue.Limit = sh.MaxQueue
 	if ts := p.tenants; ts != nil {
-		for _, c := range ts.byKey {
-			c.queue.Limit = sh.MaxQueue
-		}
-		for _, c := range ts.shared {
-			if c != nil {
-				c.queue.Limit = sh.MaxQueue
-			}
+		for t := range ts.All {
+			t.Of.queue.Limit = sh.MaxQueue
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/fair"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -65,7 +66,7 @@ type pool struct {
 	feeds    atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
 	bounds   atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
 	self     Compartment                      // the compartment itself
-	tenants  *tenants                         // nil: no tenants
+	tenants  *fair.Table[*Compartment]        // nil: no tenants
 
 	rejections *queue.Recent[decision.Explanation]
 	delayed    *queue.Recent[decision.Explanation] // calls that started after waiting
@@ -92,7 +93,7 @@ type Compartment struct {
 	unwanted    int    // running calls that Enforce would have rejected, in a dry run
 	turn        uint64 // breaks ties; 0: no call waits
 	index       int    // in pool.waiting
-	tenancy            // without tenants: only the weight, 1
+	tenant      *fair.Tenant[*Compartment]
 }
 
 // unknown identifies a compartment that does not exist.
@@ -115,9 +116,9 @@ func New(cfg Config) (*Set, error) {
 		p.cohorts.open = new(cohort)
 		p.open, p.refused = breakerOpen(c.Breaker), errOpen
 		p.bounds.Store(&plan.Compartments[i])
-		p.self.init(p)
+		p.self.init(p, &fair.Tenant[*Compartment]{Of: &p.self, Weight: 1})
 		if p.config.Tenants.Max > 0 {
-			p.tenants = newTenants(&p.config)
+			p.tenants = &fair.Table[*Compartment]{Most: p.config.Tenants.Keys}
 		}
 		s.pools = append(s.pools, p)
 		s.byName[c.Name] = p
@@ -140,8 +141,8 @@ func (s *Set) valid() bool { return s != nil && s.byName != nil }
 const recentKept = 128
 
 // init sets c up as a compartment, or a tenant, of p.
-func (c *Compartment) init(p *pool) {
-	c.pool, c.weight = p, 1
+func (c *Compartment) init(p *pool, t *fair.Tenant[*Compartment]) {
+	c.pool, c.tenant = p, t
 	c.queue = queue.Queue[outcome]{Limit: p.bounds.Load().MaxQueue, Left: c.dropLocked}
 }
 

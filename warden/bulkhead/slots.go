@@ -7,10 +7,10 @@ package bulkhead
 import (
 	"cmp"
 	"container/heap"
-	"math"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/fair"
 )
 
 // Let a compartment hold n slots and reserve r = Guaranteed - Lendable. The slots that are neither held nor reserved are
@@ -88,8 +88,9 @@ func (s *Set) takeLocked(c *Compartment) {
 	s.held++
 	c.held++
 	p.demand.peak, s.peak = max(p.demand.peak, p.held), max(s.peak, s.held)
-	if ts := p.tenants; ts != nil {
-		ts.now = max(ts.now, c.used)
+	c.countLocked()
+	if p.tenants != nil {
+		p.tenants.Serve(c.tenant)
 	}
 	p.waiting.fix(c)
 }
@@ -108,6 +109,7 @@ func (s *Set) giveLocked(c *Compartment) {
 			s.unreserved++
 		}
 	}
+	c.countLocked()
 	p.waiting.fix(c)
 	s.serveLocked()
 	s.settleLocked(c)
@@ -165,8 +167,8 @@ func (p *pool) beforeLocked(b *pool) bool {
 // settleLocked updates the state that follows from the waiting and running calls of c: its turn, and whether it may be evicted.
 func (s *Set) settleLocked(c *Compartment) {
 	p := c.pool
-	if p.tenants != nil {
-		p.tenants.settle(c)
+	if c.countLocked(); p.tenants != nil {
+		p.tenants.Settle(c.tenant)
 	}
 	switch waits := c.queue.Len() > 0; {
 	case waits && c.turn == 0:
@@ -197,18 +199,7 @@ func (q *waiting) Len() int { return len(*q) }
 
 func (q *waiting) Less(i, j int) bool {
 	a, b := (*q)[i], (*q)[j]
-	return cmp.Or(cmp.Compare(a.loadLocked(), b.loadLocked()), cmp.Compare(a.used, b.used), cmp.Compare(a.turn, b.turn)) < 0
-}
-
-// loadLocked returns the number in flight of c per weight, rounded down, so that a tenant of weight 3 may have three slots while
-// one of weight 1 has none, if it has used less time per weight. A tenant that has all that a tenant may have comes last: if
-// it is first, so have all others.
-func (c *Compartment) loadLocked() int {
-	n := c.held + c.withoutSlot
-	if most := c.pool.config.Tenants.Max; most > 0 && n >= most {
-		return math.MaxInt
-	}
-	return n / c.weight
+	return cmp.Or(fair.Compare(a.tenant, b.tenant, a.pool.config.Tenants.Max), cmp.Compare(a.turn, b.turn)) < 0
 }
 
 func (q *waiting) Swap(i, j int) {

@@ -175,8 +175,8 @@ func (p *pool) snapshotLocked(now time.Duration, l loan) CompartmentSnapshot {
 	c.Unhealthy = c.unhealthy()
 	if ts := p.tenants; ts != nil {
 		c.Tenants = &TenantsSnapshot{
-			Keys: len(ts.byKey), MaxKeys: p.config.Tenants.Keys, Active: ts.active, Max: p.config.Tenants.Max,
-			Evicted: ts.evicted, Overflow: ts.overflow,
+			Keys: ts.Len(), MaxKeys: p.config.Tenants.Keys, Active: ts.Active, Max: p.config.Tenants.Max,
+			Evicted: ts.Evicted, Overflow: ts.Overflow,
 		}
 		for _, t := range p.waiting {
 			if t != &p.self {
