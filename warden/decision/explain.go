@@ -38,6 +38,8 @@ type Explanation struct {
 	// InFlight is the number of tasks that held a slot at that instant, including this one if it was granted one. QueueLen is
 	// the number of other waiting tasks; in a dry run, of those that would have waited.
 	InFlight, QueueLen int
+	// Tenant is what the Task's tenant had when it was rejected; zero: it has none.
+	Tenant TenantShare
 	// Bound is the limit for which a rejected (or would-be rejected) task waited or had no slot, and Limit its value.
 	Bound Bound
 	Limit int
@@ -47,6 +49,16 @@ type Explanation struct {
 	// ShedBelow is the priority below which every task without a free slot was shed; -128: none, or a slot was free.
 	ShedBelow Priority
 }
+
+// TenantShare is what a tenant has of a limiter's slots.
+type TenantShare struct {
+	InFlight, QueueLen int // tasks with a slot, and tasks that wait
+	// Share is how many slots are its: their number by its weight among those of all tenants with tasks. 0: there is no such number.
+	Share float64
+}
+
+// Above reports whether the tenant has its share, or more.
+func (s TenantShare) Above() bool { return s.Share > 0 && float64(s.InFlight) >= s.Share }
 
 // String returns the explanation on one line, for people: durations have three significant digits, and a decision without a
 // number, which no controller made, is left out. It allocates.
@@ -80,6 +92,14 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, ", at most %s", brief(e.MaxWait))
 	}
 	fmt.Fprintf(&b, ", waited %s; %q: %d in flight, %d queued%s", brief(e.Waited), e.Limiter, e.InFlight, e.QueueLen, e.full())
+	if e.Task.Tenant != "" && e.Tenant.Share > 0 {
+		above := "below"
+		if e.Tenant.Above() {
+			above = "above"
+		}
+		fmt.Fprintf(&b, "; tenant %q is %s its share of %.3g slots: %d in flight, %d queued", e.Task.Tenant, above, e.Tenant.Share,
+			e.Tenant.InFlight, e.Tenant.QueueLen)
+	}
 	if e.OldestHeld >= held {
 		fmt.Fprintf(&b, ", the oldest slot held for %s or longer", brief(e.OldestHeld))
 	}

@@ -84,7 +84,7 @@ func (r *Rejection) LogValue() slog.Value {
 }
 
 func (e Explanation) attrs() []slog.Attr {
-	attrs := make([]slog.Attr, 0, 17) // and one for retry_after
+	attrs := make([]slog.Attr, 0, 18) // and one for retry_after
 	attrs = append(attrs, slog.String("limiter", e.Limiter), slog.String("outcome", string(e.Outcome)))
 	if e.Reason != "" {
 		attrs = append(attrs, slog.String("reason", string(e.Reason)))
@@ -105,8 +105,15 @@ func (e Explanation) attrs() []slog.Attr {
 	if !e.Deadline.IsZero() {
 		task = append(task, slog.Time("deadline", e.Deadline), slog.String("deadline_from", string(e.DeadlineFrom)))
 	}
+	if e.Task.Tenant != "" {
+		task = append(task, slog.String("tenant", e.Task.Tenant))
+	}
 	attrs = append(attrs, slog.Group("task", task...),
 		slog.Duration("waited", e.Waited), slog.Int("in_flight", e.InFlight), slog.Int("queued", e.QueueLen))
+	if s := e.Tenant; s.Share > 0 {
+		attrs = append(attrs, slog.Group("tenant", slog.Int("in_flight", s.InFlight), slog.Int("queued", s.QueueLen),
+			slog.Float64("share", s.Share)))
+	}
 	if e.Bound != "" {
 		attrs = append(attrs, slog.String("bound", string(e.Bound)), slog.Int("limit", e.Limit))
 	}

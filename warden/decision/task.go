@@ -18,6 +18,9 @@ type Task struct {
 	ID string
 	// Priority decides which task starts first and which is rejected first.
 	Priority Priority
+	// Tenant is whose task it is, such as the customer that a request was authenticated for: slots are shared among tenants (Q25).
+	// Never take it from what a client may choose or repeat. "": nobody has said so, and all such tasks together are as one tenant.
+	Tenant string
 	// Deadline is the instant after which the result is useless; the zero time means none. The context's deadline counts as
 	// well: the earlier of the two applies. A deadline only prevents a start; running tasks are not interrupted.
 	Deadline time.Time

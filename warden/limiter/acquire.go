@@ -27,11 +27,11 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 		return Permit{}, invalidField("ctx", "nil", "a context")
 	}
 	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
-		if p, o, ok := l.startAtOnce(t); ok {
+		if p, of, o, ok := l.startAtOnce(t); ok {
 			if o.rule.yields == 0 {
 				return p, nil
 			}
-			return l.begin(ctx, t, deadline{due: queue.Never}, o)
+			return l.begin(ctx, t, of, deadline{due: queue.Never}, o)
 		}
 	}
 	return l.acquire(ctx, t)
@@ -48,7 +48,9 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 		now = l.clock()
 		d = deadlineOf(context.Background(), t, now)
 	}
+	of := l.tenantOf(t.Tenant)
 	l.mu.Lock()
+	of = l.presentLocked(of)
 	if d.due != queue.Never || !l.freeLocked() {
 		now = l.clock()
 		l.refreshLocked(now)
@@ -59,17 +61,18 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 	case queue.Missed(l.rule.due(d), now, 0):
 		o = l.countRejectionLocked(t.Priority, queue.Late, 0, now)
 	case l.freeLocked():
-		o = l.grantLocked(t.Priority)
+		o = l.grantLocked(t.Priority, of)
 	case l.inDryRunLocked():
-		o = l.startDryRunLocked(t, d.due, now, false, 0)
+		o = l.startDryRunLocked(t, of, d.due, now, false, 0)
 	default:
 		o = l.countRejectionLocked(t.Priority, l.fullLocked(queue.NoSlot), 0, now)
 	}
 	if o.reason != 0 {
+		share := l.shareLocked(of)
 		l.mu.Unlock()
-		return Permit{}, l.rejection(t, d, o)
+		return Permit{}, l.rejection(t, share, d, o)
 	}
-	p := l.newPermitLocked(t, d, o)
+	p := l.newPermitLocked(t, of, d, o)
 	l.mu.Unlock()
 	if o.would != 0 || o.grant != queue.Free {
 		l.remember(t, d, o)
@@ -103,18 +106,23 @@ func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context)
 
 // startAtOnce is the fast path: it grants a free slot to a task without deadline or observer. A task that still has to yield
 // gets its permit later.
-func (l *Limiter) startAtOnce(t Task) (p Permit, o outcome, ok bool) {
+func (l *Limiter) startAtOnce(t Task) (p Permit, of *queue.Tenant, o outcome, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.freeLocked() {
-		return p, o, false
+		return p, of, o, false
+	}
+	if t.Tenant != "" {
+		if of = l.tenants.Find(t.Tenant); of == nil {
+			return p, of, o, false
+		}
 	}
 	l.submitLocked(t)
-	o = l.grantLocked(t.Priority)
+	o = l.grantLocked(t.Priority, of)
 	if o.rule.yields == 0 {
-		p = l.newPermitLocked(t, deadline{}, o)
+		p = l.newPermitLocked(t, of, deadline{}, o)
 	}
-	return p, o, true
+	return p, of, o, true
 }
 
 // acquire is the slow path of Acquire: deadlines, queue, observer.
@@ -124,7 +132,10 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	w := l.waiters.Get()
 	w.Priority, w.Due, w.Patient = int8(t.Priority), d.due, t.Patient || t.Priority == decision.Critical
 	w.Name, w.Trial = t.Name, trial(draw)
+	of := l.tenantOf(t.Tenant)
 	l.mu.Lock()
+	of = l.presentLocked(of)
+	w.Tenant = of
 	l.refreshLocked(now)
 	l.submitLocked(t)
 	o, due, need := outcome{}, l.rule.due(d), w.Need(l.rule.needs())
@@ -134,34 +145,37 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 		o = l.countRejectionLocked(t.Priority, v, 0, now)
 		o.cause = err
 	case l.freeLocked():
-		o = l.grantLocked(t.Priority)
+		o = l.grantLocked(t.Priority, of)
 	case l.inDryRunLocked():
-		o = l.startDryRunLocked(t, d.due, now, true, draw)
+		o = l.startDryRunLocked(t, of, d.due, now, true, draw)
 	case l.closed || l.queue.Limit == 0:
 		o = l.countRejectionLocked(t.Priority, l.fullLocked(queue.Full), 0, now)
 	case queue.Missed(due, now, need):
 		o = l.countRejectionLocked(t.Priority, queue.Late, 0, now)
 	default:
-		if v = l.queue.Offer(w, now, l.rule.queue(), draw); v != queue.Waits {
+		if v = l.queue.Offer(w, now, l.queueLocked(), draw); v != queue.Waits {
 			o = l.countRejectionLocked(t.Priority, v, 0, now)
+		} else if of != nil {
+			l.tenants.Settle(of)
 		}
 		l.seeLocked(now)
 	}
+	share := l.shareLocked(of)
 	l.mu.Unlock()
 	if o.rule == nil {
 		done := l.doneOf(ctx) // a context allocates its channel on demand: only who waits needs it
 		for over := false; !over && !w.Wait(done, l.clock(), need); {
 			need, over = l.leave(ctx, w)
 		}
-		o = w.Outcome
+		o, share = w.Outcome, w.Share
 		o.maxWait = w.Bound()
 	}
 	o.trial = w.Trial
 	l.waiters.Put(w)
 	if o.reason != 0 {
-		return Permit{}, l.rejection(t, d, o)
+		return Permit{}, l.rejection(t, share, d, o)
 	}
-	return l.begin(ctx, t, d, o)
+	return l.begin(ctx, t, of, d, o)
 }
 
 // leave removes a waiting task from the queue if its context has ended or its deadline can no longer be met. over is true if
@@ -179,16 +193,18 @@ func (l *Limiter) leave(ctx context.Context, w *queue.Waiter[outcome]) (need tim
 	if v == queue.Waits {
 		return w.Need(needs), false
 	}
+	w.Share = l.shareLocked(w.Tenant)
 	l.queue.Remove(w)
 	w.Outcome = l.countRejectionLocked(decision.Priority(w.Priority), v, now-w.Since, now)
 	w.Outcome.cause = err
+	l.settleLocked(w.Tenant)
 	return 0, true
 }
 
 // begin is the last step before a granted task starts: it yields to new arrivals and checks context and deadline once more.
 // Then the task has its permit, or has given its slot back. What it needs counts only while others wait for the slot:
 // giving it back for nobody would help nobody.
-func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Permit, error) {
+func (l *Limiter) begin(ctx context.Context, t Task, of *queue.Tenant, d deadline, o outcome) (Permit, error) {
 	var err error
 	var now time.Duration
 	due := queue.Never
@@ -206,14 +222,15 @@ func (l *Limiter) begin(ctx context.Context, t Task, d deadline, o outcome) (Per
 	}
 	v := queue.TooLate(err, due, now, need)
 	if v != queue.Waits {
-		l.vacateLocked(t.Priority)
+		share := l.shareLocked(of)
+		l.vacateLocked(t.Priority, of)
 		o = l.countRejectionLocked(t.Priority, v, o.waited, l.clock())
 		o.cause = err
 		l.serveLocked()
 		l.mu.Unlock()
-		return Permit{}, l.rejection(t, d, o)
+		return Permit{}, l.rejection(t, share, d, o)
 	}
-	p := l.newPermitLocked(t, d, o)
+	p := l.newPermitLocked(t, of, d, o)
 	l.mu.Unlock()
 	if o.would != 0 || o.grant != queue.Free {
 		l.remember(t, d, o)
@@ -273,13 +290,39 @@ func (l *Limiter) submitLocked(t Task) {
 	l.classes[class(t.Priority)].Submitted++
 }
 
-// occupyLocked takes a slot, and vacate gives it back.
-func (l *Limiter) occupyLocked(p decision.Priority) { l.running++; l.classes[class(p)].Running++ }
-func (l *Limiter) vacateLocked(p decision.Priority) { l.running--; l.classes[class(p)].Running-- }
+// occupyLocked takes a slot for a task of that tenant, and vacate gives it back.
+func (l *Limiter) occupyLocked(p decision.Priority, of *queue.Tenant) {
+	l.running++
+	l.classes[class(p)].Running++
+	if of != nil {
+		l.named++
+		of.InFlight++
+		l.tenants.Serve(of)
+		l.settleLocked(of)
+	}
+}
+
+func (l *Limiter) vacateLocked(p decision.Priority, of *queue.Tenant) {
+	l.running--
+	l.classes[class(p)].Running--
+	if of != nil {
+		l.named--
+		of.InFlight--
+		l.settleLocked(of)
+	}
+}
+
+// settleLocked follows what a tenant has in flight and waiting.
+func (l *Limiter) settleLocked(of *queue.Tenant) {
+	if of != nil {
+		l.tenants.Settle(of)
+		l.queue.Served(of)
+	}
+}
 
 // grantLocked takes a slot for a task that did not wait.
-func (l *Limiter) grantLocked(p decision.Priority) outcome {
-	l.occupyLocked(p)
+func (l *Limiter) grantLocked(p decision.Priority, of *queue.Tenant) outcome {
+	l.occupyLocked(p, of)
 	return outcome{rule: l.rule, grant: queue.Free, cut: lowest, inFlight: int32(l.running)}
 }
 
@@ -311,11 +354,11 @@ func (l *Limiter) serveLocked() {
 	now := l.clock()
 	l.refreshLocked(now)
 	for l.running < l.rule.slots {
-		w, how := l.queue.Next(now, l.rule.queue())
+		w, how := l.queue.Next(now, l.queueLocked())
 		if w == nil {
 			return
 		}
-		l.occupyLocked(decision.Priority(w.Priority))
+		l.occupyLocked(decision.Priority(w.Priority), w.Tenant)
 		w.Outcome = l.describeLocked(now)
 		w.Outcome.grant, w.Outcome.waited = how, now-w.Since
 		w.Wake()
@@ -324,7 +367,8 @@ func (l *Limiter) serveLocked() {
 
 // dropLocked is the queue's callback for a task that it drops.
 func (l *Limiter) dropLocked(w *queue.Waiter[outcome], why queue.Result, now time.Duration) {
-	w.Outcome = l.countRejectionLocked(decision.Priority(w.Priority), why, now-w.Since, now)
+	w.Outcome, w.Share = l.countRejectionLocked(decision.Priority(w.Priority), why, now-w.Since, now), l.shareLocked(w.Tenant)
+	l.settleLocked(w.Tenant)
 	w.Wake()
 }
 
@@ -343,19 +387,20 @@ type slot struct {
 	older, newer *slot         // of the running tasks, those that started before and after it; in the free list, newer is the next
 	seen         time.Duration // when it was first seen to run; 0: nobody has looked since it started
 	parked       bool          // it has no slot: Permit.Park
+	tenant       *queue.Tenant // whose task it is; nil: nobody has said so
 	task         Task
 	deadline     deadline
 	outcome      outcome
 }
 
 // newPermitLocked makes the permit of a task that was granted a slot and starts now.
-func (l *Limiter) newPermitLocked(t Task, d deadline, o outcome) Permit {
+func (l *Limiter) newPermitLocked(t Task, of *queue.Tenant, d deadline, o outcome) Permit {
 	s := l.idle
 	if s == nil {
 		s = new(slot)
 	}
 	l.idle = s.newer
-	s.task, s.deadline, s.outcome = t, d, o
+	s.task, s.tenant, s.deadline, s.outcome = t, of, d, o
 	l.runLocked(s)
 	return Permit{l, s, s.number}
 }
@@ -399,7 +444,10 @@ func (p Permit) Park() bool {
 // leaveLocked gives the slot of a task back.
 func (l *Limiter) leaveLocked(s *slot) {
 	l.endLocked(s)
-	l.vacateLocked(s.task.Priority)
+	if s.tenant != nil {
+		l.tenants.Charge(s.tenant, l.clock()-s.seen, mostOwed)
+	}
+	l.vacateLocked(s.task.Priority, s.tenant)
 	if s.outcome.would != 0 {
 		l.unwanted--
 	}

@@ -77,7 +77,7 @@ func (l *Limiter) Apply(d decision.ControlDecision) {
 	}
 	l.adoptLocked(d, decision.Applied, l.rule.mode)
 	l.serveLocked()
-	l.queue.Bound(l.clock(), l.rule.queue())
+	l.queue.Bound(l.clock(), l.queueLocked())
 }
 
 // adoptLocked puts d, which it owns, in force.
@@ -133,6 +133,7 @@ func (l *Limiter) Close() {
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w)
 		w.Outcome = l.countRejectionLocked(decision.Priority(w.Priority), queue.Closed, now-w.Since, now)
+		l.settleLocked(w.Tenant)
 		w.Wake()
 	}
 }

@@ -49,8 +49,9 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) decision.Explanation {
 }
 
 // rejection turns an outcome into the task's error, records it and notifies the observer. It makes one allocation.
-func (l *Limiter) rejection(t Task, d deadline, o outcome) *decision.Rejection {
-	r := &decision.Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(), Cause: o.cause}
+func (l *Limiter) rejection(t Task, share decision.TenantShare, d deadline, o outcome) *decision.Rejection {
+	r := &decision.Rejection{Explanation: l.explain(t, d, o), RetryAfter: o.retryAfter(share), Cause: o.cause}
+	r.Tenant = share
 	if r.At = time.Now(); o.reason == queue.Late { // which its context may not know yet
 		r.Cause = context.DeadlineExceeded
 	}
@@ -61,12 +62,16 @@ func (l *Limiter) rejection(t Task, d deadline, o outcome) *decision.Rejection {
 	return r
 }
 
-// retryAfter estimates when a slot comes free for one more task behind the queue, if every task takes the expected time.
-func (o *outcome) retryAfter() time.Duration {
+// retryAfter estimates when a slot comes free for one more task behind the queue, or behind that of its tenant, if every task takes the
+// expected time.
+func (o *outcome) retryAfter(share decision.TenantShare) time.Duration {
 	d := o.rule.decision
 	if o.reason == queue.Late || o.reason == queue.Gone || o.reason == queue.Closed || d.TargetConcurrency == 0 {
 		return 0
 	}
 	rounds := 1 + int(o.queued)/d.TargetConcurrency
+	if share.Share > 0 {
+		rounds = 1 + int(float64(share.QueueLen)/max(1, share.Share))
+	}
 	return time.Duration(min(float64(d.Expected)*float64(rounds), float64(time.Minute)))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/fair"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	// that has waited longest, whatever its priority, and one in N tasks that would be rejected for their low priority enters
 	// the queue and keeps its place there, while such tasks fill no more than an N-th of it. 0: off; not negative.
 	StarvationEvery int
+	// Tenants says among whom slots are shared; see [Limiter.SetTenants].
+	Tenants Tenants
 	// Recent is the number of rejections that [Limiter.Recent] keeps (in a dry run, of those there would have been), and
 	// separately the number of delayed starts, 0 or more; 0: 128 of each.
 	Recent int
@@ -67,6 +70,10 @@ type Limiter struct {
 	first  *slot // of the running tasks: the one that started first, and
 	last   *slot // the one that started last
 
+	tenants fair.Table[struct{}]
+	weight  func(key string) int // of a new tenant
+	named   int                  // of the running tasks, those that have a tenant
+
 	running                   int           // the tasks with a slot
 	parked                    int           // and those that have given it back: Permit.Park
 	unwanted                  int           // the running tasks that a dry run would have rejected
@@ -93,6 +100,7 @@ func New(cfg Config) (*Limiter, error) {
 		queue: queue.Queue[outcome]{Limit: cfg.MaxQueue, Every: cfg.StarvationEvery},
 	}
 	l.queue.Left = l.dropLocked
+	l.tenants.Most, l.weight = cfg.Tenants.keys(), cfg.Tenants.Weight
 	l.start(initial.Sanitized(), cfg.Mode)
 	return l, nil
 }
@@ -122,6 +130,9 @@ func (cfg *Config) check() (decision.ControlDecision, error) {
 		return cfg.Initial, invalidField("Config.Recent", cfg.Recent, orMore)
 	}
 	if err := checkObserver("Config.Observer", cfg.Observer); err != nil {
+		return cfg.Initial, err
+	}
+	if err := cfg.Tenants.check("Config.Tenants"); err != nil {
 		return cfg.Initial, err
 	}
 	var invalid *decision.InvalidError

@@ -59,10 +59,10 @@ func (l *Limiter) enterLocked(m decision.Mode) {
 }
 
 // startDryRunLocked starts a task in a dry run and records whether Enforce would have rejected it.
-func (l *Limiter) startDryRunLocked(t Task, due, now time.Duration, mayWait bool, draw float64) outcome {
+func (l *Limiter) startDryRunLocked(t Task, of *queue.Tenant, due, now time.Duration, mayWait bool, draw float64) outcome {
 	queued := max(0, l.running-l.unwanted-l.rule.decision.TargetConcurrency)
 	why := l.evaluateLocked(t, due, now, mayWait, draw)
-	o := l.grantLocked(t.Priority)
+	o := l.grantLocked(t.Priority, of)
 	o.queued, o.would = int32(queued), why
 	if why != 0 {
 		cut, _ := l.queue.Cut(l.rule.decision.ShedProbability)

@@ -31,7 +31,7 @@ func (l *Limiter) LongestRunning(n int) []Running {
 	return all
 }
 
-// runLocked appends a task that starts. The time of the start is noted for an observer, who is told how long the task took. Else
+// runLocked appends a task that starts. The time of the start is noted for an observer, who is told how long the task took, and for a tenant. Else
 // it is left to the first look at the limiter: reading the clock would cost such a start half as much again.
 func (l *Limiter) runLocked(s *slot) {
 	s.seen, s.older, s.newer = 0, l.last, nil
@@ -41,7 +41,7 @@ func (l *Limiter) runLocked(s *slot) {
 		l.last.newer = s
 	}
 	l.last = s
-	if l.observer != nil {
+	if l.observer != nil || s.tenant != nil {
 		s.seen = l.clock()
 	}
 }

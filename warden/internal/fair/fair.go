@@ -134,6 +134,14 @@ func (ts *Table[T]) Present(t *Tenant[T], added func(*Tenant[T])) *Tenant[T] {
 	return t
 }
 
+// Reweigh changes the weight of t.
+func (ts *Table[T]) Reweigh(t *Tenant[T], weight int) {
+	if t.active {
+		ts.Weights += weight - t.Weight
+	}
+	t.Weight = weight
+}
+
 // Serve says that t gets a slot.
 func (ts *Table[T]) Serve(t *Tenant[T]) { ts.now = max(ts.now, t.used) }
 
@@ -165,6 +173,9 @@ func (ts *Table[T]) Settle(t *Tenant[T]) {
 		ts.rest(t)
 	}
 }
+
+// Rest says that t stands for those of whom nobody has said whose they are: so many are in flight, and what they use is not counted.
+func (ts *Table[T]) Rest(t *Tenant[T], inFlight int) { t.InFlight, t.used = inFlight, ts.now }
 
 // Compare says who of two tenants that wait is next: the one that is less. A tenant that has as many slots as one may have comes last; most 0:
 // there is no such number.

@@ -75,6 +75,8 @@ type Queue[T any] struct {
 	Limit int
 	// Every is N of the starvation rule: one grant in N goes to the longest wait, and one rejection in N is not made. 0: off.
 	Every int
+	// Others is as a tenant of all tasks that have none.
+	Others Tenant
 	// Left is called for each waiter that the arrival or the grant of another task removes. It must call Wake.
 	Left func(w *Waiter[T], why Result, now time.Duration)
 
@@ -82,6 +84,7 @@ type Queue[T any] struct {
 	waiting    int
 	exempt     int // of them
 	number     uint64
+	spare      []*group[T]
 	turns      int // grants since the last one that went to the longest wait
 	rejections int // rejections since the last one that was exempt
 
@@ -94,6 +97,8 @@ type lane[T any] struct {
 	priority       int8
 	oldest, newest *Waiter[T]
 	waiting        int
+	plain          group[T] // those without a tenant
+	groups         groups[T]
 	mix            float64       // recent arrivals of this priority that had to wait
 	since          time.Duration // when it was last empty
 }
@@ -108,6 +113,8 @@ type Rule struct {
 	Needs map[string]time.Duration
 	// Share is the fraction of queueing tasks to shed.
 	Share float64
+	// Slots is how many slots there are, and Weights the sum of the weights of the tenants that are not idle; 0: there are no tenants.
+	Slots, Weights int
 }
 
 // Len returns the number of waiting tasks.
@@ -122,9 +129,11 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 	if v != Waits && q.takeExemption() {
 		w.exempt, v = true, Waits
 	}
-	if x := q.victim(); v == ShedInPart && x != nil && x.Priority < w.Priority {
-		q.leave(x, Shed, now)
-		v = Waits
+	if v == Shed || v == ShedInPart {
+		if x := q.instead(l, w, v, now, r); x != nil {
+			q.leave(x, Shed, now)
+			v = Waits
+		}
 	}
 	if v == Waits && q.waiting >= q.Limit && !q.makeRoom(l, w, now, r) {
 		v = Full
@@ -139,6 +148,14 @@ func (q *Queue[T]) Offer(w *Waiter[T], now time.Duration, r Rule, draw float64) 
 		q.push(l, w)
 	}
 	return v
+}
+
+// instead returns who is shed in place of w: one that is less important, or whose tenant has more waiting.
+func (q *Queue[T]) instead(l *lane[T], w *Waiter[T], v Result, now time.Duration, r Rule) *Waiter[T] {
+	if x := q.victim(); v == ShedInPart && x != nil && x.Priority < w.Priority {
+		return x
+	}
+	return q.crowded(l, w, now, r)
 }
 
 // Evaluate returns what Offer would for a task of this priority behind that many waiting tasks: Shed, ShedInPart, Full or
@@ -177,7 +194,10 @@ func (q *Queue[T]) Next(now time.Duration, r Rule) (*Waiter[T], Result) {
 		if q.turns++; how == LongestWait {
 			q.turns = 0
 		}
+		g := w.group
 		q.Remove(w)
+		q.number++
+		g.turn = q.number // one slot a turn
 		return w, how
 	}
 	return nil, Waits
@@ -187,16 +207,14 @@ func (q *Queue[T]) turn(now time.Duration, r Rule) (*Waiter[T], Result) {
 	if q.Every > 0 && q.turns+1 >= q.Every {
 		return q.LongestWaiting(), LongestWait
 	}
-	for _, l := range q.lanes {
-		switch {
-		case l.waiting == 0:
-		case q.stands(l, now, r):
-			return l.newest, Newest
-		default:
-			return l.oldest, Oldest
-		}
+	g := q.next(r)
+	switch {
+	case g == nil:
+		return nil, Waits
+	case q.stands(g.lane, now, r):
+		return g.newest, Newest
 	}
-	return nil, Waits
+	return g.oldest, Oldest
 }
 
 // LongestWaiting returns the task that has waited longest of all, nil if none waits.
@@ -229,6 +247,7 @@ func (q *Queue[T]) Remove(w *Waiter[T]) {
 		w.newer.older = w.older
 	}
 	w.older, w.newer = nil, nil
+	q.part(w)
 }
 
 func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
@@ -245,6 +264,7 @@ func (q *Queue[T]) push(l *lane[T], w *Waiter[T]) {
 		l.newest.newer = w
 	}
 	l.newest = w
+	q.join(l, w)
 }
 
 func (q *Queue[T]) leave(w *Waiter[T], why Result, now time.Duration) {
@@ -265,22 +285,31 @@ func (q *Queue[T]) laneOf(priority int8) *lane[T] {
 		}
 	}
 	l := &lane[T]{priority: priority}
+	q.Others.Weight = 1
+	l.plain.tenant, l.plain.lane = &q.Others, l
 	q.lanes = slices.Insert(q.lanes, at, l)
 	return l
 }
 
 // makeRoom evicts the newest task of the lowest priority from a full queue, if it is less important than w, and reports
 // whether there is room. The starvation rule may exempt that task, and then the next one is evicted; or exempt w, and then
-// the newest task of the lowest priority is evicted whatever it is. If none is less important, and w's lane has a standing
-// queue, the oldest of that lane makes room.
+// the newest task of the lowest priority is evicted whatever it is. If none is less important, a tenant that has more waiting than w's
+// makes room, or if w's lane has a standing queue, the oldest of that lane or of the tenant that has most waiting in it.
 func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now time.Duration, r Rule) bool {
 	victim := q.victim()
 	goes := func() bool { return victim != nil && (w.exempt || victim.Priority < w.Priority) }
+	if !w.exempt && !goes() {
+		x := q.crowded(l, w, now, r)
+		if oldest := l.crowd().oldest; x == nil && oldest != nil && !oldest.exempt && q.stands(l, now, r) {
+			x = oldest
+		}
+		if x != nil {
+			q.leave(x, Full, now)
+			return true
+		}
+	}
 	switch {
 	case w.exempt:
-	case !goes() && l.oldest != nil && !l.oldest.exempt && q.stands(l, now, r):
-		q.leave(l.oldest, Full, now)
-		return true
 	case !goes():
 		w.exempt = q.takeExemption()
 	case q.takeExemption():
@@ -294,9 +323,12 @@ func (q *Queue[T]) makeRoom(l *lane[T], w *Waiter[T], now time.Duration, r Rule)
 	return true
 }
 
-// victim returns the newest task of the lowest priority that is not exempt, nil if there is none.
+// victim returns the newest task, of the tenant that has most waiting, of the lowest priority that is not exempt; nil: there is none.
 func (q *Queue[T]) victim() *Waiter[T] {
 	for _, l := range slices.Backward(q.lanes) {
+		if w := l.crowd().newest; w != nil && !w.exempt {
+			return w
+		}
 		for w := l.newest; w != nil; w = w.older {
 			if !w.exempt {
 				return w

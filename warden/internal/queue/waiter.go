@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/stopbank/stopbank/warden/decision"
 )
 
 // Waiter is one task in a queue, or on its way into one. The goroutine that removes it from the queue, by a grant, by a
@@ -18,17 +20,23 @@ type Waiter[T any] struct {
 	Priority int8
 	Due      time.Duration // its deadline, or Never
 	Name     string        // its kind of work, for Rule.Needs
+	Tenant   *Tenant       // whose it is; nil: nobody has said so
 	Trial    bool          // it is as if nothing were known of its kind
 	Patient  bool          // Rule.MaxWait does not apply to it
 	MaxWait  time.Duration // the longest wait; 0: it has a deadline, or nothing bounds it
 	Since    time.Duration // when it was offered to the queue
+	// Share is what the tenant had when the task left without a slot; written as Outcome is.
+	Share decision.TenantShare
 	// Outcome belongs to the owner: written before Wake, and read by the task's goroutine after Wait.
 	Outcome T
 
 	older, newer *Waiter[T]
 	lane         *lane[T] // nil: it is in no queue
 	number       uint64   // in order of arrival
-	exempt       bool     // exempt from eviction
+
+	group         *group[T]
+	before, after *Waiter[T] // in the group
+	exempt        bool       // exempt from eviction
 
 	later time.Duration // the bound of a later rule, by which it has left; it is written before Wake, as Outcome is
 
