@@ -39,7 +39,7 @@ func (s *sensor) of(k *Kind) *kindSensor {
 		s.kinds = map[Kind]*kindSensor{}
 	}
 	alike := *k
-	alike.Of = 0
+	alike.Of, alike.Tenant = 0, ""
 	if s.kinds[alike] == nil {
 		s.kinds[alike] = &kindSensor{name: strconv.Itoa(len(s.kinds))}
 	}

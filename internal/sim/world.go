@@ -67,8 +67,9 @@ type Kind struct {
 	Twice bool
 	// Outlives: if the server knows that a user has left, it ends the execution while the dependency goes on with the call.
 	Outlives bool
-	Deaf     bool // the dependency even begins the calls that wait for it when the user has left
-	Outside  bool // beside the guard, which does not see it; not counted
+	Deaf     bool   // the dependency even begins the calls that wait for it when the user has left
+	Outside  bool   // beside the guard, which does not see it; not counted
+	Tenant   string // whose users ask for it; "": the guard is not told
 	// Holds is the mean number of bytes that an execution holds from its start to its end; if it Varies, exponentially distributed.
 	Holds  float64
 	Varies bool
