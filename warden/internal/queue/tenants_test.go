@@ -47,7 +47,7 @@ type taskModel struct {
 
 func newShop(rt *rapid.T) *shop {
 	s := &shop{rt: rt, slots: rapid.IntRange(1, 6).Draw(rt, "slots")}
-	s.q = &Queue[int]{Limit: rapid.SampledFrom([]int{3, 8, 1000}).Draw(rt, "limit"), Left: func(w *Waiter[int], _ Result, _ time.Duration) {
+	s.q = &Queue[int]{Limit: rapid.SampledFrom([]int{3, 5, 8, 1000}).Draw(rt, "limit"), Left: func(w *Waiter[int], _ Result, _ time.Duration) {
 		s.left = append(s.left, w)
 		w.Wake()
 	}}
@@ -212,6 +212,8 @@ func (s *shop) arrive() {
 			s.rt.Errorf("Q25: one of %d leaves for one of %d", x.Priority, lane)
 		case gone.of == t && !s.stands(lane):
 			s.rt.Error("Q25: one leaves for a newer one of the same tenant")
+		case x.Priority >= lane && theirs <= mine && !s.stands(lane):
+			s.rt.Errorf("Q25: one of a tenant with %v leaves for one who has %v then", theirs, mine)
 		case theirs < crowd && x.Priority == lane:
 			s.rt.Errorf("Q25: one of a tenant with %v leaves, another has %v", theirs, crowd)
 		}
