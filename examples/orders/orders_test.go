@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
-	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 )

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/lease/dispatch"
 	"github.com/stopbank/stopbank/lease/leasepg"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 // servePostgres creates a database on the server of STOPBANK_POSTGRES_URL or on a private server, if PostgreSQL is installed.

@@ -261,7 +261,7 @@ func (l *lab) serveBehind(g *group, app string) (*process, error) {
 
 // mount starts a fresh service and a fresh front; or the service alone, if there is no front and it speaks HTTP.
 func (l *lab) mount(g *group, w way) (*process, error) {
-	app := filepath.Join(l.root, "examples", "caddy")
+	app := filepath.Join(l.root, "warden", "wardencaddy", "caddy")
 	behind, err := l.serveBehind(g, app)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (l *lab) prepare() (err error) {
 		return err
 	}
 	if l.name == "caddy" {
-		if l.caddy, err = l.build("examples/caddy"); err != nil {
+		if l.caddy, err = l.build("warden/wardencaddy/caddy"); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stopbank/stopbank/internal/pgtest"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 // child, set, makes this test binary one that opens a server, says where, and waits to be killed.
