@@ -1,9 +1,8 @@
 # Every command that a person or CI runs here. `make` alone lists them.
-# Go, make and git are enough for test, lint, fuzz, growth, sim and the demo; race needs a C compiler, and test-servers, pictures, release and
-# other engines of demo-orders need what .ci/run installs.
+# Go, make and git are enough for test, lint, fuzz, growth, sim and the demos; race needs a C compiler, and test-servers, pictures and
+# release need what .ci/run installs.
 
 FUZZTIME = 10s
-ENGINE   = nats
 TIME     = 30s
 PROPERTIES = 1000
 SIM      = pages
@@ -70,8 +69,8 @@ lint: bin/golangci-lint bin/deadcode ## gofmt and golangci-lint (with go vet) on
 race: ## the tests, those of test-servers too, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 RAPID_CHECKS=25 go test -race -vet=off -timeout 30m $$(printf '%s\n' $(PACKAGES) | grep -v '/internal/sim$$')
 
-demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
-	@go run ./examples/orders -engine $(ENGINE)
+demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit
+	@go run ./examples/orders
 
 # Without KAFKA_BROKERS, make test runs those of lease/leasekafka on a fake broker, in virtual time.
 test-servers: ## (3 min; KAFKA_BROKERS=host:port: and 30 on brokers of yours) the tests on PostgreSQL and NATS, of programs, in a browser, and of the alert rules in Prometheus
@@ -79,7 +78,6 @@ test-servers: ## (3 min; KAFKA_BROKERS=host:port: and 30 on brokers of yours) th
 	@go test -timeout 30m $(SERVERS)
 	@$(MAKE) --no-print-directory test-alerts
 	@[ -z "$(KAFKA_BROKERS)" ] || go test -count=1 -timeout 90m ./lease/leasekafka
-	@[ -z "$(KAFKA_BROKERS)" ] || $(MAKE) --no-print-directory demo-orders ENGINE=kafka
 
 test-alerts: ## the alert rules, in Prometheus, over what it recorded
 	@go test -count=1 -timeout 30m $(REPLAY)
