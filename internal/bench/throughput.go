@@ -35,9 +35,10 @@ import (
 )
 
 const (
-	teamKeys    = 1_000 // that the records have in turn
-	teamParts   = 4     // partitions that the members share
-	pgWorkers   = 500   // handlers of a member at a time
+	records     = 10_000 // of a run
+	teamKeys    = 1_000  // that the records have in turn
+	teamParts   = 4      // partitions that the members share
+	pgWorkers   = 500    // handlers of a member at a time
 	natsWorkers = 256
 )
 
@@ -94,7 +95,7 @@ func throughputRows() []row {
 			rows = append(rows, teamRow(engine, how.members, how.waits))
 		}
 	}
-	return append(rows, kafkaRow(16), kafkaRow(64))
+	return rows
 }
 
 func teamRow(engine string, members int, waits bool) row {

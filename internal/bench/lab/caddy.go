@@ -7,14 +7,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,7 +34,7 @@ func proxied(name, about string, s *service) workload {
 // idle is a service that answers at once: what a front costs.
 var idle = workload{name: "idle", about: "a service that answers at once, 100/s: no overload", patience: time.Second, rate: 100}
 
-// caddyGroups are the cells. Behind a front that starts, and while Caddy's configuration is loaded again, the capacity is taken to be 100/s.
+// caddyGroups are the cells. Behind a front that starts the capacity is taken to be 100/s.
 func caddyGroups() (all []group) {
 	four := func(w workload, loads ...float64) {
 		all = append(all, group{work: w, kind: "cold", loads: loads, ways: fronts()})
@@ -55,7 +53,6 @@ func caddyGroups() (all []group) {
 	quick := idle
 	quick.service = &service{}
 	return append(all, group{work: python, kind: "starts", loads: []float64{2}, ways: ours, times: 7},
-		group{work: python, kind: "reload", loads: []float64{4}, ways: both},
 		group{work: quick, kind: "cost", loads: []float64{1}, ways: both})
 }
 
@@ -276,13 +273,12 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 	if g.work.service.fastcgi {
 		to.php = app
 	}
-	file := ""
 	p, err := l.listening(func(port string) (args, env []string, err error) {
 		dir, err := os.MkdirTemp(l.dir, "front")
 		if err != nil {
 			return nil, nil, err
 		}
-		file = filepath.Join(dir, "config")
+		file := filepath.Join(dir, "config")
 		return f.args(l, file), []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "HOME=" + dir},
 			os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, to), "DIR", dir)), 0o600)
 	})
@@ -291,25 +287,5 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 		return nil, err
 	}
 	p.after = []func(){behind.stop}
-	if g.kind == "reload" {
-		p.change = func(ctx context.Context, c *Cell) error {
-			c.Limit = p.limit()
-			out, err := exec.CommandContext(ctx, l.caddy, "reload", "--force", "--adapter", "caddyfile", "--config", file).CombinedOutput()
-			if err != nil {
-				err = fmt.Errorf("the reload: %w: %s", err, out)
-			}
-			c.LimitAfter = p.limit()
-			return err
-		}
-	}
 	return p, nil
-}
-
-// limit is that of the front's warden; 0 if it has none.
-func (p *process) limit() float64 {
-	text, _ := get("http://" + p.addr + "/metrics")
-	_, after, _ := strings.Cut(text, `stopbank_limiter_target{limiter="caddy"} `)
-	value, _, _ := strings.Cut(after, "\n")
-	limit, _ := strconv.ParseFloat(value, 64)
-	return limit
 }

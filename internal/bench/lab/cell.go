@@ -36,9 +36,6 @@ type Cell struct {
 	Seconds []float64 `json:"seconds,omitempty"` // fraction answered in time, for each of the first ten seconds of the process
 	Inside  *inside   `json:"inside,omitempty"`  // what the server says
 
-	Limit      float64 `json:"limit,omitempty"`       // of a proxy, before its configuration was loaded again
-	LimitAfter float64 `json:"limit_after,omitempty"` // and after
-
 	Late   float64 `json:"late_p99"`         // lateness of the generator, 99th percentile
 	Stolen float64 `json:"stolen,omitempty"` // fraction of the server's core that others used
 	Doubt  string  `json:"doubt,omitempty"`  // reason not to trust the cell

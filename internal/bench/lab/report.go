@@ -293,7 +293,7 @@ func (r *report) caddy() string {
 			}
 			about := g.work.about
 			if g.kind != "cold" {
-				about = "gunicorn, " + map[string]string{"starts": "cold starts", "reload": "a reload in the middle"}[g.kind]
+				about = "gunicorn, cold starts"
 			}
 			fmt.Fprintf(&b, "| %s | %g×", about, load)
 			for _, f := range fronts() {

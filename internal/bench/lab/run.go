@@ -293,7 +293,7 @@ func (g *group) warm(w way) time.Duration {
 		return g.work.warm
 	case w.slow:
 		return 25 * time.Second
-	case slices.Contains(noesKinds(), g.kind):
+	case g.kind == stay:
 		return 5 * time.Second
 	}
 	return 2 * time.Second

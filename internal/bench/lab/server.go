@@ -28,23 +28,13 @@ const (
 	told   = "told"   // it sees them leave, and the context has a deadline
 	post   = "post"   // it sees them leave only after reading the request's body, which the work does
 	h2     = "h2"     // untold, over HTTP/2
-	// Untold, and in no hurry.
-	stay = "stay" // 2 s
-	long = "long" // 30 s
-	jobs = "jobs" // a minute, and the tasks are marked patient
+	stay   = "stay"   // untold, and in no hurry: 2 s
 )
-
-func noesKinds() []string { return []string{stay, long, jobs} }
 
 // patience is how long the clients of a group stay.
 func (g *group) patience() time.Duration {
-	switch g.kind {
-	case stay:
+	if g.kind == stay {
 		return 2 * time.Second
-	case long:
-		return 30 * time.Second
-	case jobs:
-		return time.Minute
 	}
 	return g.work.patience
 }

@@ -66,8 +66,6 @@ func targets() []target {
 		{"caddy", "cold starts, 2×: each ≥ 0.9 of the best constant's", in("gunicorn/2x/starts"), 0.9, 0, ofFixed},
 		{"caddy", "without overload: p50 + at most 0.1 ms", in("idle"), 0, 0.1, added(func(c *Cell) float64 { return c.P50 })},
 		{"caddy", "without overload: p99 + at most 0.3 ms", in("idle"), 0, 0.3, added(func(c *Cell) float64 { return c.P99 })},
-		{"caddy", "a reload in the middle of 4×: no connection broken", in("gunicorn/4x/reload"), 0, 1e-9, figure(func(c *Cell) float64 { return c.Broken })},
-		{"caddy", "the same: the limit at most halved", in("gunicorn/4x/reload"), 0.5, 0, figure(func(c *Cell) float64 { return c.LimitAfter / c.Limit })},
 	}
 }
 

@@ -83,9 +83,7 @@ func overloadGroups() (all []group) {
 		for _, kind := range kinds {
 			all = append(all, group{work: w, kind: kind, loads: []float64{0.7, 2, 4}, ways: guards})
 		}
-		for _, kind := range noesKinds() {
-			all = append(all, group{work: w, kind: kind, loads: []float64{2, 4}, ways: guards[:1]})
-		}
+		all = append(all, group{work: w, kind: stay, loads: []float64{2, 4}, ways: guards[:1]})
 	}
 	return all
 }
@@ -138,19 +136,18 @@ func (w *workload) weight(heavy bool) float64 {
 // A worker does the work of one workload in one process.
 type worker struct {
 	workload
-	spins   float64 // rounds per millisecond
-	patient bool    // the tasks are
-	warden  *warden.Warden
-	free    chan struct{}
-	app     *application
-	cache   [][]byte
-	sink    atomic.Uint64 // prevents the compiler from removing the computation
+	spins  float64 // rounds per millisecond
+	warden *warden.Warden
+	free   chan struct{}
+	app    *application
+	cache  [][]byte
+	sink   atomic.Uint64 // prevents the compiler from removing the computation
 }
 
 func newWorker(w workload, kind string, spins float64) (k *worker, err error) {
 	g := group{work: w, kind: kind}
 	w.patience = g.patience()
-	k = &worker{workload: w, spins: spins, patient: kind == jobs}
+	k = &worker{workload: w, spins: spins}
 	if w.connections > 0 {
 		k.free = make(chan struct{}, w.connections)
 	}
