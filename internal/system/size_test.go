@@ -47,7 +47,7 @@ var mostLines = []struct {
 	{"warden/console", 2509, 2727, ""},
 	{"warden/control", 2035, 2966, ""},
 	{"warden/decision", 822, 363, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
-	{"warden/flood", 1003, 448, ""},
+	{"warden/flood", 946, 445, ""},
 	{"warden/internal", 2407, 2867, "a fresh attack on items 1 to 5: eleven finds, each mended with a test"},
 	{"warden/limiter", 1400, 4600, ""},
 	{"warden/monitor", 1845, 2528, ""},

@@ -55,7 +55,7 @@ func (o *outcome) ended() string {
 
 // execute measures the capacity and runs all loads. It returns all requests too.
 func (p *plan) execute(ctx context.Context, t *target, progress io.Writer) (r *report, requests []outcome, err error) {
-	r = &report{Schema: "github.com/stopbank/stopbank/flood/schema.json", URL: p.url.String(), KeepAlive: !p.noKeepAlive,
+	r = &report{Schema: "github.com/stopbank/stopbank/flood/schema.json", URL: p.url.String(),
 		HTTP: map[bool]string{false: "HTTP/1.1", true: "HTTP/2"}[p.http2]}
 	if p.capacity == 0 {
 		if p.capacity, err = p.measure(ctx, t, progress); err != nil {

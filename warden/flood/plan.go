@@ -44,9 +44,7 @@ type plan struct {
 	capacity, base        float64
 	before, length, after time.Duration
 	retries               int
-	http2, noKeepAlive    bool
-	even                  bool
-	beyond                bool
+	http2, even, beyond   bool
 	seed                  uint64
 	requests              string // file; "": none
 }

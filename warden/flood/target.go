@@ -51,7 +51,7 @@ func aim(ctx context.Context, p *plan) (*target, error) {
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, net.JoinHostPort(ip.String(), port))
 		},
-		DisableKeepAlives: p.noKeepAlive, DisableCompression: true, MaxIdleConnsPerHost: mostInFlight,
+		DisableCompression: true, MaxIdleConnsPerHost: mostInFlight,
 		Protocols: new(http.Protocols), TLSHandshakeTimeout: 10 * time.Second,
 	}
 	transport.Protocols.SetHTTP1(!p.http2)
