@@ -109,7 +109,7 @@ func (r *report) pages(root string) (map[string]string, error) {
 	all := map[string]string{evidence + "/overload.json": r.json(), evidence + "/overload.svg": r.plot()}
 	var err error
 	for file, section := range map[string]string{
-		"README.md": r.summary(), evidence + "/overload.md": r.overload(), evidence + "/first-seconds.md": r.firstSeconds(),
+		"README.md": r.summary(), evidence + "/overload.md": r.overload(),
 		evidence + "/container.md": r.container(), evidence + "/caddy.md": r.caddy(),
 	} {
 		page, readErr := os.ReadFile(filepath.Join(root, file))
@@ -364,32 +364,4 @@ func (c *Cell) ranged(decimals int, value float64, of func(Round) float64) strin
 		return text(value) + " (" + text(least) + "–" + text(most) + ")"
 	}
 	return text(value)
-}
-
-// firstSeconds is the table of docs/evidence/first-seconds.md; "" before the first measurement.
-func (r *report) firstSeconds() string {
-	var b strings.Builder
-	for _, w := range overloadWork() {
-		for _, load := range r.loads(w, untold) {
-			c := r.find(w.name, load, untold, "warden")
-			if load > 4 || len(c.Seconds) < 3 || !w.unbound() && !slices.Contains([]string{"cpu4", "app", "downstream"}, w.name) {
-				continue
-			}
-			at := func(c *Cell, i int) string {
-				if c == nil || len(c.Seconds) <= i {
-					return ""
-				}
-				return fmt.Sprintf("%.2f", c.Seconds[i])
-			}
-			peer := r.find(w.name, load, untold, "failsafe")
-			fmt.Fprintf(&b, "| %s | %.0f | %.2f | %s | %s | %s | %s | %s | %s / %s |\n", w.about, load*c.Capacity, min(1, 1/load),
-				at(c, 0), at(c, 1), at(c, 2), at(c, 4), at(c, 9), at(peer, 0), at(peer, 4))
-		}
-	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return `| work | requests a second | possible | 1st second | 2nd | 3rd | 5th | 10th | failsafe-go, 1st / 5th |
-|---|---|---|---|---|---|---|---|---|
-` + b.String()
 }
