@@ -47,20 +47,17 @@ var (
 		return s.URL()
 	})
 	postgres = sync.OnceValue(func() *pgxpool.Pool {
-		pool := connect(context.Background(), nil)
+		pool := connect(context.Background())
 		must(0, leasepg.Migrate(context.Background(), pool))
 		return pool
 	})
 	havePostgres = sync.OnceValue(func() bool { return pgtest.Available(context.Background()) == nil })
 )
 
-// connect returns a pool for one member of a team, whose statements it counts, or for the rows of a ledger.
-func connect(ctx context.Context, t *team) *pgxpool.Pool {
+// connect returns a pool for one member of a team, or for what it works on.
+func connect(ctx context.Context) *pgxpool.Pool {
 	cfg := must(pgxpool.ParseConfig(pgURL()))
 	cfg.MaxConns = 16
-	if t != nil {
-		cfg.ConnConfig.Tracer = t
-	}
 	return must(pgxpool.NewWithConfig(ctx, cfg))
 }
 

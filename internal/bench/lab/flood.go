@@ -78,9 +78,6 @@ func (c *clients) open(rate float64, p phases, seed uint64, warmed func() error)
 
 // args describe the clients to flood.
 func (c *clients) args() (all []string) {
-	if c.of.kind == h2 {
-		all = append(all, "-http2")
-	}
 	if c.of.work.even {
 		all = append(all, "-even")
 	}
@@ -93,9 +90,6 @@ func (c *clients) args() (all []string) {
 		for _, name := range slices.Sorted(maps.Keys(heavies)) {
 			route := fmt.Sprintf("name=%s,priority=%s,path=%s,share=%.4f,patience=%v", name, priority,
 				path(priority == "critical", name == "heavy"), heavies[name]*priorities[priority], c.of.patience())
-			if c.of.kind == post {
-				route += ",method=POST,body=100"
-			}
 			all = append(all, "-route", route)
 		}
 	}

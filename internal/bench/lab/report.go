@@ -205,7 +205,7 @@ func versions() (all []string) {
 // overload is a row for each workload and load, and what was promised.
 func (r *report) overload() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| work | load | ceiling | **told nothing** | p99 of critical (queue) | told | POST | HTTP/2 | best peer |\n|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| work | load | ceiling | **told nothing** | p99 of critical (queue) | told | best peer |\n|---|---|---|---|---|---|---|\n")
 	for _, w := range overloadWork() {
 		for _, load := range r.loads(w, untold) {
 			c := r.find(w.name, load, untold, "warden")
@@ -213,9 +213,8 @@ func (r *report) overload() string {
 			if c.Queue != nil {
 				queue = fmt.Sprintf(" (%.0f)", c.Queue.P99Crit)
 			}
-			fmt.Fprintf(&b, "| %s | %s | %.2f | **%s** | %.0f ms%s | %s | %s | %s | %s |\n", w.about, w.loadName(load), c.Ceiling,
-				c.entry(), c.P99Crit, queue, r.find(w.name, load, told, "warden").entry(), r.find(w.name, load, post, "warden").entry(),
-				r.find(w.name, load, h2, "warden").entry(), r.best(w.name, load))
+			fmt.Fprintf(&b, "| %s | %s | %.2f | **%s** | %.0f ms%s | %s | %s |\n", w.about, w.loadName(load), c.Ceiling,
+				c.entry(), c.P99Crit, queue, r.find(w.name, load, told, "warden").entry(), r.best(w.name, load))
 		}
 	}
 	return b.String() + "\n" + r.kept("overload") + "\n" + r.Go + ", " + strings.Join(r.Peers, ", ") + ".\n"

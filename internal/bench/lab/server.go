@@ -26,8 +26,6 @@ import (
 const (
 	untold = "untold" // it sees them leave
 	told   = "told"   // it sees them leave, and the context has a deadline
-	post   = "post"   // it sees them leave only after reading the request's body, which the work does
-	h2     = "h2"     // untold, over HTTP/2
 	stay   = "stay"   // untold, and in no hurry: 2 s
 )
 
@@ -80,10 +78,7 @@ func serve(args string) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	s := &http.Server{Handler: handler, Protocols: new(http.Protocols),
-		ErrorLog: log.New(io.Discard, "", 0)}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.Serve(l) }()
 	_, _ = os.Stdin.Read(make([]byte, 1))
 	return json.NewEncoder(os.Stdout).Encode(k.said(began.Add(a.Warm)))

@@ -76,11 +76,7 @@ func overloadGroups() (all []group) {
 			all = append(all, group{work: w, kind: untold, loads: []float64{0.03, 0.12}, ways: guards})
 			continue
 		}
-		kinds := []string{untold, told}
-		if w.name == "cpu4" {
-			kinds = append(kinds, post, h2)
-		}
-		for _, kind := range kinds {
+		for _, kind := range []string{untold, told} {
 			all = append(all, group{work: w, kind: kind, loads: []float64{0.7, 2, 4}, ways: guards})
 		}
 		all = append(all, group{work: w, kind: stay, loads: []float64{2, 4}, ways: guards[:1]})
