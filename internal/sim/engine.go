@@ -338,15 +338,7 @@ func (e *engine) told(a *attempt, at time.Duration, heard bool) {
 		e.result.Timeouts++
 	}
 	if wait, again := e.client.again(a.user, err); again {
-		e.after(at+wait-e.now, (*engine).again, a)
-	} else {
-		e.decide(a.user, false)
-	}
-}
-
-func (e *engine) again(a *attempt) {
-	if e.client.start(a.user) {
-		e.try(a.user)
+		e.after(at+wait-e.now, func(e *engine, a *attempt) { e.try(a.user) }, a)
 	} else {
 		e.decide(a.user, false)
 	}

@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -226,7 +225,7 @@ func TestRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "load,phase,route,priority,due_ms,sent_ms,done_ms,status,attempts,ended"; strings.Join(lines[0], ",") != want {
+	if want := "load,phase,route,priority,due_ms,sent_ms,done_ms,status,ended"; strings.Join(lines[0], ",") != want {
 		t.Errorf("%q, want %s", lines[0], want)
 	}
 	count := map[string]int{}
@@ -238,9 +237,9 @@ func TestRequests(t *testing.T) {
 				t.Fatalf("%q: %v", l, err)
 			}
 		}
-		want := "GET /no,normal,503,1,refused"
+		want := "GET /no,normal,503,refused"
 		if l[3] == "critical" {
-			want = `a "yes",critical,200,1,served`
+			want = `a "yes",critical,200,served`
 		}
 		if got := strings.Join(slices.Concat(l[2:4], l[7:]), ","); got != want || !slices.IsSorted(at[:]) {
 			t.Errorf("%q at %v, want %q", got, at, want)
@@ -280,21 +279,6 @@ func TestMeasuresTheCapacity(t *testing.T) {
 	r, _ := flood(t, "-load", "0.5", "-before", "0s", "-for", "1s", "-after", "0s", s.URL)
 	if !r.Measured || r.Capacity <= 20 || r.Capacity > 210 { // 200, less on a busy machine
 		t.Errorf("capacity %v", r.Capacity)
-	}
-}
-
-// A client that is refused tries again while it has patience.
-func TestRetries(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int64
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) <= 3 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	r, _ := flood(t, "-capacity", "5", "-load", "1", "-before", "0s", "-for", "2s", "-after", "0s", "-retries", "5", "-route", "patience=1m", s.URL)
-	if run := r.Runs[0]; run.Shares[0].Served != 1 || run.Attempts <= 1 || run.Attempts > 6 {
-		t.Errorf("%+v", run)
 	}
 }
 
@@ -338,10 +322,9 @@ func TestRefuses(t *testing.T) {
 		{"-load 1,2,4,8 -for 4m", "-before, -for and -after of all loads", "up to 15m0s"},
 		{"-for 1ms", "-for", "1s or more"}, {"-before -1s", "-before", "0 or more"}, {"-after -1s", "-after", "0 or more"},
 		{"-capacity 1e9", "-capacity", "20000"}, {"-capacity NaN", "-capacity", "20000"}, {"-capacity -1", "-capacity", "20000"},
-		{"-capacity 5000 -load 8", "-load: requests per second, with -retries", "up to 20000"},
-		{"-capacity 1000 -load 2 -retries 10", "-load: requests per second, with -retries", "up to 20000"}, {"-load 0", "-load", "above 0 to 100"},
+		{"-capacity 5000 -load 8", "-load: requests per second", "up to 20000"},
+		{"-load 0", "-load", "above 0 to 100"},
 		{"-load NaN", "-load", "above 0 to 100"}, {"-load 101", "-load", "above 0 to 100"}, {"-base 2", "-base", "0 to 1"},
-		{"-retries 11", "-retries", "0 to 10"}, {"-retries -1", "-retries", "0 to 10"},
 		{"-route share=.6 -route share=.6", "-route: the sum of share", "1, or less"}, {"-route share=.6", "-route: the sum of share", "1"},
 	} {
 		err := run(t.Context(), append(strings.Fields(c.args), s.URL), io.Discard, io.Discard)

@@ -41,7 +41,6 @@ type result struct {
 	NoP50    float64        `json:"no_p50_ms"`
 	NoP99    float64        `json:"no_p99_ms"`
 	Recovery float64        `json:"recovery_ms"` // after the load's end; -1: not while it was watched
-	Attempts float64        `json:"attempts"`    // per request
 	Statuses map[string]int `json:"statuses"`
 	Late     float64        `json:"late_p99_ms"` // of the generator
 	NotSent  int            `json:"not_sent"`
@@ -111,7 +110,6 @@ func (p *plan) tally(load float64, all []outcome) result {
 		by[priority] = &sums{}
 	}
 	var noes, late []time.Duration
-	attempts := 0
 	for i := range all {
 		o := &all[i]
 		late = append(late, o.sent-o.due)
@@ -121,7 +119,6 @@ func (p *plan) tally(load float64, all []outcome) result {
 		if o.phase != step {
 			continue
 		}
-		attempts += o.attempts
 		r.Statuses[strconv.Itoa(o.status)]++
 		for _, s := range []*sums{by[o.route.priority], &sum} {
 			if s.add(o); o.served() {
@@ -139,7 +136,7 @@ func (p *plan) tally(load float64, all []outcome) result {
 	if possible := min(float64(sum.Due), p.capacity*p.length.Seconds()); possible > 0 {
 		r.Goodput = float64(sum.Served) / possible
 	}
-	r.Hung, r.Broken, r.Attempts = part(sum.Hung, sum.Due), part(sum.Broken, sum.Due), part(attempts, sum.Due)
+	r.Hung, r.Broken = part(sum.Hung, sum.Due), part(sum.Broken, sum.Due)
 	r.P50, r.P99, r.NoP50, r.NoP99 = quantile(sum.times, .5), quantile(sum.times, .99), quantile(noes, .5), quantile(noes, .99)
 	for _, priority := range priorities {
 		if s := by[priority]; s.Due > 0 {
@@ -208,13 +205,13 @@ func writeRequests(file string, all []outcome) error {
 	if err != nil {
 		return err
 	}
-	lines := [][]string{{"load", "phase", "route", "priority", "due_ms", "sent_ms", "done_ms", "status", "attempts", "ended"}}
+	lines := [][]string{{"load", "phase", "route", "priority", "due_ms", "sent_ms", "done_ms", "status", "ended"}}
 	for i := range all {
 		o := &all[i]
 		text := func(d time.Duration) string { return strconv.FormatFloat(ms(d), 'f', 3, 64) }
 		lines = append(lines, []string{
 			strconv.FormatFloat(o.load, 'g', -1, 64), o.phase.String(), o.route.name, o.route.priority,
-			text(o.due), text(o.sent), text(o.done), strconv.Itoa(o.status), strconv.Itoa(o.attempts), o.ended(),
+			text(o.due), text(o.sent), text(o.done), strconv.Itoa(o.status), o.ended(),
 		})
 	}
 	return errors.Join(csv.NewWriter(f).WriteAll(lines), f.Close())
