@@ -44,9 +44,6 @@ const (
 
 func teamKey(record int) string { return "key-" + strconv.Itoa(record%teamKeys) }
 
-// teamPart is the partition of a key; all partitions have the same number of keys.
-func teamPart(record int) int { return record % teamKeys % teamParts }
-
 // pause is 1 to 5 ms, depending on the record.
 func pause(record int64) time.Duration {
 	return time.Millisecond + time.Duration(record*7919%4000)*time.Microsecond

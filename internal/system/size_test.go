@@ -29,7 +29,7 @@ var mostLines = []struct {
 }{
 	{"admission", 816, 1713, "a rejection describes no other content"},
 	{"examples", 3793, 3473, ""},
-	{"internal/bench", 5571, 659, "constants beside ours in as many rounds; programs of others"},
+	{"internal/bench", 5568, 659, "constants beside ours in as many rounds; programs of others"},
 	{"internal/sim", 3316, 927, "fresh worlds are judged with room for chance"},
 	{"internal/system", 3268, 2064, ""},
 	{"lease", 694, 1649, ""},
