@@ -72,7 +72,6 @@ func serve(args string) error {
 	if err != nil {
 		return err
 	}
-	go k.gather()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

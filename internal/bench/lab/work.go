@@ -27,10 +27,8 @@ type workload struct {
 	wait        time.Duration // for anything but a processor
 	connections int           // the wait needs one of these; 0: unlimited
 
-	holdMB  float64 // memory, until the answer; the wait ends if the client leaves
-	tree    bool    // held as nodes of 48 bytes, which the collector has to follow, instead of in one piece
-	churnMB float64 // garbage
-	cacheMB int     // what the process gathers beside its requests, in six seconds
+	holdMB float64 // memory, until the answer; the wait ends if the client leaves
+	tree   bool    // held as nodes of 48 bytes, which the collector has to follow, instead of in one piece
 
 	service *service // another program does the work
 
@@ -136,7 +134,6 @@ type worker struct {
 	warden *warden.Warden
 	free   chan struct{}
 	app    *application
-	cache  [][]byte
 	sink   atomic.Uint64 // prevents the compiler from removing the computation
 }
 
@@ -176,9 +173,6 @@ func (k *worker) do(ctx context.Context, heavy bool) ([]byte, error) {
 	cpu := k.cpu
 	if heavy {
 		cpu = k.heavy
-	}
-	for made := 0.0; made < k.churnMB*mb; made += page {
-		k.sink.Add(uint64(touched(page)[0]))
 	}
 	k.compute(cpu / 2)
 	if k.holdMB > 0 {
@@ -236,16 +230,6 @@ func grow(n int) *node {
 		next = append(next[1:], at.left, at.right)
 	}
 	return root
-}
-
-// gather fills the cache, a piece of 64 kB at a time.
-func (k *worker) gather() {
-	const piece = 64 << 10
-	pieces := k.cacheMB * mb / piece
-	for range pieces {
-		k.cache = append(k.cache, touched(piece))
-		time.Sleep(6 * time.Second / time.Duration(pieces))
-	}
 }
 
 // compute spins, in pieces of 250 us if the workload has scheduling points.
