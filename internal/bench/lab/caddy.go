@@ -34,7 +34,7 @@ func proxied(name, about string, s *service) workload {
 // idle is a service that answers at once: what a front costs.
 var idle = workload{name: "idle", about: "a service that answers at once, 100/s: no overload", patience: time.Second, rate: 100}
 
-// caddyGroups are the cells. Behind a front that starts the capacity is taken to be 100/s.
+// caddyGroups are the cells.
 func caddyGroups() (all []group) {
 	four := func(w workload, loads ...float64) {
 		all = append(all, group{work: w, kind: "cold", loads: loads, ways: fronts()})
@@ -48,12 +48,9 @@ func caddyGroups() (all []group) {
 	four(proxied("php", "php-fpm, 4 workers, 40 ms a request, by FastCGI", &service{fastcgi: true, args: func(app, _ string) []string {
 		return []string{phpFPM(), "--nodaemonize", "--allow-to-run-as-root", "--fpm-config", filepath.Join(app, "php-fpm.conf")}
 	}}), 4)
-	python.rate = 100
-	ours, both := fronts()[len(fronts())-1:], []way{fronts()[0], fronts()[len(fronts())-1]}
 	quick := idle
 	quick.service = &service{}
-	return append(all, group{work: python, kind: "starts", loads: []float64{2}, ways: ours, times: 7},
-		group{work: quick, kind: "cost", loads: []float64{1}, ways: both})
+	return append(all, group{work: quick, kind: "cost", loads: []float64{1}, ways: []way{fronts()[0], fronts()[len(fronts())-1]}})
 }
 
 // phpFPM is the program, which has its version in its name on some systems; "" if there is none.

@@ -290,11 +290,7 @@ func (r *report) caddy() string {
 			if len(r.find(g.work.name, load, g.kind, "ours").entry()) == 0 || g.kind == "cost" {
 				continue
 			}
-			about := g.work.about
-			if g.kind != "cold" {
-				about = "gunicorn, cold starts"
-			}
-			fmt.Fprintf(&b, "| %s | %g×", about, load)
+			fmt.Fprintf(&b, "| %s | %g×", g.work.about, load)
 			for _, f := range fronts() {
 				if c := r.find(g.work.name, load, g.kind, f.name); c != nil {
 					fmt.Fprintf(&b, " | %.2f / %.2f / %.2f", c.Goodput, c.Critical, c.Left)
