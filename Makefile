@@ -1,9 +1,8 @@
 # Every command that a person or CI runs here. `make` alone lists them.
-# Go, make and git are enough for test, lint, fuzz, growth, sim and the demo; race needs a C compiler, and test-servers, pictures, release and
-# other engines of demo-orders need what .ci/run installs.
+# Go, make and git are enough for test, lint, fuzz, growth, sim and the demos; race needs a C compiler, and test-servers, pictures and
+# release need what .ci/run installs.
 
 FUZZTIME = 10s
-ENGINE   = nats
 TIME     = 30s
 PROPERTIES = 1000
 SIM      = pages
@@ -18,7 +17,7 @@ export GOLANGCI_LINT_CACHE = $(CURDIR)/bin/lint-cache
 
 # The modules outside go.work (their dependencies must raise nobody's versions); internal/system checks that
 # there are no others.
-OUTSIDE = examples/caddy examples/frameworks internal/bench internal/programs internal/tools warden/wardencaddy
+OUTSIDE = internal/bench warden/wardencaddy
 
 # They read the other modules and docs/, which the go command's test cache does not notice: they are never cached.
 SYSTEM = ./internal/system
@@ -28,7 +27,7 @@ REPLAY = ./internal/system/alertslive
 GAME   = ./internal/system/faults
 
 # What `make test` leaves to `make test-servers`: the packages that need servers, programs in processes of their own or a browser, and so time.
-SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./internal/pgtest ./lease/leasectl ./lease/leasenats/... ./lease/leasepg/...
+SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./lease/leasectl ./lease/leasenats/... ./lease/leasepg/...
 
 # Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM, GAME and REPLAY (-e: a broken one must fail, not
 # be left out).
@@ -36,8 +35,6 @@ MODULES  = $$(go list -m -f '{{.Dir}}')
 PACKAGES = $$(go list -e work | grep -v -e '/internal/system$$' -e '/alertslive$$' -e '/system/faults$$')
 # Packages at a time: the tests of many wait more than they compute.
 TWICE = $$((2 * $$(getconf _NPROCESSORS_ONLN)))
-# True in a folder without Go.
-NO_CODE = [ -z "$$(find . -name "*.go" -not -path "*/testdata/*" | head -n 1)" ]
 # Of PACKAGES all but SERVERS: none is in neither.
 QUICK = $$(printf '%s\n' $(PACKAGES) | grep -vxF "$$(go list $(SERVERS))")
 
@@ -63,7 +60,6 @@ lint: bin/golangci-lint bin/deadcode ## gofmt and golangci-lint (with go vet) on
 	@dead=$$(bin/deadcode -test -filter '^github.com/stopbank/stopbank/(admission|lease|warden)' $$(go list -m -f '{{.Dir}}/...')) && [ -z "$$dead" ] || { echo "$$dead"; exit 1; }
 	@bin/golangci-lint run $$(go list -m -f '{{.Dir}}/...')
 	@for m in $(OUTSIDE); do \
-	  [ -n "$$(find $$m -name '*.go' -not -path '*/testdata/*')" ] || continue; \
 	  echo "== $$m"; \
 	  every=; [ $$m = warden/wardencaddy ] || every='--disable staticcheck'; \
 	  (cd $$m && GOWORK=off "$(CURDIR)/bin/golangci-lint" run $$every ./...) || exit 1; \
@@ -73,8 +69,8 @@ lint: bin/golangci-lint bin/deadcode ## gofmt and golangci-lint (with go vet) on
 race: ## the tests, those of test-servers too, under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 RAPID_CHECKS=25 go test -race -vet=off -timeout 30m $$(printf '%s\n' $(PACKAGES) | grep -v '/internal/sim$$')
 
-demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
-	@go run ./examples/orders -engine $(ENGINE)
+demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit
+	@go run ./examples/orders
 
 # Without KAFKA_BROKERS, make test runs those of lease/leasekafka on a fake broker, in virtual time.
 test-servers: ## (3 min; KAFKA_BROKERS=host:port: and 30 on brokers of yours) the tests on PostgreSQL and NATS, of programs, in a browser, and of the alert rules in Prometheus
@@ -82,20 +78,19 @@ test-servers: ## (3 min; KAFKA_BROKERS=host:port: and 30 on brokers of yours) th
 	@go test -timeout 30m $(SERVERS)
 	@$(MAKE) --no-print-directory test-alerts
 	@[ -z "$(KAFKA_BROKERS)" ] || go test -count=1 -timeout 90m ./lease/leasekafka
-	@[ -z "$(KAFKA_BROKERS)" ] || $(MAKE) --no-print-directory demo-orders ENGINE=kafka
 
 test-alerts: ## the alert rules, in Prometheus, over what it recorded
 	@go test -count=1 -timeout 30m $(REPLAY)
 
 # Each module alone, with the dependencies that its users get.
-# Not of internal/programs, which are other people's programs.
+# Not of bench/programs, which are other people's programs.
 vuln: bin/govulncheck ## known vulnerabilities in what each module calls (VULNDB=URL: asks another database than vuln.go.dev)
-	@bash internal/tools/alone.sh '$(NO_CODE) || [ $$MODULE = internal/programs ] || "$(CURDIR)/bin/govulncheck" -db $(VULNDB) ./...'
+	@bash internal/tools/alone.sh '"$(CURDIR)/bin/govulncheck" -db $(VULNDB) $$(go list ./... | grep -v bench/programs)'
 
 # The first build of the linter takes minutes; later ones are cached. CGO_ENABLED=0: no C compiler is asked for.
-bin/deadcode bin/golangci-lint bin/govulncheck: internal/tools/go.mod internal/tools/go.sum
+bin/deadcode bin/golangci-lint bin/govulncheck: internal/tools/versions
 	@echo "== building $(@F)"
-	@cd internal/tools && GOWORK=off CGO_ENABLED=0 go build -o ../../$@ $$(GOWORK=off go list tool | grep '/$(@F)$$')
+	@GOWORK=off CGO_ENABLED=0 GOBIN=$(CURDIR)/bin go install $$(grep '/$(@F)@' internal/tools/versions)
 
 # One target a processor, which would spend its time on making inputs shorter. One that fails is written to the package's
 # testdata/fuzz, and is a test from then on. Before Go 1.27 a fuzzer may call the end of its time a failure (go.dev/issue/75804).
@@ -113,7 +108,7 @@ lab: ## real HTTP, more than can be answered: LAB='overload -only headline -roun
 	@$(call MADE,lab,LAB,$(firstword $(LAB))) env GOWORK=off go -C internal/bench run ./lab $(LAB) -o ../..
 
 programs: ## (4 min; PROGRAMS='-only etcd': that one) programs that others have written, bare and behind README's lines, driven by their own clients: what differs
-	@GOWORK=off go -C internal/programs run . $(PROGRAMS)
+	@GOWORK=off go -C internal/bench/programs run . $(PROGRAMS)
 
 sim: sim-$(SIM) ## the law in virtual time, into docs/evidence: beside the best constant target, and in 500 random worlds; or SIM=mixed (2,000 of several kinds of work), fleet, heavy, or worlds, CI's 460
 
@@ -176,7 +171,7 @@ torture-faults:
 
 # The tests of the modules of go.work have run there, and make lint has vetted all. go list -export compiles and does not link.
 gowork-off: ## tidy and compile each module alone, its tests too, with its siblings from a module proxy, as a consumer sees it; and test those outside of go.work, without Centrifugo (make programs)
-	@bash internal/tools/alone.sh 'go mod tidy -diff; $(NO_CODE) && exit; go list -test -export -f "{{/**/}}" ./...; \
+	@bash internal/tools/alone.sh 'go mod tidy -diff; go list -test -export -f "{{/**/}}" ./...; \
 	  case " $(OUTSIDE) " in *" $$MODULE "*) go test -vet=off -short ./... ;; esac'
 
 # Tests are of one system alone more often than code is, and Windows is the least like Linux: it gets them all.

@@ -1,8 +1,6 @@
 // Package frameworks mounts wardenhttp's middleware in chi, echo and gin, behind the router, so that the route's pattern gives
 // each task its name and priority. It builds the same shop three times. The tests run each over real HTTP: names, priorities,
 // rejections, panics and hijacked connections.
-//
-// It is a module of its own because the frameworks have many dependencies.
 package frameworks
 
 import (

@@ -62,7 +62,7 @@ var errEnded = errors.New("exit code 0")
 
 func (f *fleet) start() error {
 	o := f.o
-	cmd, err := self("-replica", fmt.Sprint(len(f.replicas)+1), "-engine", o.engine, "-orders", fmt.Sprint(o.orders), "-customers",
+	cmd, err := self("-replica", fmt.Sprint(len(f.replicas)+1), "-orders", fmt.Sprint(o.orders), "-customers",
 		fmt.Sprint(o.customers),
 		"-workers", fmt.Sprint(o.workers), "-partitions", fmt.Sprint(o.partitions), "-session", o.session.String(), "-run", o.run)
 	if err != nil {

@@ -7,14 +7,8 @@
 // effect and before the ledger records it. The audit checks that every order was applied once, in order for each customer,
 // under rising fencing tokens, and that the replica that was frozen took up work again. Exit code 1: the audit or the run failed.
 //
-// The same scenario runs on three engines:
-//
-//	-engine    records    group               ledgers, effects   server
-//	nats       stream     leasenats.Group     buckets            embedded, with its files in -dir; or NATS_URL
-//	postgres   table      leasepg.OpenGroup   tables             private, if PostgreSQL is installed; or STOPBANK_POSTGRES_URL
-//	kafka      topic      leasekafka.Group    as with nats       a fake broker in its own process; or KAFKA_BROKERS
-//
-// After a successful audit, the run deletes what it created on an external server; its PostgreSQL database is always dropped.
+// Records, group, ledgers and effects are on JetStream: an embedded server, with its files in -dir, or that of NATS_URL, where the run
+// deletes what it created after a successful audit.
 package main
 
 import (
@@ -35,9 +29,9 @@ import (
 type options struct {
 	orders, customers, workers, replicas, partitions int
 	session                                          time.Duration
-	engine, dir, run                                 string
+	dir, run                                         string
 	replica                                          int
-	servers                                          string // addresses for the engine
+	servers                                          string // the server's URL
 	rate                                             int    // orders a second
 	ops, fault                                       string
 	after                                            time.Duration  // from the start of a replica to its faults
@@ -46,7 +40,6 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.engine, "engine", "nats", "nats, postgres or kafka")
 	flag.IntVar(&o.orders, "orders", 10_000, "`number` of orders")
 	flag.IntVar(&o.customers, "customers", 1_000, "`number` of customers")
 	flag.IntVar(&o.replicas, "replicas", 3,
@@ -55,7 +48,7 @@ func main() {
 		"`number` of partitions, more than -replicas: each replica gets one before the first fault")
 	flag.IntVar(&o.workers, "workers", 16, "maximum `number` of concurrent handlers in each replica")
 	flag.DurationVar(&o.session, "session", 2*time.Second,
-		"session `timeout` after which others take over the partitions of a replica; at least 6s with KAFKA_BROKERS")
+		"session `timeout` after which others take over the partitions of a replica")
 	flag.StringVar(&o.dir, "dir", "",
 		"`directory` of the embedded JetStream server; empty: a temporary one, removed after a successful audit")
 	flag.StringVar(&o.run, "run", fmt.Sprintf("%08x", rand.Uint32()), "`name` of this run on the server")
@@ -65,16 +58,12 @@ func main() {
 	flag.StringVar(&o.ops, "ops", "", "with -replica: `address` of the metrics; empty: none")
 	flag.StringVar(&o.fault, "fault", "", "with -replica: comma-separated `faults` (fault.go)")
 	flag.DurationVar(&o.after, "fault-after", 0, "with -replica: `time` from start to the faults")
-	broker := flag.Bool("fake-broker", false, "run an in-memory Kafka broker until standard input ends")
 	flag.Parse()
 	o.servers = os.Getenv(childEnv)
 	var err error
-	switch {
-	case *broker:
-		err = fakeBroker()
-	case o.replica > 0:
+	if o.replica > 0 {
 		err = work(o)
-	default:
+	} else {
 		err = parent(o)
 	}
 	if err != nil {
@@ -102,18 +91,18 @@ func parent(o options) (failed error) {
 			}
 		}()
 	}
-	s, err := engines[o.engine].serve(ctx, o)
+	s, err := serve(o)
 	if err != nil {
 		return err
 	}
 	defer func() { failed = errors.Join(failed, s.stop()) }()
-	o.servers, o.session = s.at, max(o.session, s.session)
-	e, err := engines[o.engine].connect(ctx, o)
+	o.servers = s.url
+	e, err := connect(o)
 	if err != nil {
 		return err
 	}
 	defer e.close()
-	fmt.Println("engine:", s.about)
+	fmt.Println("JetStream:", s.about)
 	if err := e.prepare(ctx, o); err != nil {
 		return err
 	}
@@ -140,7 +129,7 @@ const frozen = 2
 // When all published orders are done, other replicas have taken over the partitions of a dead or frozen one. The replicas that
 // are frozen, told to crash or thawed find new orders. All replicas have partitions before the first fault, and the thawed one
 // has one again before the last orders come.
-func injectFaults(ctx context.Context, o options, e engine, effects register) error {
+func injectFaults(ctx context.Context, o options, e *engine, effects register) error {
 	f := &fleet{o: o}
 	defer f.end()
 	for range o.replicas {
@@ -196,7 +185,7 @@ func injectFaults(ctx context.Context, o options, e engine, effects register) er
 }
 
 // publishUntilEOF says where the servers are, and publishes o.rate orders a second until standard input ends.
-func publishUntilEOF(ctx context.Context, o options, e engine) error {
+func publishUntilEOF(ctx context.Context, o options, e *engine) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()

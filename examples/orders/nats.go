@@ -1,4 +1,4 @@
-// The JetStream engine: a stream that the server partitions by customer, a bucket for the group and its ledgers, and a bucket
+// The engine: JetStream, with a stream that the server partitions by customer, a bucket for the group and its ledgers, and a bucket
 // for the effects.
 
 package main
@@ -22,10 +22,16 @@ import (
 	"github.com/stopbank/stopbank/lease/leasenats"
 )
 
-// serveNATS returns the server of NATS_URL, or an embedded one.
-func serveNATS(_ context.Context, o options) (servers, error) {
+// servers are JetStream's. They run until stop.
+type servers struct {
+	url, about string
+	stop       func() error
+}
+
+// serve returns the server of NATS_URL, or an embedded one.
+func serve(o options) (servers, error) {
 	if url := os.Getenv("NATS_URL"); url != "" {
-		return servers{at: url, about: "JetStream, the server of NATS_URL", stop: func() error { return nil }}, nil
+		return servers{url, "the server of NATS_URL", func() error { return nil }}, nil
 	}
 	// Lazy fsync loses nothing when a process is killed; SyncAlways would also survive a power failure.
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: o.dir,
@@ -42,11 +48,11 @@ func serveNATS(_ context.Context, o options) (servers, error) {
 	if !s.ReadyForConnections(20 * time.Second) {
 		return servers{}, errors.Join(errors.New("the server did not start"), stop())
 	}
-	return servers{at: s.ClientURL(), about: "JetStream, a server in this process", stop: stop}, nil
+	return servers{s.ClientURL(), "a server in this process", stop}, nil
 }
 
-// onNATS implements engine.
-type onNATS struct {
+// engine is the connection of one process to the server, for one run.
+type engine struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	stream   string
@@ -55,10 +61,8 @@ type onNATS struct {
 	effects  string // the bucket of the accounts
 }
 
-func connectNATS(_ context.Context, o options) (engine, error) { return dialNATS(o, o.servers) }
-
-func dialNATS(o options, url string) (*onNATS, error) {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+func connect(o options) (*engine, error) {
+	nc, err := nats.Connect(o.servers, nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return nil, err
 	}
@@ -67,16 +71,16 @@ func dialNATS(o options, url string) (*onNATS, error) {
 		nc.Close()
 		return nil, err
 	}
-	return &onNATS{
+	return &engine{
 		nc: nc, js: js, stream: "ORDERS_" + o.run, subjects: "orders." + o.run + ".", members: "group_" + o.run,
 		effects: "effects_" + o.run,
 	}, nil
 }
 
-func (n *onNATS) close() { n.nc.Close() }
+func (n *engine) close() { n.nc.Close() }
 
-// prepare makes the server add the partition, chosen by customer, to the subject.
-func (n *onNATS) prepare(ctx context.Context, o options) error {
+// prepare creates the stream of the orders, and makes the server add the partition, chosen by customer, to the subject.
+func (n *engine) prepare(ctx context.Context, o options) error {
 	_, err := n.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: n.stream, Subjects: []string{n.subjects + "*"},
 		SubjectTransform: &jetstream.SubjectTransformConfig{
@@ -86,7 +90,9 @@ func (n *onNATS) prepare(ctx context.Context, o options) error {
 	return err
 }
 
-func (n *onNATS) publish(ctx context.Context, o options, first, end int) error {
+// publish appends the orders from first to end-1. Order i has the key buyer(o, i) and the payload i+1. Only the parent calls it, one
+// call at a time.
+func (n *engine) publish(ctx context.Context, o options, first, end int) error {
 	for i := first; i < end; i++ {
 		payload := strconv.AppendInt(nil, int64(i)+1, 10)
 		if _, err := n.js.PublishAsync(n.subjects+buyer(o, i), payload, jetstream.WithStallWait(time.Minute)); err != nil {
@@ -108,7 +114,8 @@ func (n *onNATS) publish(ctx context.Context, o options, first, end int) error {
 	return nil
 }
 
-func (n *onNATS) group(ctx context.Context, o options) (dispatch.Ownership, error) {
+// group joins the consumer group, which assigns partitions with their ledgers.
+func (n *engine) group(ctx context.Context, o options) (dispatch.Ownership, error) {
 	return leasenats.OpenGroup(ctx, leasenats.GroupConfig{
 		Conn: n.nc, Stream: n.stream, Subject: n.subjects + "*.>", Partitions: o.partitions, Bucket: n.members, Session: o.session,
 		Ledger: lease.Config{MaxRetries: lease.DefaultRetries, Observer: o.decisions},
@@ -116,26 +123,25 @@ func (n *onNATS) group(ctx context.Context, o options) (dispatch.Ownership, erro
 	})
 }
 
-func (n *onNATS) remove(ctx context.Context) error {
-	return errors.Join(n.js.DeleteStream(ctx, n.stream), n.removeBuckets(ctx))
+// remove deletes everything that the run created.
+func (n *engine) remove(ctx context.Context) error {
+	return errors.Join(n.js.DeleteStream(ctx, n.stream), n.js.DeleteKeyValue(ctx, n.members), n.js.DeleteKeyValue(ctx, n.effects))
 }
 
-func (n *onNATS) removeBuckets(ctx context.Context) error {
-	return errors.Join(n.js.DeleteKeyValue(ctx, n.members), n.js.DeleteKeyValue(ctx, n.effects))
-}
-
-func (n *onNATS) register(ctx context.Context) (register, error) {
+// register returns the store of the effects.
+func (n *engine) register(ctx context.Context) (register, error) {
 	kv, err := n.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: n.effects})
-	return bucket{kv, n.js}, err
+	return register{kv, n.js}, err
 }
 
-// bucket is a register whose versions are the keys' revisions.
-type bucket struct {
+// register stores the effects: an account for each customer, written by compare-and-swap of the key's revision.
+type register struct {
 	kv jetstream.KeyValue
 	js jetstream.JetStream
 }
 
-func (b bucket) load(ctx context.Context, customer string) (a account, version uint64, err error) {
+// load returns an account and its version; version 0 means that it does not exist.
+func (b register) load(ctx context.Context, customer string) (a account, version uint64, err error) {
 	entry, err := b.kv.Get(ctx, customer)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return account{}, 0, nil
@@ -146,7 +152,8 @@ func (b bucket) load(ctx context.Context, customer string) (a account, version u
 	return a, entry.Revision(), err
 }
 
-func (b bucket) swap(ctx context.Context, customer string, a account, version uint64) error {
+// swap writes an account if its version has not changed. An error may be a conflict or a failure.
+func (b register) swap(ctx context.Context, customer string, a account, version uint64) error {
 	value, err := json.Marshal(a)
 	if err != nil {
 		return err
@@ -156,7 +163,7 @@ func (b bucket) swap(ctx context.Context, customer string, a account, version ui
 }
 
 // swaps counts the messages of the bucket's stream: one for each swap.
-func (b bucket) swaps(ctx context.Context) (int, error) {
+func (b register) swaps(ctx context.Context) (int, error) {
 	stream, err := b.js.Stream(ctx, "KV_"+b.kv.Bucket())
 	if err != nil {
 		return 0, err

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/admission"
-	"github.com/stopbank/stopbank/internal/pgtest"
 	"github.com/stopbank/stopbank/lease"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -30,25 +29,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// All engines run; PostgreSQL is skipped if it is not installed, unless STOPBANK_POSTGRES=required.
 func TestReplicasKilledAndFrozen(t *testing.T) {
-	for engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			o := options{engine: engine, orders: 1200, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second,
-				dir: t.TempDir(), run: "test"}
-			err := parent(o)
-			if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
-				t.Skip(err)
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		})
+	o := options{orders: 1200, customers: 120, workers: 8, replicas: 3, partitions: 8, session: time.Second, dir: t.TempDir(), run: "test"}
+	if err := parent(o); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // A replica that exits before it has a partition is an error.
 func TestReplicaDiesAtStart(t *testing.T) {
-	f := &fleet{o: options{engine: "nats", replicas: 3, partitions: 4, workers: 1, orders: 1, customers: 1, session: time.Second,
+	f := &fleet{o: options{replicas: 3, partitions: 4, workers: 1, orders: 1, customers: 1, session: time.Second,
 		servers: "nats://127.0.0.1:1"}}
 	defer f.end()
 	if err := f.start(); err != nil {
@@ -64,9 +54,8 @@ func TestReplicaDiesAtStart(t *testing.T) {
 
 func TestOptionsThatCannotWork(t *testing.T) {
 	for want, o := range map[string]options{
-		"-replicas is 2; allowed: 3 or more":                       {engine: "nats", replicas: 2},
-		`-engine is "redis"; allowed: ["kafka" "nats" "postgres"]`: {engine: "redis", replicas: 3},
-		"-partitions is 3; allowed: more than -replicas, 3":        {engine: "nats", replicas: 3, partitions: 3},
+		"-replicas is 2; allowed: 3 or more":                {replicas: 2},
+		"-partitions is 3; allowed: more than -replicas, 3": {replicas: 3, partitions: 3},
 	} {
 		if err := parent(o); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -42,7 +42,7 @@ func work(o options) error {
 		}
 		leave()
 	}()
-	e, err := engines[o.engine].connect(ctx, o)
+	e, err := connect(o)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/stopbank/stopbank/internal/pgtest"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 // build compiles a program of this folder and returns a command that runs it, at most until the test ends.

@@ -59,16 +59,6 @@ func admissionRows() []row {
 					})
 				}},
 				semaphorePair(asSync),
-				{"buffered channel", 0, func() instance {
-					c := make(chan struct{}, places)
-					return shared(func() {
-						select {
-						case c <- struct{}{}:
-							<-c
-						default:
-						}
-					})
-				}},
 				{"failsafe-go bulkhead", 0, func() instance {
 					b := bulkhead.New[any](places)
 					return shared(func() {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ func leaseRows() []row {
 func domainNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
-		names[i] = engineName(uint32(i)*2654435761, i)
+		names[i] = fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(i)*2654435761, i)
 	}
 	return names
 }

@@ -41,7 +41,7 @@ func main() {
 	must(0, flag.Set("test.benchtime", "10ms")) // of a variant in a round
 
 	defer stopServers()
-	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), engineRows(), throughputRows(), wardenRows()),
+	rows := slices.DeleteFunc(slices.Concat(admissionRows(), leaseRows(), throughputRows(), wardenRows()),
 		func(r row) bool { return !filter.MatchString(r.layer + ": " + r.title) })
 	if len(rows) == 0 {
 		exit("-rows %q matches no row", *only)

@@ -91,7 +91,7 @@ func number(v float64) string {
 // peers are the modules that the page has the versions of.
 var peers = []string{
 	"github.com/failsafe-go/failsafe-go", "golang.org/x/sync", "github.com/jackc/pgx/v5", "github.com/nats-io/nats.go",
-	"github.com/nats-io/nats-server/v2", "github.com/riverqueue/river", "github.com/twmb/franz-go/pkg/kfake",
+	"github.com/nats-io/nats-server/v2", "github.com/riverqueue/river",
 }
 
 // versions lists the peers in this binary with their versions.

@@ -35,16 +35,14 @@ import (
 )
 
 const (
-	teamKeys    = 1_000 // that the records have in turn
-	teamParts   = 4     // partitions that the members share
-	pgWorkers   = 500   // handlers of a member at a time
+	records     = 10_000 // of a run
+	teamKeys    = 1_000  // that the records have in turn
+	teamParts   = 4      // partitions that the members share
+	pgWorkers   = 500    // handlers of a member at a time
 	natsWorkers = 256
 )
 
 func teamKey(record int) string { return "key-" + strconv.Itoa(record%teamKeys) }
-
-// teamPart is the partition of a key; all partitions have the same number of keys.
-func teamPart(record int) int { return record % teamKeys % teamParts }
 
 // pause is 1 to 5 ms, depending on the record.
 func pause(record int64) time.Duration {
@@ -94,7 +92,7 @@ func throughputRows() []row {
 			rows = append(rows, teamRow(engine, how.members, how.waits))
 		}
 	}
-	return append(rows, kafkaRow(16), kafkaRow(64))
+	return rows
 }
 
 func teamRow(engine string, members int, waits bool) row {
@@ -105,22 +103,16 @@ func teamRow(engine string, members int, waits bool) row {
 	for _, c := range all {
 		r.variants = append(r.variants, c.variant)
 	}
-	round, statements := 0, make([]int64, len(all))
+	round := 0
 	r.whole = func() []float64 {
 		ns := make([]float64, len(all))
 		for k := range all {
 			i := (k + round) % len(all)
-			ns[i], statements[i] = process(all[i], order{Engine: engine, Contender: i, Members: members, Waits: waits})
+			ns[i] = process(all[i], order{Engine: engine, Contender: i, Members: members, Waits: waits})
 			fmt.Fprintf(os.Stderr, "\r\033[K%s: %.0f records/s\n", all[i].name, 1e9/ns[i])
 		}
 		round++
 		return ns
-	}
-	if engine == "PostgreSQL" {
-		r.note = func() string {
-			return fmt.Sprintf("statements a record: %.3f (≤ 0.05), %.2f per record, %.3f of River", float64(statements[0])/records,
-				float64(statements[1])/records, float64(statements[2])/records)
-		}
 	}
 	return r
 }
@@ -154,12 +146,11 @@ type report struct {
 	Began      int64 // the first handler
 	Done, Last int64 // so many more records are done, and when the last was
 	Over       int64 // it has returned
-	Statements int64 // until then
 }
 
-// process returns nanoseconds per record, from the first handler to the last record that is done for good, and the statements of
-// the members. It starts them one after the other, and says begin to all when all are ready.
-func process(c contender, o order) (ns float64, statements int64) {
+// process returns nanoseconds per record, from the first handler to the last record that is done for good. It starts the members one
+// after the other, and says begin to all when all are ready.
+func process(c contender, o order) (ns float64) {
 	o.Run = c.load()
 	if o.URL = pgURL(); o.Engine == "JetStream" {
 		o.URL = jetStream().ConnectedUrl()
@@ -204,7 +195,6 @@ func process(c contender, o order) (ns float64, statements int64) {
 		if r.Began > 0 && (began == 0 || r.Began < began) {
 			began = r.Began
 		}
-		statements += r.Statements
 		if r.Last > 0 || c.written && r.Over > 0 {
 			end = max(end, r.Last, r.Over)
 		}
@@ -217,15 +207,14 @@ func process(c contender, o order) (ns float64, statements int64) {
 	if done != records {
 		exit("%s: %d of %d records done in two minutes", c.name, done, records)
 	}
-	return float64(end-began) / records, statements
+	return float64(end-began) / records
 }
 
 // team is a member's part of a run.
 type team struct {
 	order
-	begin      chan struct{} // closed when all members are ready
-	begun      sync.Once
-	statements atomic.Int64
+	begin chan struct{} // closed when all members are ready
+	begun sync.Once
 
 	mu   sync.Mutex // guards all below, and the standard output
 	done report     // not printed
@@ -249,7 +238,7 @@ func work(o order) {
 		}
 	}()
 	contenders()[o.Engine][o.Contender].member(ctx, t)
-	t.print(report{Over: time.Now().UnixNano(), Statements: t.statements.Load()})
+	t.print(report{Over: time.Now().UnixNano()})
 }
 
 // print reports r, after what is done.
@@ -292,27 +281,6 @@ func (t *team) finished() {
 	t.done.Done++
 	t.done.Last = time.Now().UnixNano()
 }
-
-// TraceQueryStart implements pgx.QueryTracer: it counts a statement.
-func (t *team) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	t.statements.Add(1)
-	return ctx
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (t *team) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// TraceBatchStart implements pgx.BatchTracer. Statements that are sent together count as one.
-func (t *team) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	t.statements.Add(1)
-	return ctx
-}
-
-// TraceBatchQuery implements pgx.BatchTracer.
-func (t *team) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (t *team) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // consume processes what an Ownership assigns to a member, once all members have their share of the partitions.
 func (t *team) consume(ctx context.Context, group dispatch.Ownership, workers int) {
@@ -373,7 +341,7 @@ func openOutbox(pool *pgxpool.Pool, run string) *leasepg.Outbox {
 }
 
 func workPostgres(ctx context.Context, t *team, perWindow bool) {
-	pool := connect(ctx, t)
+	pool := connect(ctx)
 	defer pool.Close()
 	t.consume(ctx, must(leasepg.OpenGroup(ctx, leasepg.GroupConfig{Conn: pool.Config().ConnConfig, Group: t.Run,
 		Outbox: openOutbox(pool, t.Run), Ledger: lease.Config{MaxRetries: lease.DefaultRetries}, Journal: perWindow})), pgWorkers)
@@ -420,7 +388,7 @@ func loadRiver() string {
 
 // workRiver is configured like River's own benchmark, with the shortest intervals; a job is done when its completion is written.
 func workRiver(ctx context.Context, t *team) {
-	pool := connect(ctx, t)
+	pool := connect(ctx)
 	defer pool.Close()
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(func(_ context.Context, job *river.Job[riverArgs]) error {

@@ -5,15 +5,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
-	"runtime/metrics"
 	"slices"
 	"sync"
 	"syscall"
@@ -45,7 +42,13 @@ func wardenRows() []row {
 		}
 		onLimiter = append(onLimiter,
 			row{layer: "warden", title: "Acquire + Release, nobody waits", goroutines: goroutines, variants: []variant{
-				limiterPair(0),
+				{"limiter Acquire + Release", 0, func() instance {
+					l := target(places)
+					return shared(func() {
+						p, _ := l.Acquire(ctx, limiter.Task{})
+						p.Release()
+					})
+				}},
 				semaphorePair(overSemaphore),
 				{"failsafe-go limiter", overAdaptive, func() instance {
 					l := adaptive(places)
@@ -71,17 +74,19 @@ func wardenRows() []row {
 					_, _ = l.TryAcquirePermit()
 					return shared(func() { _, _ = l.TryAcquirePermit() })
 				}},
-				{"time.Now", 0, func() instance { return shared(func() { _ = time.Now() }) }},
 			}},
 		)
 		inCompartment = append(inCompartment, row{layer: "bulkhead", title: "Do in a healthy compartment", goroutines: goroutines,
 			variants: []variant{
-				compartment("bulkhead.Do", bulkhead.CompartmentConfig{Guaranteed: places}),
+				{"bulkhead.Do", 0, func() instance {
+					k := must(bulkhead.New(bulkhead.Config{Total: places, Compartments: []bulkhead.CompartmentConfig{{Name: "a",
+						Guaranteed: places}}})).Compartment("a")
+					return shared(func() { _, _ = bulkhead.Do(ctx, k, answer) })
+				}},
 				{"limiter.Do", 2, func() instance {
 					l := target(places)
 					return shared(func() { _, _ = limiter.Do(ctx, l, limiter.Task{}, answer) })
 				}},
-				compartment("bulkhead.Do with a MaxWait", bulkhead.CompartmentConfig{Guaranteed: places, MaxQueue: 1, MaxWait: time.Second}),
 				{"failsafe-go bulkhead", 0, func() instance {
 					e := failsafe.With[int](failsafebulkhead.New[int](places))
 					return shared(func() { _, _ = e.Get(func() (int, error) { return 0, nil }) })
@@ -94,22 +99,10 @@ func wardenRows() []row {
 			s := must(monitor.New())
 			return shared(func() { _ = s.Sample() })
 		}},
-		{"metrics.Read of its metrics", 0, func() instance {
-			read := []metrics.Sample{{Name: "/sched/latencies:seconds"}, {Name: "/sched/goroutines/runnable:goroutines"}}
-			return shared(func() { metrics.Read(read) })
-		}},
 	}})
 	bare := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	governed := must(wardenhttp.New(newWarden(), wardenhttp.Config{})).Handler(bare)
 	return append(append(onLimiter, inCompartment...), threadsRow(),
-		row{layer: "warden/wardenhttp", title: "HTTP middleware, no network", goroutines: 1, variants: []variant{
-			{"wardenhttp around an empty handler", 0, func() instance {
-				rec := httptest.NewRecorder()
-				w, r := http.ResponseWriter(connected{rec, rec}), httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-				return shared(func() { governed.ServeHTTP(w, r) })
-			}},
-			limiterPair(0),
-		}},
 		row{layer: "warden/wardenhttp", title: "HTTP request over loopback", goroutines: 1, variants: []variant{
 			get("under wardenhttp", 0, governed), get("bare handler", 1.1, bare),
 		}})
@@ -160,37 +153,10 @@ func target(n int) *limiter.Limiter {
 	return must(limiter.New(limiter.Config{Initial: decision.ControlDecision{Seq: 1, TargetConcurrency: n}}))
 }
 
-func limiterPair(most float64) variant {
-	return variant{"limiter Acquire + Release", most, func() instance {
-		l := target(places)
-		return shared(func() {
-			p, _ := l.Acquire(ctx, limiter.Task{})
-			p.Release()
-		})
-	}}
-}
-
 // adaptive is the peer, with a limit that the rows do not reach.
 func adaptive(limit uint) adaptivelimiter.AdaptiveLimiter[any] {
 	return adaptivelimiter.NewBuilder[any]().WithLimits(limit, limit, limit).Build()
 }
-
-// compartment is Do in the only compartment of a set, without breaker and timeouts.
-func compartment(name string, c bulkhead.CompartmentConfig) variant {
-	c.Name = "a"
-	return variant{name, 0, func() instance {
-		k := must(bulkhead.New(bulkhead.Config{Total: places, Compartments: []bulkhead.CompartmentConfig{c}})).Compartment("a")
-		return shared(func() { _, _ = bulkhead.Do(ctx, k, answer) })
-	}}
-}
-
-// connected is a ResponseWriter with the methods of an HTTP/1 server's.
-type connected struct {
-	http.ResponseWriter
-	http.Flusher
-}
-
-func (connected) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, http.ErrNotSupported }
 
 // get requests h over loopback, from one server for all rounds.
 func get(name string, most float64, h http.Handler) variant {

@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go/budget"
-
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/retry"
 )
@@ -27,8 +25,6 @@ type Retry struct {
 	Full    bool
 	// Budget is the number of retries per first attempt for all users together, with at most 100 saved; 0: unlimited.
 	Budget float64
-	// Failsafe uses failsafe-go's budget with its defaults, one for all users.
-	Failsafe bool
 	// Callers is the number of client processes, each with a retry.Caller with its defaults; 0: none.
 	Callers int
 }
@@ -41,8 +37,6 @@ type client interface {
 	ended(u *user, ok bool)
 	// again reports whether to retry, and the backoff; err is the server's rejection, if there was one.
 	again(u *user, err error) (time.Duration, bool)
-	// start is called right before a retry; false: do not send it.
-	start(u *user) bool
 	// done is called when the user has an outcome.
 	done(u *user)
 }
@@ -50,21 +44,18 @@ type client interface {
 func newClient(e *engine) (client, error) {
 	r := e.w.Retry
 	p := &plain{Retry: r, chance: e.chance}
-	switch {
-	case r.Failsafe:
-		return &failsafeBudget{p, budget.New().(permits)}, nil
-	case r.Callers > 0:
-		all := &callers{plain: p, e: e, calls: map[*user]*retry.Call{}}
-		for range r.Callers {
-			c, err := retry.New(retry.Config{Rand: e.chance.Float64})
-			if err != nil {
-				return nil, err
-			}
-			all.each = append(all.each, c)
-		}
-		return all, nil
+	if r.Callers == 0 {
+		return p, nil
 	}
-	return p, nil
+	all := &callers{plain: p, e: e, calls: map[*user]*retry.Call{}}
+	for range r.Callers {
+		c, err := retry.New(retry.Config{Rand: e.chance.Float64})
+		if err != nil {
+			return nil, err
+		}
+		all.each = append(all.each, c)
+	}
+	return all, nil
 }
 
 // plain makes a fixed number of attempts, optionally within a budget like Finagle's RetryBudget.
@@ -93,36 +84,7 @@ func (p *plain) again(u *user, _ error) (time.Duration, bool) {
 	return seconds(p.Backoff * luck * math.Ldexp(1, u.attempts-1)), true
 }
 
-func (p *plain) start(*user) bool { return true }
-func (p *plain) done(*user)       {}
-
-// permits are the methods of failsafe-go's budget that its retry policy calls.
-type permits interface {
-	RecordExecution()
-	ReleaseExecution()
-	TryAcquirePermit() bool
-	ReleasePermit()
-}
-
-// failsafeBudget calls the budget where failsafe-go's retry policy does.
-type failsafeBudget struct {
-	*plain
-	permits
-}
-
-func (b *failsafeBudget) begin(*user) bool {
-	b.RecordExecution()
-	return true
-}
-
-func (b *failsafeBudget) ended(u *user, _ bool) {
-	if u.attempts > 1 {
-		b.ReleasePermit()
-	}
-}
-
-func (b *failsafeBudget) start(*user) bool { return b.TryAcquirePermit() }
-func (b *failsafeBudget) done(*user)       { b.ReleaseExecution() }
+func (p *plain) done(*user) {}
 
 // callers are client processes with a retry.Caller each, which reads the bubble's clock; users use them in turn.
 type callers struct {

@@ -29,7 +29,6 @@ type engine struct {
 	spell   Spell // what is disturbed now
 	client  client
 	chance  *rand.Rand // of load balancing and backoff, which depend on earlier outcomes
-	other   no         // the rejection that is tried again: its attempt is started there, or waits on
 	bubble  bubble
 	result  *Result
 }
@@ -50,7 +49,6 @@ type attempt struct {
 	since    time.Duration // start of the current wait for a processor
 	step     time.Duration // length of the running time slice
 	began    time.Duration // started by the gate
-	free     bool          // started against the gate's will
 	gone     bool          // ended for the server while its call goes on
 	pass     pass
 	ended    time.Duration // answered by the server
@@ -69,10 +67,9 @@ const (
 	marking // a worker of the collector
 )
 
-// run runs a world whose servers have this guard. With trace the result keeps users and samples. Of another run's
-// rejection the attempt is started at that instant; or, if it had waited for too long, it waits on.
-func run(w *World, g Guard, trace bool, other no) (*Result, error) {
-	e := &engine{w: w, other: other, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)),
+// run runs a world whose servers have this guard. With trace the result keeps users and samples.
+func run(w *World, g Guard, trace bool) (*Result, error) {
+	e := &engine{w: w, users: w.users(), chance: rand.New(rand.NewPCG(w.Seed, 2)),
 		result: &Result{World: w, Guard: g.Name, trace: trace}}
 	e.bubble.start, e.open = time.Now(), len(e.users)
 	for _, places := range append([]int{w.Places}, w.More...) {
@@ -276,18 +273,11 @@ func (e *engine) release(a *attempt) {
 		return
 	}
 	a.on.sensor.end(a.kind, a.began, e.now, a.gone)
-	if !a.free {
-		a.on.gate.release(a)
-	}
+	a.on.gate.release(a)
 }
 
 // refuse is called by the gate to reject an attempt, possibly with a time slightly in the past.
 func (e *engine) refuse(a *attempt, at time.Duration, err error) {
-	if a.number == e.other.number && !e.other.waited() {
-		a.free = true
-		e.start(a)
-		return
-	}
 	e.result.Refused++
 	e.answer(a, at, false, err)
 }
@@ -335,9 +325,7 @@ func (e *engine) told(a *attempt, at time.Duration, heard bool) {
 		e.finish(a.parent, ok, err)
 		return
 	}
-	if a.no = (no{}); heard && !ok {
-		a.no = no{a.number, reason(err)}
-	}
+	a.refused = heard && !ok
 	e.client.ended(a.user, ok)
 	switch {
 	case ok:
@@ -350,15 +338,7 @@ func (e *engine) told(a *attempt, at time.Duration, heard bool) {
 		e.result.Timeouts++
 	}
 	if wait, again := e.client.again(a.user, err); again {
-		e.after(at+wait-e.now, (*engine).again, a)
-	} else {
-		e.decide(a.user, false)
-	}
-}
-
-func (e *engine) again(a *attempt) {
-	if e.client.start(a.user) {
-		e.try(a.user)
+		e.after(at+wait-e.now, func(e *engine, a *attempt) { e.try(a.user) }, a)
 	} else {
 		e.decide(a.user, false)
 	}

@@ -25,11 +25,10 @@ func backoff() Retry {
 
 // clients are the compared clients. The last one has 1000 processes with 1.4 requests per second each at a load of 0.7.
 func clients() []Retry {
-	finagle, failsafe := backoff(), backoff()
+	finagle := backoff()
 	finagle.Name, finagle.Budget = "backoff, Finagle's budget", 0.2
-	failsafe.Name, failsafe.Failsafe = "backoff, failsafe-go's budget", true
 	return []Retry{
-		once(), immediate(), backoff(), finagle, failsafe,
+		once(), immediate(), backoff(), finagle,
 		{Name: "`retry.Caller` in 20 processes", Callers: 20},
 		{Name: "`retry.Caller` in 1000 processes", Callers: 1000},
 	}

@@ -176,8 +176,7 @@ func (g *limited) answer(s settlement) {
 func (g *limited) ask(a *attempt) {
 	e := g.s.e
 	e.bubble.meet(e.now)
-	task := limiter.Task{Name: g.s.sensor.of(a.kind).name, Tenant: a.kind.Tenant, Priority: a.priority, Patient: a.number == e.other.number &&
-		e.other.waited()}
+	task := limiter.Task{Name: g.s.sensor.of(a.kind).name, Tenant: a.kind.Tenant, Priority: a.priority}
 	ctx := context.Background()
 	if g.deaf {
 		task = limiter.Task{}

@@ -10,16 +10,13 @@ import (
 	"slices"
 )
 
-// replays is how many of a run's rejections are tried again.
-const replays = 3
-
 // Runner runs a function inside a synctest bubble and returns when it is done.
 type Runner func(f func() error) error
 
 // Run runs a world whose servers have this guard; with trace the result keeps users and samples.
 func Run(w *World, in Runner, g Guard, trace bool) (r *Result, err error) {
 	err = in(func() (err error) {
-		r, err = run(w, g, trace, no{})
+		r, err = run(w, g, trace)
 		return err
 	})
 	if err == nil {
@@ -90,9 +87,6 @@ func (t *Trial) Try(in Runner, trace bool, names ...string) error {
 			return err
 		}
 		t.Laws = append(t.Laws, r)
-		if err := r.Replay(in, g, replays); err != nil {
-			return err
-		}
 		if name != "ours" {
 			continue
 		}

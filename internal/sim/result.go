@@ -27,7 +27,7 @@ func (t *Tally) count(u *user) {
 	critical := u.priority == decision.Critical
 	t.Offered++
 	t.Good += one(u.good)
-	t.Left += one(!u.good && u.no.number == 0)
+	t.Left += one(!u.good && !u.refused)
 	t.Critical += one(critical)
 	t.CriticalGood += one(critical && u.good)
 }
@@ -61,8 +61,6 @@ type Result struct {
 	// those of Warm after the twentieth mean execution time.
 	All, Warm, Early, Later, Settled Tally
 	Kinds                            []Tally
-	// Noes are what those of Warm, in overload those of Settled, were told who were not served.
-	Noes Noes
 	// Latch is the longest time in seconds for which the limit was below the offered load while processors were idle and nothing
 	// waited inside; LatchAt is its end.
 	Latch, LatchAt float64
@@ -204,7 +202,6 @@ func (r *Result) finish(e *engine) {
 			r.Settled.count(u)
 		}
 	}
-	r.Noes = w.noes(e.users)
 	if r.trace {
 		r.users = e.users
 	}

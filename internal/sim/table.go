@@ -118,7 +118,6 @@ func Print(out io.Writer, rows []row, trials []*Trial, names []string) {
 	}
 	if i := slices.Index(names, "ours"); i >= 0 {
 		printDry(out, counted, i)
-		printReasons(out, counted, i)
 	}
 }
 

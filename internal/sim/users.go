@@ -27,7 +27,7 @@ type user struct {
 
 	attempts int
 	good     bool          // answered in time
-	no       no            // the last attempt's
+	refused  bool          // the last attempt was
 	ended    time.Duration // when the outcome was known
 }
 

@@ -59,10 +59,10 @@ var rules = []rule{
 	{layer: "lease/internal/testkit/witness"},
 	{layer: "lease/leasepg", arrows: []string{"lease", "lease/internal/adopt", "lease/internal/group", "lease/internal/journal", "lease/durable",
 		"lease/dispatch", "lease/deadletter", "lease/internal/dlq", "lease/leasetest", "lease/internal/testkit/ownertest",
-		"lease/internal/testkit/lettertest", "internal/pgtest"}, others: anything},
-	{layer: "internal/pgtest", others: anything},
+		"lease/internal/testkit/lettertest", "lease/leasepg/pgtest"}, others: anything},
+	{layer: "lease/leasepg/pgtest", others: []string{"github.com/jackc/pgx/v5"}},
 	{layer: "lease/leasectl", arrows: []string{"lease", "lease/internal/adopt", "lease/durable", "lease/deadletter", "lease/internal/dlq", "lease/dispatch",
-		"lease/leasenats", "lease/leasekafka", "lease/leasepg", "internal/pgtest"}, others: anything},
+		"lease/leasenats", "lease/leasekafka", "lease/leasepg", "lease/leasepg/pgtest"}, others: anything},
 
 	{layer: "warden/monitor", arrows: []string{"warden/decision", "warden/internal/histogram"}}, // decision for its InvalidError
 	{layer: "warden/pool", arrows: []string{"warden/monitor"}, tests: []string{"warden", "warden/decision"}},

@@ -26,11 +26,9 @@ const (
 	oldest = "1.25.0"
 )
 
-// outside are the modules that go.work must not use: what linters and peers depend on is no concern of a user of the others, nor
+// outside are the modules that go.work must not use: what peers depend on is no concern of a user of the others, nor
 // is the Go release that a peer needs.
-var outside = []string{
-	"examples/caddy", "examples/frameworks", "internal/bench", "internal/programs", "internal/tools", "warden/wardencaddy",
-}
+var outside = []string{"internal/bench", "warden/wardencaddy"}
 
 // alone are the modules that need the standard library alone, and no sibling. Their go.mod may ask for testOnly.
 var alone = []string{"admission", "lease", "warden"}

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 base=$1
 dir=$(mktemp -d)
 trap 'git worktree remove --force "$dir/base" 2>/dev/null; rm -rf "$dir"' EXIT
-(cd internal/tools && GOWORK=off CGO_ENABLED=0 go build -o "$dir/apidiff" golang.org/x/exp/cmd/apidiff)
+GOWORK=off CGO_ENABLED=0 GOBIN=$dir go install "$(grep /apidiff@ internal/tools/versions)"
 git worktree add --quiet --detach "$dir/base" "$base"
 
 # An adapter has its siblings from go.work. A root needs none, and "lease/..." must not be its adapters too.

@@ -24,7 +24,7 @@ export GOFLAGS GODEBUG
 install() ( # install MODULE
   export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install GOBIN=$dir/bin
   mkdir -p "$dir/scratch/$1" && cd "$dir/scratch/$1"
-  name=example.com/scratch get=
+  get=
   case $1 in
   warden)
     go install "$project/$1/flood@$version"
@@ -35,9 +35,8 @@ install() ( # install MODULE
     GOCACHE=$dir/cache/again GOMODCACHE=$dir/cache/again-modules GOBIN=$dir/again go install "$project/$1@$version"
     cmp "$dir/bin/${1##*/}" "$dir/again/${1##*/}" || fail "$1: two builds differ"
     get=-tool ;;
-  lease/leasepg) name=$project/scratch ;; # its test starts a server with internal/pgtest
   esac
-  go mod init "$name" 2> /dev/null
+  go mod init example.com/scratch 2> /dev/null
   go get $get "$project/$1@$version"
   source=$(go list -m -f '{{.Dir}}' "$project/$1")
   [ -f "$source/LICENSE" ] || fail "$1 has no LICENSE"
@@ -52,7 +51,6 @@ install() ( # install MODULE
   grep -c '^--- PASS' tests || fail "$1: no example ran"
 )
 for m in $published; do
-  case $m in internal/*) continue ;; esac
   echo "== go get $project/$m@$version"
   install "$m"
 done

@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -59,9 +58,10 @@ func flood(t *testing.T, args ...string) (report, string) {
 // conforms checks a JSON text against schema.json, for the keywords that it uses.
 func conforms(t *testing.T, text []byte) {
 	t.Helper()
+	schema, err := os.ReadFile("schema.json")
 	var s map[string]any
 	var v any
-	if err := errors.Join(json.Unmarshal([]byte(schema), &s), json.Unmarshal(text, &v)); err != nil {
+	if err := errors.Join(err, json.Unmarshal(schema, &s), json.Unmarshal(text, &v)); err != nil {
 		t.Fatal(err)
 	}
 	for _, finding := range violations("report", s, v) {
@@ -167,9 +167,6 @@ func TestCounts(t *testing.T) {
 		if math.Abs(run.Goodput-goodput) > 1e-9 || math.Abs(run.Hung-hung/float64(due)) > 1e-9 || run.FirstNo < 0 {
 			t.Errorf("%+v, want a goodput of %v", run, goodput)
 		}
-		if len(run.Timeline) != 1 || run.Timeline[0].Due != due || run.Timeline[0].CriticalServed != c.Due {
-			t.Errorf("%+v", run.Timeline)
-		}
 		if !strings.Contains(table, "| 2× |") || !strings.Contains(table, "critical 1.000, normal 0.000, background 0.000") {
 			t.Errorf("%s", table)
 		}
@@ -204,7 +201,7 @@ func TestBroken(t *testing.T) {
 	for name, url := range map[string]string{"cut off": s.URL, "refused": closed.URL} {
 		r, _ := flood(t, "-capacity", "20", "-load", "1", "-before", "0s", "-for", "1s", "-after", "0s", url)
 		run := r.Runs[0]
-		if run.Broken != 1 || run.Hung != 0 || run.Shares[0].Broken != 1 || run.Timeline[0].Broken != run.Statuses["0"] {
+		if run.Broken != 1 || run.Hung != 0 || run.Shares[0].Broken != 1 {
 			t.Errorf("%s: %+v", name, run)
 		}
 	}
@@ -228,7 +225,7 @@ func TestRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "load,phase,route,priority,due_ms,sent_ms,done_ms,status,attempts,ended"; strings.Join(lines[0], ",") != want {
+	if want := "load,phase,route,priority,due_ms,sent_ms,done_ms,status,ended"; strings.Join(lines[0], ",") != want {
 		t.Errorf("%q, want %s", lines[0], want)
 	}
 	count := map[string]int{}
@@ -240,19 +237,18 @@ func TestRequests(t *testing.T) {
 				t.Fatalf("%q: %v", l, err)
 			}
 		}
-		want := "GET /no,normal,503,1,refused"
+		want := "GET /no,normal,503,refused"
 		if l[3] == "critical" {
-			want = `a "yes",critical,200,1,served`
+			want = `a "yes",critical,200,served`
 		}
 		if got := strings.Join(slices.Concat(l[2:4], l[7:]), ","); got != want || !slices.IsSorted(at[:]) {
 			t.Errorf("%q at %v, want %q", got, at, want)
 		}
 	}
 	for _, run := range r.Runs {
-		for _, second := range run.Timeline {
-			if key := fmt.Sprintf("%g %s", run.Load, second.Phase); count[key] != second.Due {
-				t.Errorf("%d lines of %s, want %d", count[key], key, second.Due)
-			}
+		of := func(phase string) int { return count[fmt.Sprintf("%g %s", run.Load, phase)] }
+		if due := run.Shares[0].Due + run.Shares[1].Due; of("load") != due || of("before") == 0 || of("after") == 0 {
+			t.Errorf("%v, want %d of load %g", count, due, run.Load)
 		}
 	}
 }
@@ -283,21 +279,6 @@ func TestMeasuresTheCapacity(t *testing.T) {
 	r, _ := flood(t, "-load", "0.5", "-before", "0s", "-for", "1s", "-after", "0s", s.URL)
 	if !r.Measured || r.Capacity <= 20 || r.Capacity > 210 { // 200, less on a busy machine
 		t.Errorf("capacity %v", r.Capacity)
-	}
-}
-
-// A client that is refused tries again while it has patience.
-func TestRetries(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int64
-	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) <= 3 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	r, _ := flood(t, "-capacity", "5", "-load", "1", "-before", "0s", "-for", "2s", "-after", "0s", "-retries", "5", "-route", "patience=1m", s.URL)
-	if run := r.Runs[0]; run.Shares[0].Served != 1 || run.Attempts <= 1 || run.Attempts > 6 {
-		t.Errorf("%+v", run)
 	}
 }
 
@@ -341,10 +322,9 @@ func TestRefuses(t *testing.T) {
 		{"-load 1,2,4,8 -for 4m", "-before, -for and -after of all loads", "up to 15m0s"},
 		{"-for 1ms", "-for", "1s or more"}, {"-before -1s", "-before", "0 or more"}, {"-after -1s", "-after", "0 or more"},
 		{"-capacity 1e9", "-capacity", "20000"}, {"-capacity NaN", "-capacity", "20000"}, {"-capacity -1", "-capacity", "20000"},
-		{"-capacity 5000 -load 8", "-load: requests per second, with -retries", "up to 20000"},
-		{"-capacity 1000 -load 2 -retries 10", "-load: requests per second, with -retries", "up to 20000"}, {"-load 0", "-load", "above 0 to 100"},
+		{"-capacity 5000 -load 8", "-load: requests per second", "up to 20000"},
+		{"-load 0", "-load", "above 0 to 100"},
 		{"-load NaN", "-load", "above 0 to 100"}, {"-load 101", "-load", "above 0 to 100"}, {"-base 2", "-base", "0 to 1"},
-		{"-retries 11", "-retries", "0 to 10"}, {"-retries -1", "-retries", "0 to 10"},
 		{"-route share=.6 -route share=.6", "-route: the sum of share", "1, or less"}, {"-route share=.6", "-route: the sum of share", "1"},
 	} {
 		err := run(t.Context(), append(strings.Fields(c.args), s.URL), io.Discard, io.Discard)
@@ -374,7 +354,7 @@ func TestRefuses(t *testing.T) {
 func TestAgreement(t *testing.T) {
 	for says, want := range map[string]float64{"": 0, "no": 0, "-5": 0, "NaN": 0, "250": 250, "1e9": mostRate} {
 		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(agreedHeader, says) })
-		p, _, err := parse([]string{"-beyond-loopback", s.URL}, io.Discard, io.Discard)
+		p, _, err := parse([]string{"-beyond-loopback", s.URL}, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,7 +387,7 @@ func TestFollowsNoRedirect(t *testing.T) {
 // Equal seeds give equal arrivals, in order, with the rates and shares that were asked for.
 func TestArrivals(t *testing.T) {
 	p, _, err := parse([]string{"-capacity", "1000", "-for", "10s", "-before", "2s", "-after", "2s", "-route", "share=.2,priority=critical",
-		"-route", "path=/", "http://127.0.0.1:1"}, io.Discard, io.Discard)
+		"-route", "path=/", "http://127.0.0.1:1"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,14 +18,13 @@ import (
 // outcome is how a client's request ended. Times are from the start of the run.
 type outcome struct {
 	arrival
-	load     float64
-	sent     time.Duration // when it was really sent: later than due if the generator could not keep up
-	done     time.Duration
-	status   int  // of the last answer; 0: none
-	hung     bool // the client left without any answer
-	broken   bool // it had none either, because its connection was refused or broke
-	notSent  bool // too many were in flight
-	attempts int
+	load    float64
+	sent    time.Duration // when it was really sent: later than due if the generator could not keep up
+	done    time.Duration
+	status  int  // of the answer; 0: none
+	hung    bool // the client left without any answer
+	broken  bool // it had none either, because its connection was refused or broke
+	notSent bool // too many were in flight
 }
 
 // served reports whether the client got what it asked for, in time.
@@ -55,7 +54,7 @@ func (o *outcome) ended() string {
 
 // execute measures the capacity and runs all loads. It returns all requests too.
 func (p *plan) execute(ctx context.Context, t *target, progress io.Writer) (r *report, requests []outcome, err error) {
-	r = &report{Schema: "github.com/stopbank/stopbank/flood/schema.json", URL: p.url.String(), KeepAlive: !p.noKeepAlive,
+	r = &report{Schema: "github.com/stopbank/stopbank/flood/schema.json", URL: p.url.String(),
 		HTTP: map[bool]string{false: "HTTP/1.1", true: "HTTP/2"}[p.http2]}
 	if p.capacity == 0 {
 		if p.capacity, err = p.measure(ctx, t, progress); err != nil {
@@ -114,11 +113,11 @@ func (p *plan) closed(ctx context.Context, t *target, clients int) float64 {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				next := time.Now().Add(pause)
-				got := t.send(ctx, p.draw(rand.Float64()), mostPatience) //nolint:gosec // a mix of routes
-				if got.status >= 200 && got.status < 400 && time.Since(began) > measureStep/2 && ctx.Err() == nil {
+				status := t.send(ctx, p.draw(rand.Float64()), mostPatience) //nolint:gosec // a mix of routes
+				if status >= 200 && status < 400 && time.Since(began) > measureStep/2 && ctx.Err() == nil {
 					served.Add(1)
 				}
-				if got.status == 0 || got.status >= 400 {
+				if status == 0 || status >= 400 {
 					next = next.Add(10 * time.Millisecond) // a service that refuses at once is not to be asked in a tight loop
 				}
 				sleep(ctx, time.Until(next))
@@ -190,28 +189,13 @@ func (p *plan) open(ctx context.Context, t *target, load float64, progress io.Wr
 	return all, ctx.Err()
 }
 
-// ask is one client: it tries, and again if it may, until it is served or its patience ends.
+// ask is one client: it waits for the answer until its patience ends.
 func (p *plan) ask(ctx context.Context, t *target, o *outcome, began time.Time) {
 	leaves := began.Add(o.due + o.route.patience)
 	ctx, cancel := context.WithDeadline(ctx, leaves)
 	defer cancel()
-	for wait := 100 * time.Millisecond; ; wait *= 2 {
-		o.attempts++
-		got := t.send(ctx, o.route, time.Until(leaves))
-		o.done = time.Since(began)
-		o.broken = got.status == 0 && ctx.Err() == nil
-		if got.status != 0 {
-			o.status = got.status
-		}
-		if got.status >= 200 && got.status < 400 || o.attempts > p.retries || ctx.Err() != nil {
-			break
-		}
-		pause := max(got.retryAfter, wait/2+time.Duration(rand.Int64N(int64(wait)))) //nolint:gosec // clients are not to agree
-		if time.Until(leaves) <= pause {
-			break
-		}
-		sleep(ctx, pause)
-	}
-	o.broken = o.broken && o.status == 0 // the last attempt, and none before it was answered
+	o.status = t.send(ctx, o.route, time.Until(leaves))
+	o.done = time.Since(began)
+	o.broken = o.status == 0 && ctx.Err() == nil
 	o.hung = o.status == 0 && !o.broken
 }

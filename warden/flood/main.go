@@ -14,7 +14,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -27,11 +26,6 @@ import (
 	"time"
 )
 
-// schema describes the JSON.
-//
-//go:embed schema.json
-var schema string
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -43,11 +37,10 @@ func main() {
 
 // run is the command: the table goes to out, progress to progress.
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
-	p, file, err := parse(args, out, progress)
-	if err != nil || p == nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
+	p, file, err := parse(args, progress)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	t, err := aim(ctx, p)
@@ -82,8 +75,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return err
 }
 
-// parse reads the arguments. A nil plan without an error: there is nothing to do.
-func parse(args []string, out, progress io.Writer) (p *plan, file string, err error) {
+// parse reads the arguments.
+func parse(args []string, progress io.Writer) (p *plan, file string, err error) {
 	p = &plan{}
 	f := flag.NewFlagSet("flood", flag.ContinueOnError)
 	f.SetOutput(progress)
@@ -109,20 +102,13 @@ func parse(args []string, out, progress io.Writer) (p *plan, file string, err er
 	f.DurationVar(&p.before, "before", 3*time.Second, "`time` at the base load before each load; 0: from cold")
 	f.DurationVar(&p.length, "for", 20*time.Second, "`time` at each load")
 	f.DurationVar(&p.after, "after", 10*time.Second, "`time` at the base load after it, in which the service recovers")
-	f.IntVar(&p.retries, "retries", 0, "how `often` a client that is not served tries again, while it has patience")
 	f.BoolVar(&p.http2, "http2", false, "HTTP/2 (without TLS: with prior knowledge)")
 	f.BoolVar(&p.even, "even", false, "requests at even distances, each moved by up to half of one, instead of at random")
-	f.BoolVar(&p.noKeepAlive, "no-keepalive", false, "a connection for each request")
 	f.BoolVar(&p.beyond, "beyond-loopback", false, "flood a target that is not on this machine, if it agrees: header Flood-Agreed")
 	f.Uint64Var(&p.seed, "seed", 1, "of the arrivals: equal seeds give equal arrivals")
 	f.StringVar(&file, "json", "", "write all results into this `file` too; -: on standard output, instead of the table")
 	f.StringVar(&p.requests, "requests", "", "write each request into this `file` too, as CSV")
-	showSchema := f.Bool("schema", false, "print the JSON's schema, and send nothing")
 	if err := f.Parse(args); err != nil {
-		return nil, "", err
-	}
-	if *showSchema {
-		_, err := io.WriteString(out, schema)
 		return nil, "", err
 	}
 	if f.NArg() != 1 {

@@ -43,10 +43,7 @@ type plan struct {
 	loads                 []float64
 	capacity, base        float64
 	before, length, after time.Duration
-	retries               int
-	http2, noKeepAlive    bool
-	even                  bool
-	beyond                bool
+	http2, even, beyond   bool
 	seed                  uint64
 	requests              string // file; "": none
 }
@@ -149,8 +146,6 @@ func (p *plan) check(text string) error {
 		return &LimitError{"-capacity", p.capacity, fmt.Sprintf("above 0 to %d a second, or 0 (measure it)", mostRate)}
 	case !(p.base >= 0 && p.base <= 1):
 		return &LimitError{"-base", p.base, "0 to 1"}
-	case p.retries < 0 || p.retries > 10:
-		return &LimitError{"-retries", p.retries, "0 to 10"}
 	case p.before < 0:
 		return &LimitError{"-before", p.before, "0 or more"}
 	case p.length < time.Second:
@@ -172,8 +167,8 @@ func (p *plan) check(text string) error {
 
 // checkRates returns an error if a load is more than most requests per second; none while the capacity is unknown.
 func (p *plan) checkRates(most float64) error {
-	if rate := p.capacity * max(p.base, slices.Max(p.loads)) * float64(1+p.retries); rate > most {
-		return &LimitError{"-load: requests per second, with -retries", math.Round(rate), fmt.Sprintf("up to %g", most)}
+	if rate := p.capacity * max(p.base, slices.Max(p.loads)); rate > most {
+		return &LimitError{"-load: requests per second", math.Round(rate), fmt.Sprintf("up to %g", most)}
 	}
 	return nil
 }

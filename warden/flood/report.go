@@ -18,17 +18,16 @@ import (
 
 // report is the JSON; schema.json describes it. Times are in milliseconds, shares from 0 to 1.
 type report struct {
-	Schema    string   `json:"schema"`
-	Command   string   `json:"command"`
-	URL       string   `json:"url"`
-	HTTP      string   `json:"http"`
-	KeepAlive bool     `json:"keep_alive"`
-	Capacity  float64  `json:"capacity"`
-	Measured  bool     `json:"capacity_measured"`
-	Runs      []result `json:"runs"`
+	Schema   string   `json:"schema"`
+	Command  string   `json:"command"`
+	URL      string   `json:"url"`
+	HTTP     string   `json:"http"`
+	Capacity float64  `json:"capacity"`
+	Measured bool     `json:"capacity_measured"`
+	Runs     []result `json:"runs"`
 }
 
-// result is one load. All but Recovery, Late, NotSent and Timeline is about requests that were due during the load itself.
+// result is one load. All but Recovery, Late and NotSent is about requests that were due during the load itself.
 type result struct {
 	Load     float64        `json:"load"`
 	Offered  float64        `json:"offered"` // per second
@@ -42,12 +41,10 @@ type result struct {
 	NoP50    float64        `json:"no_p50_ms"`
 	NoP99    float64        `json:"no_p99_ms"`
 	Recovery float64        `json:"recovery_ms"` // after the load's end; -1: not while it was watched
-	Attempts float64        `json:"attempts"`    // per request
 	Statuses map[string]int `json:"statuses"`
 	Late     float64        `json:"late_p99_ms"` // of the generator
 	NotSent  int            `json:"not_sent"`
 	Doubt    string         `json:"doubt,omitempty"`
-	Timeline []second       `json:"timeline"`
 }
 
 // share is what the clients of one priority saw.
@@ -61,23 +58,8 @@ type share struct {
 	P99      float64 `json:"served_p99_ms"`
 }
 
-// second is a second of the run, by when requests were due. Critical requests are counted in all numbers as well.
-type second struct {
-	At    int    `json:"at"` // seconds since the start
-	Phase string `json:"phase"`
-	counts
-	CriticalDue    int `json:"critical_due"`
-	CriticalServed int `json:"critical_served"`
-}
-
 // counts are requests by how they ended.
-type counts struct {
-	Due     int `json:"due"`
-	Served  int `json:"served"`
-	Refused int `json:"refused"`
-	Hung    int `json:"hung"`
-	Broken  int `json:"broken"`
-}
+type counts struct{ Due, Served, Refused, Hung, Broken int }
 
 func (c *counts) add(o *outcome) {
 	c.Due++
@@ -128,7 +110,6 @@ func (p *plan) tally(load float64, all []outcome) result {
 		by[priority] = &sums{}
 	}
 	var noes, late []time.Duration
-	attempts := 0
 	for i := range all {
 		o := &all[i]
 		late = append(late, o.sent-o.due)
@@ -138,7 +119,6 @@ func (p *plan) tally(load float64, all []outcome) result {
 		if o.phase != step {
 			continue
 		}
-		attempts += o.attempts
 		r.Statuses[strconv.Itoa(o.status)]++
 		for _, s := range []*sums{by[o.route.priority], &sum} {
 			if s.add(o); o.served() {
@@ -156,7 +136,7 @@ func (p *plan) tally(load float64, all []outcome) result {
 	if possible := min(float64(sum.Due), p.capacity*p.length.Seconds()); possible > 0 {
 		r.Goodput = float64(sum.Served) / possible
 	}
-	r.Hung, r.Broken, r.Attempts = part(sum.Hung, sum.Due), part(sum.Broken, sum.Due), part(attempts, sum.Due)
+	r.Hung, r.Broken = part(sum.Hung, sum.Due), part(sum.Broken, sum.Due)
 	r.P50, r.P99, r.NoP50, r.NoP99 = quantile(sum.times, .5), quantile(sum.times, .99), quantile(noes, .5), quantile(noes, .99)
 	for _, priority := range priorities {
 		if s := by[priority]; s.Due > 0 {
@@ -164,7 +144,7 @@ func (p *plan) tally(load float64, all []outcome) result {
 				part(s.Broken, s.Due), quantile(s.times, .99)})
 		}
 	}
-	r.Recovery, r.Timeline = p.recovery(all), p.timeline(all)
+	r.Recovery = p.recovery(all)
 	var doubts []string
 	if r.Late = quantile(late, .99); r.Late > mostLate {
 		doubts = append(doubts, fmt.Sprintf("the generator was %.0f ms late: this machine is too busy", r.Late))
@@ -219,44 +199,19 @@ func (p *plan) recovery(all []outcome) float64 {
 	return recovered
 }
 
-func (p *plan) timeline(all []outcome) []second {
-	line := make([]second, int((p.before+p.length+p.after+time.Second-1)/time.Second))
-	for at := range line {
-		ph := step
-		switch begins := time.Duration(at) * time.Second; {
-		case begins < p.before:
-			ph = before
-		case begins >= p.before+p.length:
-			ph = after
-		}
-		line[at].At, line[at].Phase = at, ph.String()
-	}
-	for i := range all {
-		o := &all[i]
-		s := &line[int(o.due/time.Second)]
-		if s.add(o); o.route.priority == "critical" {
-			s.CriticalDue++
-			if o.served() {
-				s.CriticalServed++
-			}
-		}
-	}
-	return line
-}
-
 // writeRequests writes a line for each request, in the order in which they were due.
 func writeRequests(file string, all []outcome) error {
 	f, err := os.Create(file) //nolint:gosec // the user named it
 	if err != nil {
 		return err
 	}
-	lines := [][]string{{"load", "phase", "route", "priority", "due_ms", "sent_ms", "done_ms", "status", "attempts", "ended"}}
+	lines := [][]string{{"load", "phase", "route", "priority", "due_ms", "sent_ms", "done_ms", "status", "ended"}}
 	for i := range all {
 		o := &all[i]
 		text := func(d time.Duration) string { return strconv.FormatFloat(ms(d), 'f', 3, 64) }
 		lines = append(lines, []string{
 			strconv.FormatFloat(o.load, 'g', -1, 64), o.phase.String(), o.route.name, o.route.priority,
-			text(o.due), text(o.sent), text(o.done), strconv.Itoa(o.status), strconv.Itoa(o.attempts), o.ended(),
+			text(o.due), text(o.sent), text(o.done), strconv.Itoa(o.status), o.ended(),
 		})
 	}
 	return errors.Join(csv.NewWriter(f).WriteAll(lines), f.Close())

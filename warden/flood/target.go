@@ -51,7 +51,7 @@ func aim(ctx context.Context, p *plan) (*target, error) {
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, net.JoinHostPort(ip.String(), port))
 		},
-		DisableKeepAlives: p.noKeepAlive, DisableCompression: true, MaxIdleConnsPerHost: mostInFlight,
+		DisableCompression: true, MaxIdleConnsPerHost: mostInFlight,
 		Protocols: new(http.Protocols), TLSHandshakeTimeout: 10 * time.Second,
 	}
 	transport.Protocols.SetHTTP1(!p.http2)
@@ -96,17 +96,11 @@ func (t *target) at(path string) string { return t.url.Scheme + "://" + t.url.Ho
 
 func (t *target) close() { t.client.CloseIdleConnections() }
 
-// reply is how one attempt ended. A status of 0: without an answer.
-type reply struct {
-	status     int
-	retryAfter time.Duration
-}
-
-// send sends a request of a route and reads all of the answer; ctx ends when the client leaves.
-func (t *target) send(ctx context.Context, r *route, left time.Duration) reply {
+// send sends a request of a route, reads all of the answer and returns its status; 0: there was none. ctx ends when the client leaves.
+func (t *target) send(ctx context.Context, r *route, left time.Duration) (status int) {
 	req, err := http.NewRequestWithContext(ctx, r.method, t.at(r.path), bytes.NewReader(make([]byte, r.body)))
 	if err != nil {
-		return reply{}
+		return 0
 	}
 	if r.priority != "normal" {
 		req.Header.Set("Warden-Priority", r.priority)
@@ -116,12 +110,11 @@ func (t *target) send(ctx context.Context, r *route, left time.Duration) reply {
 	}
 	resp, err := t.client.Do(req)
 	if err != nil {
-		return reply{}
+		return 0
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return reply{}
+		return 0
 	}
-	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-	return reply{resp.StatusCode, time.Duration(max(0, seconds)) * time.Second}
+	return resp.StatusCode
 }

@@ -13,7 +13,7 @@
 //		}
 //	}
 //
-// Import the package into a program that calls caddycmd.Main, as examples/caddy does, or build Caddy with
+// Import the package into a program that calls caddycmd.Main, as the command caddy beside it does, or build Caddy with
 // xcaddy build --with github.com/stopbank/stopbank/warden/wardencaddy. It registers three modules:
 //
 //   - [Handler], http.handlers.stopbank: the directive stopbank, ordered before reverse_proxy and behind handle and route;

@@ -7,14 +7,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -36,7 +34,7 @@ func proxied(name, about string, s *service) workload {
 // idle is a service that answers at once: what a front costs.
 var idle = workload{name: "idle", about: "a service that answers at once, 100/s: no overload", patience: time.Second, rate: 100}
 
-// caddyGroups are the cells. Behind a front that starts, and while Caddy's configuration is loaded again, the capacity is taken to be 100/s.
+// caddyGroups are the cells.
 func caddyGroups() (all []group) {
 	four := func(w workload, loads ...float64) {
 		all = append(all, group{work: w, kind: "cold", loads: loads, ways: fronts()})
@@ -50,13 +48,9 @@ func caddyGroups() (all []group) {
 	four(proxied("php", "php-fpm, 4 workers, 40 ms a request, by FastCGI", &service{fastcgi: true, args: func(app, _ string) []string {
 		return []string{phpFPM(), "--nodaemonize", "--allow-to-run-as-root", "--fpm-config", filepath.Join(app, "php-fpm.conf")}
 	}}), 4)
-	python.rate = 100
-	ours, both := fronts()[len(fronts())-1:], []way{fronts()[0], fronts()[len(fronts())-1]}
 	quick := idle
 	quick.service = &service{}
-	return append(all, group{work: python, kind: "starts", loads: []float64{2}, ways: ours, times: 7},
-		group{work: python, kind: "reload", loads: []float64{4}, ways: both},
-		group{work: quick, kind: "cost", loads: []float64{1}, ways: both})
+	return append(all, group{work: quick, kind: "cost", loads: []float64{1}, ways: []way{fronts()[0], fronts()[len(fronts())-1]}})
 }
 
 // phpFPM is the program, which has its version in its name on some systems; "" if there is none.
@@ -197,15 +191,15 @@ func freePort() (string, error) {
 	return "", errors.New("no free port")
 }
 
-// get asks a URL, and returns the answer's text.
-func get(url string) (string, error) {
+// get asks a URL, and returns when it has the answer.
+func get(url string) error {
 	resp, err := http.Get(url)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	return string(text), err
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
 }
 
 // listening launches a program, and waits until it listens at a free port that it is told.
@@ -249,9 +243,9 @@ func (l *lab) serveBehind(g *group, app string) (*process, error) {
 	if err != nil || !s.hang {
 		return p, err
 	}
-	go func() { _, _ = get("http://" + p.addr + "/hang") }() // until the service ends
-	for range 4 {                                            // the worker has taken it by then
-		if _, err := get("http://" + p.addr + "/"); err != nil {
+	go func() { _ = get("http://" + p.addr + "/hang") }() // until the service ends
+	for range 4 {                                         // the worker has taken it by then
+		if err := get("http://" + p.addr + "/"); err != nil {
 			p.stop()
 			return nil, err
 		}
@@ -261,7 +255,7 @@ func (l *lab) serveBehind(g *group, app string) (*process, error) {
 
 // mount starts a fresh service and a fresh front; or the service alone, if there is no front and it speaks HTTP.
 func (l *lab) mount(g *group, w way) (*process, error) {
-	app := filepath.Join(l.root, "examples", "caddy")
+	app := filepath.Join(l.root, "warden", "wardencaddy", "caddy")
 	behind, err := l.serveBehind(g, app)
 	if err != nil {
 		return nil, err
@@ -276,13 +270,12 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 	if g.work.service.fastcgi {
 		to.php = app
 	}
-	file := ""
 	p, err := l.listening(func(port string) (args, env []string, err error) {
 		dir, err := os.MkdirTemp(l.dir, "front")
 		if err != nil {
 			return nil, nil, err
 		}
-		file = filepath.Join(dir, "config")
+		file := filepath.Join(dir, "config")
 		return f.args(l, file), []string{"XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "HOME=" + dir},
 			os.WriteFile(file, []byte(strings.ReplaceAll(f.config(port, to), "DIR", dir)), 0o600)
 	})
@@ -291,25 +284,5 @@ func (l *lab) mount(g *group, w way) (*process, error) {
 		return nil, err
 	}
 	p.after = []func(){behind.stop}
-	if g.kind == "reload" {
-		p.change = func(ctx context.Context, c *Cell) error {
-			c.Limit = p.limit()
-			out, err := exec.CommandContext(ctx, l.caddy, "reload", "--force", "--adapter", "caddyfile", "--config", file).CombinedOutput()
-			if err != nil {
-				err = fmt.Errorf("the reload: %w: %s", err, out)
-			}
-			c.LimitAfter = p.limit()
-			return err
-		}
-	}
 	return p, nil
-}
-
-// limit is that of the front's warden; 0 if it has none.
-func (p *process) limit() float64 {
-	text, _ := get("http://" + p.addr + "/metrics")
-	_, after, _ := strings.Cut(text, `stopbank_limiter_target{limiter="caddy"} `)
-	value, _, _ := strings.Cut(after, "\n")
-	limit, _ := strconv.ParseFloat(value, 64)
-	return limit
 }

@@ -32,12 +32,8 @@ type Cell struct {
 	Goodput  float64 `json:"goodput"`            // work answered in time / possible work: the offered, at most the capacity not stolen
 	Ceiling  float64 `json:"ceiling,omitempty"`  // the goodput that remains after the cost of rejecting the excess
 	tally
-	Queue   *tally    `json:"queue,omitempty"`   // a priority queue with the same requests
-	Seconds []float64 `json:"seconds,omitempty"` // fraction answered in time, for each of the first ten seconds of the process
-	Inside  *inside   `json:"inside,omitempty"`  // what the server says
-
-	Limit      float64 `json:"limit,omitempty"`       // of a proxy, before its configuration was loaded again
-	LimitAfter float64 `json:"limit_after,omitempty"` // and after
+	Queue  *tally  `json:"queue,omitempty"`  // a priority queue with the same requests
+	Inside *inside `json:"inside,omitempty"` // what the server says
 
 	Late   float64 `json:"late_p99"`         // lateness of the generator, 99th percentile
 	Stolen float64 `json:"stolen,omitempty"` // fraction of the server's core that others used
@@ -141,7 +137,6 @@ func (c *Cell) judge(all []request, g *group, length time.Duration) {
 	if g.work.computes() {
 		possible *= 1 - c.Stolen
 	}
-	patience := g.patience()
 	c.tally = count(all, g)
 	c.Offered = float64(c.Count) / length.Seconds()
 	c.Goodput = c.work / length.Seconds() // answered in time per second, where no capacity is known
@@ -149,9 +144,6 @@ func (c *Cell) judge(all []request, g *group, length time.Duration) {
 		c.Goodput = c.work / min(possible*length.Seconds(), c.offered)
 	}
 	c.Late = c.late
-	if c.Lab == "overload" {
-		c.Seconds = seconds(all, patience)
-	}
 	if c.Lab == "overload" && !g.work.unbound() {
 		queue := count(replay(all, g, possible*c.Ceiling), g)
 		c.Queue = &queue
@@ -222,22 +214,6 @@ func count(all []request, g *group) (t tally) {
 	t.Reject, t.Reject99, t.late = quantile(refusals, 0.5), quantile(refusals, 0.99), quantile(lateness, 0.99)
 	t.Refused, t.Left, t.Broken = share(len(refusals), t.Count), share(left, t.Count), share(broken, t.Count)
 	return t
-}
-
-// seconds returns the fraction of requests answered in time for each of the first ten seconds of the process.
-func seconds(all []request, patience time.Duration) (shares []float64) {
-	for i := 0; i < len(all) && len(shares) < 10; {
-		end := int64(len(shares)+1) * int64(time.Second)
-		good, asked := 0, 0
-		for ; i < len(all) && all[i].due < end; i++ {
-			asked++
-			if all[i].good(patience) {
-				good++
-			}
-		}
-		shares = append(shares, share(good, asked))
-	}
-	return shares
 }
 
 func share(part, whole int) float64 {

@@ -8,7 +8,6 @@ package main
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 )
@@ -54,14 +53,11 @@ func TestJudge(t *testing.T) {
 	if want := (30 + 1 + 1) / mean / min(2*10*0.95, (30+6)/mean); math.Abs(c.Goodput-want) > 1e-9 {
 		t.Errorf("goodput %v, want %v", c.Goodput, want)
 	}
-	if want := []float64{1, 3.0 / 7, 1}; !slices.Equal(c.Seconds, want) {
-		t.Errorf("by seconds %v, want %v", c.Seconds, want)
-	}
 	if c.Doubt != "" || c.Queue == nil {
 		t.Errorf("doubt %q, queue %v", c.Doubt, c.Queue)
 	}
 	unknown := Cell{Lab: "container"} // of a capacity that nobody knows: answers in time per second
-	if unknown.judge(all, mustWork(t, "flat/8/2s"), 2*time.Second); unknown.Goodput != 2 || unknown.Queue != nil || unknown.Seconds != nil {
+	if unknown.judge(all, mustWork(t, "flat/8/2s"), 2*time.Second); unknown.Goodput != 2 || unknown.Queue != nil {
 		t.Errorf("%+v", unknown)
 	}
 	w.work.service = &service{} // from cold: the first five seconds are not for the critical

@@ -58,16 +58,6 @@ func containerWork() []workload {
 			all = append(all, w)
 		}
 	}
-	healthy := workload{patience: 8 * time.Second, warm: time.Second, even: true, kill: hardLimit, rate: 100, holdMB: 1.0 / 16, env: two}
-	cache, off, none := healthy, healthy, healthy
-	cache.name, cache.about = "cache", "64 kB for 50 ms, beside a cache that grows to 0.6 of the limit"
-	cache.wait, cache.cacheMB = 50*time.Millisecond, 6*softLimit/mb/10
-	off.name, off.about = "gogc-off", "GOGC=off: 2 MB of garbage, and 64 kB for 20 ms"
-	off.churnMB, off.wait, off.env = 2, 20*time.Millisecond, []string{"GOMAXPROCS=2", "GOGC=off"}
-	none.name, none.about = "no-limit", "neither GOMEMLIMIT nor a cgroup: 8 MB for 300 ms"
-	none.holdMB, none.wait, none.rate, none.kill = 8, short, 90, 4<<30
-	all = append(all, cache, off, none)
-
 	for _, w := range []workload{
 		{name: "beside/mixed", about: "2 ms of computing and 50 ms of waiting, 80/s", cpu: 2 * time.Millisecond, wait: 50 * time.Millisecond, rate: 80},
 		{name: "beside/mixed-2x", about: "the same, 200/s: twice what is left of the core", cpu: 2 * time.Millisecond, wait: 50 * time.Millisecond, rate: 200},
@@ -87,8 +77,7 @@ func containerWork() []workload {
 func containerGroups() (all []group) {
 	both := []way{ways()[0], {name: "none", once: true}}
 	for _, w := range containerWork() {
-		switch {
-		case w.busy > 0 || w.shrinks > 0:
+		if w.busy > 0 || w.shrinks > 0 {
 			g := group{work: w, kind: free, loads: []float64{1}, ways: both}
 			for _, n := range []int{1, 2, 4, 8, 16, 32, 64} {
 				c := constant(n)
@@ -96,19 +85,15 @@ func containerGroups() (all []group) {
 				g.ways = append(g.ways[:len(g.ways):len(g.ways)], c)
 			}
 			all = append(all, g)
-		case w.cacheMB > 0 || w.churnMB > 0:
-			all = append(all, group{work: w, kind: goLimit, loads: []float64{1}, ways: both[:1]})
-		case w.name == "no-limit":
-			all = append(all, group{work: w, kind: free, loads: []float64{1}, ways: both[:1]})
-		default:
-			over := group{work: w, kind: goLimit, loads: []float64{4, 8}, ways: both}
-			for _, part := range []float64{0.6, 0.8, 1, 1.2, 1.35, 1.8} {
-				over.ways = append(over.ways[:len(over.ways):len(over.ways)], constant(int(math.Round(part*w.fits()))))
-			}
-			all = append(all, group{work: w, kind: goLimit, loads: []float64{1}, ways: both}, over)
-			for _, kind := range []string{cgroup, hard} {
-				all = append(all, group{work: w, kind: kind, loads: []float64{4, 8}, ways: both[:1]})
-			}
+			continue
+		}
+		over := group{work: w, kind: goLimit, loads: []float64{4, 8}, ways: both}
+		for _, part := range []float64{0.6, 0.8, 1, 1.2, 1.35, 1.8} {
+			over.ways = append(over.ways[:len(over.ways):len(over.ways)], constant(int(math.Round(part*w.fits()))))
+		}
+		all = append(all, group{work: w, kind: goLimit, loads: []float64{1}, ways: both}, over)
+		for _, kind := range []string{cgroup, hard} {
+			all = append(all, group{work: w, kind: kind, loads: []float64{4, 8}, ways: both[:1]})
 		}
 	}
 	return all

@@ -78,9 +78,6 @@ func (c *clients) open(rate float64, p phases, seed uint64, warmed func() error)
 
 // args describe the clients to flood.
 func (c *clients) args() (all []string) {
-	if c.of.kind == h2 {
-		all = append(all, "-http2")
-	}
 	if c.of.work.even {
 		all = append(all, "-even")
 	}
@@ -93,9 +90,6 @@ func (c *clients) args() (all []string) {
 		for _, name := range slices.Sorted(maps.Keys(heavies)) {
 			route := fmt.Sprintf("name=%s,priority=%s,path=%s,share=%.4f,patience=%v", name, priority,
 				path(priority == "critical", name == "heavy"), heavies[name]*priorities[priority], c.of.patience())
-			if c.of.kind == post {
-				route += ",method=POST,body=100"
-			}
 			all = append(all, "-route", route)
 		}
 	}
@@ -108,7 +102,7 @@ func path(critical, heavy bool) string {
 }
 
 // columns are those of flood's file of requests.
-const columns = "load,phase,route,priority,due_ms,sent_ms,done_ms,status,attempts,ended"
+const columns = "load,phase,route,priority,due_ms,sent_ms,done_ms,status,ended"
 
 // parse reads that file.
 func parse(file io.Reader) (all []request, err error) {
@@ -124,8 +118,8 @@ func parse(file io.Reader) (all []request, err error) {
 		}
 		status, bad := strconv.Atoi(f[7])
 		r := request{due: at(f[4]), sent: at(f[5]), done: at(f[6]), status: status, critical: f[3] == "critical", heavy: f[2] == "heavy",
-			broken: f[9] == "broken"}
-		if r.broken || f[9] == "not sent" {
+			broken: f[8] == "broken"}
+		if r.broken || f[8] == "not sent" {
 			r.sent, r.done = 0, 0
 		}
 		if err := errors.Join(err, bad); err != nil {

@@ -73,7 +73,7 @@ func TestTurn(t *testing.T) {
 func TestHandler(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, kind := range []string{untold, told, jobs} {
+	for _, kind := range []string{untold, told} {
 		k, err := newWorker(workload{connections: 1, holdMB: 1, patience: time.Second}, kind, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestHandler(t *testing.T) {
 			k.wait = map[bool]time.Duration{true: time.Hour}[ctx == gone]
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, http.MethodPost, path(true, true), strings.NewReader("body")))
-			if want := map[bool]int{true: 504, false: 200}[ctx == gone]; rec.Code != want || deadline != (kind == told) || k.patient != (kind == jobs) {
+			if want := map[bool]int{true: 504, false: 200}[ctx == gone]; rec.Code != want || deadline != (kind == told) {
 				t.Errorf("%s: %d, want %d; deadline %v", kind, rec.Code, want, deadline)
 			}
 		}

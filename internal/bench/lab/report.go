@@ -109,7 +109,7 @@ func (r *report) pages(root string) (map[string]string, error) {
 	all := map[string]string{evidence + "/overload.json": r.json(), evidence + "/overload.svg": r.plot()}
 	var err error
 	for file, section := range map[string]string{
-		"README.md": r.summary(), evidence + "/overload.md": r.overload(), evidence + "/first-seconds.md": r.firstSeconds(),
+		"README.md": r.summary(), evidence + "/overload.md": r.overload(),
 		evidence + "/container.md": r.container(), evidence + "/caddy.md": r.caddy(),
 	} {
 		page, readErr := os.ReadFile(filepath.Join(root, file))
@@ -205,7 +205,7 @@ func versions() (all []string) {
 // overload is a row for each workload and load, and what was promised.
 func (r *report) overload() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| work | load | ceiling | **told nothing** | p99 of critical (queue) | told | POST | HTTP/2 | best peer |\n|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| work | load | ceiling | **told nothing** | p99 of critical (queue) | told | best peer |\n|---|---|---|---|---|---|---|\n")
 	for _, w := range overloadWork() {
 		for _, load := range r.loads(w, untold) {
 			c := r.find(w.name, load, untold, "warden")
@@ -213,9 +213,8 @@ func (r *report) overload() string {
 			if c.Queue != nil {
 				queue = fmt.Sprintf(" (%.0f)", c.Queue.P99Crit)
 			}
-			fmt.Fprintf(&b, "| %s | %s | %.2f | **%s** | %.0f ms%s | %s | %s | %s | %s |\n", w.about, w.loadName(load), c.Ceiling,
-				c.entry(), c.P99Crit, queue, r.find(w.name, load, told, "warden").entry(), r.find(w.name, load, post, "warden").entry(),
-				r.find(w.name, load, h2, "warden").entry(), r.best(w.name, load))
+			fmt.Fprintf(&b, "| %s | %s | %.2f | **%s** | %.0f ms%s | %s | %s |\n", w.about, w.loadName(load), c.Ceiling,
+				c.entry(), c.P99Crit, queue, r.find(w.name, load, told, "warden").entry(), r.best(w.name, load))
 		}
 	}
 	return b.String() + "\n" + r.kept("overload") + "\n" + r.Go + ", " + strings.Join(r.Peers, ", ") + ".\n"
@@ -291,11 +290,7 @@ func (r *report) caddy() string {
 			if len(r.find(g.work.name, load, g.kind, "ours").entry()) == 0 || g.kind == "cost" {
 				continue
 			}
-			about := g.work.about
-			if g.kind != "cold" {
-				about = "gunicorn, " + map[string]string{"starts": "cold starts", "reload": "a reload in the middle"}[g.kind]
-			}
-			fmt.Fprintf(&b, "| %s | %g×", about, load)
+			fmt.Fprintf(&b, "| %s | %g×", g.work.about, load)
 			for _, f := range fronts() {
 				if c := r.find(g.work.name, load, g.kind, f.name); c != nil {
 					fmt.Fprintf(&b, " | %.2f / %.2f / %.2f", c.Goodput, c.Critical, c.Left)
@@ -364,32 +359,4 @@ func (c *Cell) ranged(decimals int, value float64, of func(Round) float64) strin
 		return text(value) + " (" + text(least) + "–" + text(most) + ")"
 	}
 	return text(value)
-}
-
-// firstSeconds is the table of docs/evidence/first-seconds.md; "" before the first measurement.
-func (r *report) firstSeconds() string {
-	var b strings.Builder
-	for _, w := range overloadWork() {
-		for _, load := range r.loads(w, untold) {
-			c := r.find(w.name, load, untold, "warden")
-			if load > 4 || len(c.Seconds) < 3 || !w.unbound() && !slices.Contains([]string{"cpu4", "app", "downstream"}, w.name) {
-				continue
-			}
-			at := func(c *Cell, i int) string {
-				if c == nil || len(c.Seconds) <= i {
-					return ""
-				}
-				return fmt.Sprintf("%.2f", c.Seconds[i])
-			}
-			peer := r.find(w.name, load, untold, "failsafe")
-			fmt.Fprintf(&b, "| %s | %.0f | %.2f | %s | %s | %s | %s | %s | %s / %s |\n", w.about, load*c.Capacity, min(1, 1/load),
-				at(c, 0), at(c, 1), at(c, 2), at(c, 4), at(c, 9), at(peer, 0), at(peer, 4))
-		}
-	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return `| work | requests a second | possible | 1st second | 2nd | 3rd | 5th | 10th | failsafe-go, 1st / 5th |
-|---|---|---|---|---|---|---|---|---|
-` + b.String()
 }

@@ -28,7 +28,6 @@ type group struct {
 	kind  string
 	loads []float64 // of the capacity
 	ways  []way
-	times int // as many rounds as others have; 0: once
 }
 
 // lab has the data that all cells of a run share.
@@ -56,7 +55,7 @@ func (l *lab) prepare() (err error) {
 		return err
 	}
 	if l.name == "caddy" {
-		if l.caddy, err = l.build("examples/caddy"); err != nil {
+		if l.caddy, err = l.build("warden/wardencaddy/caddy"); err != nil {
 			return err
 		}
 	}
@@ -123,7 +122,7 @@ func (l *lab) measure(groups []group, r *report, out string) error {
 		for _, load := range g.loads {
 			runs[load] = map[string][]Cell{}
 		}
-		for round := range l.rounds * max(1, g.times) {
+		for round := range l.rounds {
 			can, err := l.capacity(&g)
 			if err != nil {
 				return fmt.Errorf("%s, the capacity: %w", g.work.name, err)
@@ -293,7 +292,7 @@ func (g *group) warm(w way) time.Duration {
 		return g.work.warm
 	case w.slow:
 		return 25 * time.Second
-	case slices.Contains(noesKinds(), g.kind):
+	case g.kind == stay:
 		return 5 * time.Second
 	}
 	return 2 * time.Second

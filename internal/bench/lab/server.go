@@ -26,25 +26,13 @@ import (
 const (
 	untold = "untold" // it sees them leave
 	told   = "told"   // it sees them leave, and the context has a deadline
-	post   = "post"   // it sees them leave only after reading the request's body, which the work does
-	h2     = "h2"     // untold, over HTTP/2
-	// Untold, and in no hurry.
-	stay = "stay" // 2 s
-	long = "long" // 30 s
-	jobs = "jobs" // a minute, and the tasks are marked patient
+	stay   = "stay"   // untold, and in no hurry: 2 s
 )
-
-func noesKinds() []string { return []string{stay, long, jobs} }
 
 // patience is how long the clients of a group stay.
 func (g *group) patience() time.Duration {
-	switch g.kind {
-	case stay:
+	if g.kind == stay {
 		return 2 * time.Second
-	case long:
-		return 30 * time.Second
-	case jobs:
-		return time.Minute
 	}
 	return g.work.patience
 }
@@ -84,16 +72,12 @@ func serve(args string) error {
 	if err != nil {
 		return err
 	}
-	go k.gather()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Println(l.Addr())
-	s := &http.Server{Handler: handler, Protocols: new(http.Protocols),
-		ErrorLog: log.New(io.Discard, "", 0)}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.Serve(l) }()
 	_, _ = os.Stdin.Read(make([]byte, 1))
 	return json.NewEncoder(os.Stdout).Encode(k.said(began.Add(a.Warm)))

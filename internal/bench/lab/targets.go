@@ -63,11 +63,8 @@ func targets() []target {
 		{"caddy", "4 workers, 4×, from cold: goodput ≥ 0.95", in("gunicorn/4x/cold"), 0.95, 0, goodput},
 		{"caddy", "the same: critical ≥ 0.99 after 5 s", in("gunicorn/4x/cold"), 0.99, 0, figure(func(c *Cell) float64 { return c.Critical })},
 		{"caddy", "a worker that hangs, 2×: goodput ≥ 0.9 of the best constant's", in("hung/2x"), 0.9, 0, ofFixed},
-		{"caddy", "cold starts, 2×: each ≥ 0.9 of the best constant's", in("gunicorn/2x/starts"), 0.9, 0, ofFixed},
 		{"caddy", "without overload: p50 + at most 0.1 ms", in("idle"), 0, 0.1, added(func(c *Cell) float64 { return c.P50 })},
 		{"caddy", "without overload: p99 + at most 0.3 ms", in("idle"), 0, 0.3, added(func(c *Cell) float64 { return c.P99 })},
-		{"caddy", "a reload in the middle of 4×: no connection broken", in("gunicorn/4x/reload"), 0, 1e-9, figure(func(c *Cell) float64 { return c.Broken })},
-		{"caddy", "the same: the limit at most halved", in("gunicorn/4x/reload"), 0.5, 0, figure(func(c *Cell) float64 { return c.LimitAfter / c.Limit })},
 	}
 }
 
@@ -93,17 +90,13 @@ func ofConstant(r *report, c *Cell) (float64, bool) {
 	return c.Goodput / best.Goodput, true
 }
 
-// ofFixed is the share of the better of a front's fixed limits; of cold starts, that of the worst.
+// ofFixed is the share of the better of a front's fixed limits.
 func ofFixed(r *report, c *Cell) (float64, bool) {
 	four, six := r.find(c.Workload, c.Load, "cold", "constant 4"), r.find(c.Workload, c.Load, "cold", "constant 6")
 	if four == nil || six == nil {
 		return 0, false
 	}
-	goodput := c.Goodput
-	if c.Kind == "starts" && c.Rounds != nil {
-		goodput, _, _ = c.spread(func(r Round) float64 { return r.Goodput })
-	}
-	return goodput / max(four.Goodput, six.Goodput), true
+	return c.Goodput / max(four.Goodput, six.Goodput), true
 }
 
 // added is what ours takes longer than a bare front.

@@ -99,11 +99,10 @@ func guard(work http.Handler, k *worker, c warden.Config) (http.Handler, error) 
 	k.warden = w
 	go func() { _ = w.Run(context.Background()) }()
 	m, err := wardenhttp.New(w, wardenhttp.Config{Task: func(r *http.Request) warden.Task {
-		t := warden.Task{Patient: k.patient}
 		if isCritical(r) {
-			t.Priority = decision.Critical
+			return warden.Task{Priority: decision.Critical}
 		}
-		return t
+		return warden.Task{}
 	}})
 	if err != nil {
 		return nil, err

@@ -27,10 +27,8 @@ type workload struct {
 	wait        time.Duration // for anything but a processor
 	connections int           // the wait needs one of these; 0: unlimited
 
-	holdMB  float64 // memory, until the answer; the wait ends if the client leaves
-	tree    bool    // held as nodes of 48 bytes, which the collector has to follow, instead of in one piece
-	churnMB float64 // garbage
-	cacheMB int     // what the process gathers beside its requests, in six seconds
+	holdMB float64 // memory, until the answer; the wait ends if the client leaves
+	tree   bool    // held as nodes of 48 bytes, which the collector has to follow, instead of in one piece
 
 	service *service // another program does the work
 
@@ -76,16 +74,10 @@ func overloadGroups() (all []group) {
 			all = append(all, group{work: w, kind: untold, loads: []float64{0.03, 0.12}, ways: guards})
 			continue
 		}
-		kinds := []string{untold, told}
-		if w.name == "cpu4" {
-			kinds = append(kinds, post, h2)
-		}
-		for _, kind := range kinds {
+		for _, kind := range []string{untold, told} {
 			all = append(all, group{work: w, kind: kind, loads: []float64{0.7, 2, 4}, ways: guards})
 		}
-		for _, kind := range noesKinds() {
-			all = append(all, group{work: w, kind: kind, loads: []float64{2, 4}, ways: guards[:1]})
-		}
+		all = append(all, group{work: w, kind: stay, loads: []float64{2, 4}, ways: guards[:1]})
 	}
 	return all
 }
@@ -138,19 +130,17 @@ func (w *workload) weight(heavy bool) float64 {
 // A worker does the work of one workload in one process.
 type worker struct {
 	workload
-	spins   float64 // rounds per millisecond
-	patient bool    // the tasks are
-	warden  *warden.Warden
-	free    chan struct{}
-	app     *application
-	cache   [][]byte
-	sink    atomic.Uint64 // prevents the compiler from removing the computation
+	spins  float64 // rounds per millisecond
+	warden *warden.Warden
+	free   chan struct{}
+	app    *application
+	sink   atomic.Uint64 // prevents the compiler from removing the computation
 }
 
 func newWorker(w workload, kind string, spins float64) (k *worker, err error) {
 	g := group{work: w, kind: kind}
 	w.patience = g.patience()
-	k = &worker{workload: w, spins: spins, patient: kind == jobs}
+	k = &worker{workload: w, spins: spins}
 	if w.connections > 0 {
 		k.free = make(chan struct{}, w.connections)
 	}
@@ -183,9 +173,6 @@ func (k *worker) do(ctx context.Context, heavy bool) ([]byte, error) {
 	cpu := k.cpu
 	if heavy {
 		cpu = k.heavy
-	}
-	for made := 0.0; made < k.churnMB*mb; made += page {
-		k.sink.Add(uint64(touched(page)[0]))
 	}
 	k.compute(cpu / 2)
 	if k.holdMB > 0 {
@@ -243,16 +230,6 @@ func grow(n int) *node {
 		next = append(next[1:], at.left, at.right)
 	}
 	return root
-}
-
-// gather fills the cache, a piece of 64 kB at a time.
-func (k *worker) gather() {
-	const piece = 64 << 10
-	pieces := k.cacheMB * mb / piece
-	for range pieces {
-		k.cache = append(k.cache, touched(piece))
-		time.Sleep(6 * time.Second / time.Duration(pieces))
-	}
 }
 
 // compute spins, in pieces of 250 us if the workload has scheduling points.

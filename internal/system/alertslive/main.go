@@ -5,15 +5,12 @@
 // rules read. The test of this package replays those recordings through the rules.
 //
 // Usage: go run ./internal/system/alertslive [PHASE...]
-//
-// With -graphs FILE.svg it records nothing, and draws the dashboard's graphs of one recorded phase.
 package main
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,18 +23,8 @@ import (
 )
 
 func main() {
-	graphs := flag.String("graphs", "", "draw the dashboard's graphs of a recorded phase into this `file`")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var err error
-	switch {
-	case *graphs == "":
-		err = run(ctx, flag.Args())
-	case flag.NArg() == 1:
-		err = picture(ctx, flag.Arg(0), *graphs)
-	default:
-		err = errors.New("-graphs wants one phase")
-	}
+	err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "alertslive:", err)

@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -47,7 +48,7 @@ func write(path, comment string, targets []target) (err error) {
 			fmt.Fprint(out, " ", at)
 		}
 		fmt.Fprintln(out)
-		for _, name := range sortedKeys(t.series) {
+		for _, name := range slices.Sorted(maps.Keys(t.series)) {
 			fmt.Fprintln(out, name+" "+strings.Join(runs(t.series[name]), " "))
 		}
 	}
@@ -130,13 +131,4 @@ func runs(values []string) (short []string) {
 		i += n
 	}
 	return short
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

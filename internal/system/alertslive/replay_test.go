@@ -7,9 +7,11 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -115,7 +117,7 @@ const root = "../../.."
 // missing from a scrape, is marked as Prometheus marks it: stale.
 func (t target) input(out *strings.Builder, instance, end int) {
 	every := map[string]int{"5s": 5, "15s": 15, "60s": 60}[t.every]
-	for _, name := range sortedKeys(t.series) {
+	for _, name := range slices.Sorted(maps.Keys(t.series)) {
 		fmt.Fprintf(out, "      - series: '%s'\n        values: '", labeled(name, instance))
 		next, alive := 0, false // the second that comes next; the scrape before had the series
 		put := func(at int, value string) {
@@ -246,7 +248,7 @@ func TestReplay(t *testing.T) {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, phase := range sortedKeys(fires()) {
+	for _, phase := range slices.Sorted(maps.Keys(fires())) {
 		for _, evaluation := range []string{"13s", "31s"} {
 			t.Run(phase+" evaluated every "+evaluation, func(t *testing.T) {
 				t.Parallel()

@@ -52,13 +52,11 @@ func selectors() (read, shown []selector, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	panels, err := dashboard("docs/grafana/stopbank.json")
+	queries, err := dashboard("docs/grafana/stopbank.json")
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, p := range panels {
-		texts.WriteString(strings.Join(p.queries, " "))
-	}
+	texts.WriteString(strings.Join(queries, " "))
 	return read, selected(texts.String() + string(runbook)), nil
 }
 

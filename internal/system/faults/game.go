@@ -108,7 +108,7 @@ func (g *game) start(ctx context.Context, background *sync.WaitGroup) (err error
 	if g.prom, err = startPrometheus(ctx, g.dir); err != nil {
 		return err
 	}
-	g.stop = append(g.stop, g.prom.Stop)
+	g.stop = append(g.stop, g.prom.stop)
 	g.operator = operator{g.runbook, g.prom.query}
 	g.shop = &deploy.Deployment{
 		Binary: filepath.Join(g.binaries, "storefront"),

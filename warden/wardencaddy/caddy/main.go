@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Caddy is Caddy with overload protection: run --config Caddyfile protects the service of app.py or app.js.
 package main
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/stopbank/stopbank/internal/pgtest"
+	"github.com/stopbank/stopbank/lease/leasepg/pgtest"
 )
 
 // child, set, makes this test binary one that opens a server, says where, and waits to be killed.
@@ -70,6 +70,9 @@ func empty(t *testing.T, dir string) {
 func TestPrivateServer(t *testing.T) {
 	dir := private(t)
 	s, err := pgtest.Open(t.Context(), true)
+	if there := pgtest.Available(t.Context()); (there == nil) != (err == nil) {
+		t.Errorf("available: %v; opened: %v", there, err)
+	}
 	if errors.Is(err, pgtest.ErrNone) && !pgtest.Required() {
 		empty(t, dir)
 		t.Skip(err)

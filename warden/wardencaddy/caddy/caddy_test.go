@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The example as the guide runs it: each service behind the Caddyfile, more clients than workers, and a reload in between.
 
 package main
@@ -40,7 +42,7 @@ func read(t *testing.T, file string) string {
 
 // Every Caddyfile of the guide is one, and the first is this folder's.
 func TestGuide(t *testing.T) {
-	guide := read(t, "../../docs/guides/caddy.md")
+	guide := read(t, "../../../docs/guides/caddy.md")
 	shown := regexp.MustCompile("(?s)```caddyfile\n(.*?)```").FindAllStringSubmatch(guide, -1)
 	if len(shown) < 3 || shown[0][1] != read(t, "Caddyfile") {
 		t.Fatalf("%d Caddyfiles, of which the first is not this folder's", len(shown))

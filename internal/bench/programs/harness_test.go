@@ -22,7 +22,7 @@ import (
 // The shield has the lines that a reader finds, and no others.
 func TestShieldHasTheLinesOfThePages(t *testing.T) {
 	for page, lines := range map[string][]string{
-		"../../README.md": {
+		"../../../README.md": {
 			"func task(r *http.Request) warden.Task {",
 			`	if r.URL.Path == "/checkout" {`,
 			"		return warden.Task{Priority: decision.Critical}",
@@ -30,7 +30,7 @@ func TestShieldHasTheLinesOfThePages(t *testing.T) {
 			"go func() { _ = w.Run(context.Background()) }()",
 			"protect, err := wardenhttp.New(w, wardenhttp.Config{Task: task, Timeout: 500 * time.Millisecond})",
 		},
-		"../../docs/observability.md": {
+		"../../../docs/observability.md": {
 			"	grpc.ChainUnaryInterceptor(guard.UnaryServer()),",
 			"	grpc.ChainStreamInterceptor(guard.StreamServer()),",
 		},

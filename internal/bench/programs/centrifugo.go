@@ -31,7 +31,7 @@ func serveCentrifugo(addr, dir string, by shield) error {
 	if err != nil {
 		return err
 	}
-	build := exec.Command("sh", "-c", `GOBIN="$PWD/../../bin" go install github.com/centrifugal/centrifugo/v6@v6.9.1`)
+	build := exec.Command("sh", "-c", `GOBIN="$PWD/../../../bin" go install github.com/centrifugal/centrifugo/v6@v6.9.1`)
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return err
@@ -48,7 +48,7 @@ func serveCentrifugo(addr, dir string, by shield) error {
 	}`, host, port), 0o600); err != nil {
 		return err
 	}
-	server := exec.Command("sh", "-c", `../../bin/centrifugo -c "$0" & cat; kill $!; wait`, config) // it dies as we do
+	server := exec.Command("sh", "-c", `../../../bin/centrifugo -c "$0" & cat; kill $!; wait`, config) // it dies as we do
 	server.Stdin, server.Stdout, server.Stderr = os.Stdin, os.Stderr, os.Stderr
 	if err := server.Start(); err != nil {
 		return err
