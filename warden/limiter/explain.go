@@ -6,9 +6,11 @@ package limiter
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/fair"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
@@ -35,6 +37,9 @@ func (l *Limiter) explain(t Task, d deadline, o outcome) decision.Explanation {
 		Deadline: d.at, DeadlineFrom: d.source(), MaxWait: o.maxWait, Decision: o.rule.decision, DecisionState: o.rule.decisionState,
 		InFlight: int(o.inFlight), QueueLen: int(o.queued), OldestHeld: o.oldestHeld, ShedBelow: o.cut, WouldReject: o.would.Reason(),
 		Mode: o.rule.mode,
+	}
+	if len(t.Tenant) > fair.LongestKey { // explanations are kept
+		e.Task.Tenant = strings.Clone(t.Tenant[:fair.LongestKey])
 	}
 	switch {
 	case o.reason == queue.Gone:

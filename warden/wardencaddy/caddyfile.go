@@ -22,7 +22,7 @@ import (
 const (
 	aNumber   = "a whole number"
 	aDuration = "a duration, such as 500ms or 2s"
-	fields    = "name, timeout, queue, min, max, initial, mode, priority, exempt, trusted, grace, total or compartment"
+	fields    = "name, timeout, queue, min, max, initial, mode, priority, tenant, exempt, trusted, grace, total or compartment"
 	ofOne     = "guaranteed, lendable, max, queue, max_wait, timeout, priority or tenant"
 )
 
@@ -120,6 +120,7 @@ func (p *parser) matcher(field string) (caddyhttp.RawMatcherSets, error) {
 //		initial  <number>
 //		mode     enforce|dry_run|bypass
 //		priority <priority or placeholder> [<matcher>]
+//		tenant   <placeholder>
 //		exempt   <matcher>
 //		trusted  <CIDR...>
 //		grace    <duration>
@@ -216,6 +217,8 @@ func (p *parser) handlerField(h *Handler, name string) (err error) {
 		}
 		rule.MatcherSetsRaw, err = p.matcher(name)
 		h.Priorities = append(h.Priorities, rule)
+	case "tenant":
+		h.Tenant, err = p.one(name, "a placeholder, such as {http.auth.user.id}")
 	case "compartment":
 		var c Compartment
 		c, err = p.compartment()

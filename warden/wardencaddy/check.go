@@ -67,10 +67,14 @@ func (h *Handler) checkCompartments() error {
 	switch {
 	case last < 0 && h.Total != 0:
 		return invalid("total", h.Total, "nothing without a compartment")
+	case last < 0 && h.Tenant != "" && !dynamic(h.Tenant):
+		return invalid("tenant", fmt.Sprintf("%.140q", h.Tenant), "a placeholder, such as {http.auth.user.id}")
 	case last < 0:
 		return nil
 	case len(h.Priorities) > 0:
 		return invalid("priority 1", fmt.Sprintf("%.140q", h.Priorities[0].Priority), "nothing beside compartments: each has its own")
+	case h.Tenant != "":
+		return invalid("tenant", fmt.Sprintf("%.140q", h.Tenant), "nothing beside compartments: each has its own")
 	case h.Queue != 0:
 		return invalid("queue", h.Queue, "nothing beside compartments: each has its own")
 	}

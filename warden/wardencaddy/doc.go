@@ -35,6 +35,8 @@
 //   - priority <p> [<matcher>], default normal: background, normal, high, critical, a number from -128 to 127, or a placeholder
 //     whose value is one of these. The first line that matches counts. A priority from a header is one that any client may
 //     choose: use a placeholder that an earlier directive sets, such as forward_auth or map.
+//   - tenant <placeholder>: whose request it is, such as {http.auth.user.id}. Among requests of one priority, one customer does not
+//     take what others need. Nothing that a client may choose.
 //   - exempt <matcher>: probes and streams that need no slot.
 //   - mode, default enforce: dry_run lets everything pass, and metrics and log say what would have been rejected; bypass lets
 //     everything pass.

@@ -35,7 +35,7 @@ func init() { //nolint:gochecknoinits // as Caddy finds modules
 // only execution times count, and the memory of this process.
 type Handler struct {
 	// Name is the name of the warden in metrics, logs and on the console, 1 to 128 bytes; default: caddy. Handlers of a
-	// configuration that have the same name share its warden; all but Timeout, Priorities, Exempt, Trusted, Grace, and the
+	// configuration that have the same name share its warden; all but Timeout, Priorities, Tenant, Exempt, Trusted, Grace, and the
 	// matchers and placeholders of Compartments, must be equal.
 	Name string `json:"name,omitempty"`
 	// Timeout is the time from a request's arrival within which an answer is useful, 1 ms or more: it is not started after
@@ -54,6 +54,11 @@ type Handler struct {
 	Mode string `json:"mode,omitempty"`
 	// Priorities are tried in order; the first whose matchers match decides. None: normal. Not with Compartments.
 	Priorities []PriorityRule `json:"priorities,omitempty"`
+	// Tenant has placeholders whose value for a request is its tenant, such as {http.auth.user.id}: something that was checked, since who
+	// invents keys has as many shares. Among requests of one priority, slots are shared by tenants. Requests without a value are one tenant
+	// together, with those that have a header, query parameter or cookie of the placeholder itself more than once. Not with Compartments,
+	// which have their own.
+	Tenant string `json:"tenant,omitempty"`
 	// ExemptRaw matches requests that need no slot and never wait, such as probes.
 	ExemptRaw caddyhttp.RawMatcherSets `json:"exempt,omitempty" caddy:"namespace=http.matchers"`
 	// Trusted are the addresses and networks (CIDR) of peers that may raise their priority by the header Warden-Priority, and whose
@@ -112,7 +117,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // http is the configuration of the middleware in front of set, which is nil without compartments.
 func (h *Handler) http(set *bulkhead.Set) wardenhttp.Config {
 	cfg := wardenhttp.Config{
-		Task:    func(r *http.Request) warden.Task { return warden.Task{Priority: h.priority(r)} },
+		Task:    func(r *http.Request) warden.Task { return warden.Task{Priority: h.priority(r), Tenant: tenantOf(h.Tenant, r)} },
 		Timeout: time.Duration(h.Timeout), Grace: time.Duration(h.Grace), Trusted: h.trusted.has,
 	}
 	if len(h.ExemptRaw)+len(h.exempt) > 0 {

@@ -118,7 +118,10 @@ func (h *Handler) compartment(set *bulkhead.Set, r *http.Request) *bulkhead.Comp
 
 // tenantOf is a tenant. Where there are several placeholders, the end of each value shows: 1 and 2 are not 12 and nothing.
 func tenantOf(text string, r *http.Request) string {
-	if strings.Count(text, "{") < 2 {
+	switch strings.Count(text, "{") {
+	case 0:
+		return text
+	case 1:
 		return valueOf(text, r)
 	}
 	said := false

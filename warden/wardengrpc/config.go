@@ -5,6 +5,7 @@
 package wardengrpc
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -25,8 +26,8 @@ import (
 // Config describes [Interceptors]. Each field may be zero. Its functions must be safe for concurrent use. All but Rejected are
 // called before the call acquires its slot; a panic of one is the panic of the call, which then holds nothing.
 type Config struct {
-	// Task returns the call's task, by its context and full method ("/package.Service/Method"). nil: a task named after the
-	// method. Priority Normal means that of the context: on the client, that of the request being served. Its Name is
+	// Task returns the call's task, by its context and full method ("/package.Service/Method"). nil: the zero Task. One without a Name is
+	// named after the method. Priority Normal means that of the context: on the client, that of the request being served. Its Name is
 	// truncated to 256 bytes.
 	//
 	// Its ID connects the answer to a rejection with the log, the trace and the console. On the server, a task without an ID,
@@ -97,7 +98,7 @@ func New(w *warden.Warden, cfg Config) (*Interceptors, error) {
 		return nil, invalidField("Config.LoadReports", true, "false without a warden, whose load it is, and Trusted, who may know it")
 	}
 	if cfg.Task == nil {
-		cfg.Task = func(_ context.Context, fullMethod string) warden.Task { return warden.Task{Name: fullMethod} }
+		cfg.Task = func(context.Context, string) warden.Task { return warden.Task{} }
 	}
 	if cfg.Exempt == nil {
 		cfg.Exempt = HealthOrReflection
@@ -116,8 +117,11 @@ func (i *Interceptors) classify(ctx context.Context, claim *slot.Claim, fullMeth
 		if served {
 			t.Priority = claim.Compartment.Criticality()
 		}
-	} else if *t = i.cfg.Task(ctx, fullMethod); len(t.Name) > longestName { // clients choose it, and explanations keep it
-		t.Name = strings.Clone(t.Name[:longestName])
+	} else {
+		*t = i.cfg.Task(ctx, fullMethod)
+		if t.Name = cmp.Or(t.Name, fullMethod); len(t.Name) > longestName { // clients choose it, and explanations keep it
+			t.Name = strings.Clone(t.Name[:longestName])
+		}
 	}
 	if t.Priority == decision.Normal {
 		t.Priority = warden.PriorityFrom(ctx)
