@@ -220,3 +220,72 @@ func TestPropertyTenantsAreCounted(t *testing.T) {
 		})
 	})
 }
+
+// Tenants that always ask for more get slot time by their weights, as a fluid server would divide it, however long their calls are: they
+// differ by no more than the longest call takes for each slot that one may have beyond the other's.
+func TestPropertySlotTimeIsShared(t *testing.T) {
+	worst := 0.0
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		synctest.Test(t, func(*testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			slots, tenants := 1+r.IntN(5), 2+r.IntN(4)
+			weights, longest := make([]int, tenants), make([]time.Duration, tenants)
+			for i := range tenants {
+				weights[i] = []int{1, 1, 2, 5}[r.IntN(4)]
+				longest[i] = []time.Duration{time.Millisecond, 10 * time.Millisecond, 200 * time.Millisecond}[r.IntN(3)]
+			}
+			l, err := New(Config{MaxQueue: 1000, Initial: fixed(slots), Tenants: Tenants{
+				Weight: func(key string) int { return weights[key[0]-'a'] },
+			}})
+			if err != nil {
+				rt.Fatal(err)
+			}
+			var mu sync.Mutex
+			used := make([]time.Duration, tenants)
+			began := time.Now()
+			const long = 20 * time.Second
+			var all sync.WaitGroup
+			for i := range tenants {
+				for range slots + 2 { // so many wait, always
+					random := rand.New(rand.NewPCG(seed, r.Uint64()))
+					all.Go(func() {
+						for time.Since(began) < long {
+							p, err := l.Acquire(context.Background(), Task{Tenant: string(rune('a' + i)), Patient: true})
+							if err != nil {
+								rt.Error(err)
+								return
+							}
+							from := time.Since(began)
+							time.Sleep(time.Duration(1 + random.Int64N(int64(longest[i]))))
+							took := min(time.Since(began), long) - min(from, long)
+							p.Release()
+							mu.Lock()
+							used[i] += took
+							mu.Unlock()
+						}
+					})
+				}
+			}
+			all.Wait()
+			most := slices.Max(longest)
+			total := time.Duration(0)
+			for i := range tenants {
+				total += used[i]
+				for j := range i {
+					a, b := used[i].Seconds()/float64(weights[i]), used[j].Seconds()/float64(weights[j])
+					lag := math.Abs(a-b) / (most.Seconds() * float64(slots+1))
+					worst = max(worst, lag)
+					if lag > 1 {
+						rt.Errorf("Q25: %d slots: %v of weight %d with calls of %v, %v of weight %d with calls of %v", slots,
+							used[i], weights[i], longest[i], used[j], weights[j], longest[j])
+					}
+				}
+			}
+			if total < long*time.Duration(slots)-time.Duration(slots)*2*most {
+				rt.Errorf("Q25: %v of slot time used of %v", total, long*time.Duration(slots))
+			}
+		})
+	})
+	t.Logf("they differed by %.2f of that", worst)
+}
