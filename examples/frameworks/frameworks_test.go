@@ -156,24 +156,6 @@ func TestRejectionEndsTheRequest(t *testing.T) {
 	})
 }
 
-func TestFailuresAndPanicsReleaseTheirSlots(t *testing.T) {
-	sell := func(_ http.ResponseWriter, _ *http.Request, id string) error {
-		if id == "1" {
-			return errors.New("out of stock")
-		}
-		panic("a bug")
-	}
-	each(t, sell, func(t *testing.T, p server) {
-		for id, want := range map[string]string{"1": "not sold\n", "2": ""} {
-			status, _, body := send(t, http.MethodPost, p.url+"/checkout/"+id)
-			if status != http.StatusInternalServerError || want != "" && body != want {
-				t.Errorf("%s: %d %q", id, status, body)
-			}
-			<-p.ended
-		}
-	})
-}
-
 // Echo's handlers return errors: their answers are whole, and failures count.
 func TestEchoAnswersReturnedErrors(t *testing.T) {
 	w, err := warden.New(warden.Config{})
