@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/limiter"
@@ -38,6 +39,26 @@ func TestStateBound(t *testing.T) {
 	<-done
 	if w := ask(c, "state.json"); w.Code != 200 {
 		t.Errorf("afterwards: %d, %s", w.Code, w.Body)
+	}
+}
+
+// timed is a reader with a deadline.
+type timed struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (w *timed) SetWriteDeadline(until time.Time) error { w.until = until; return nil }
+
+// Who asks for an answer and does not read it is cut off.
+func TestAnswersHaveADeadline(t *testing.T) {
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	for _, path := range []string{"", "state.json", "page.js"} {
+		w := &timed{ResponseRecorder: httptest.NewRecorder()}
+		c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil))
+		if left := time.Until(w.until); left <= 0 || left > c.writeTimeout {
+			t.Errorf("%s: %v are left", path, left)
+		}
 	}
 }
 
