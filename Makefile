@@ -76,10 +76,11 @@ lint: bin/golangci-lint bin/deadcode ## gofmt and golangci-lint (with go vet) on
 	  (cd $$m && GOWORK=off "$(CURDIR)/bin/golangci-lint" run $$every ./...) || exit 1; \
 	done
 
-# Fewer draws and histories than make test makes, and without LONG and the worlds in virtual time, whose parts have tests of their own here.
+# Fewer draws and histories than make test makes (25 draws of 30 steps: -short halves steps and takes a fifth of draws), and without LONG and
+# the worlds in virtual time, whose parts have tests of their own here.
 race: ## the tests, those of test-servers too, under the race detector (needs a C compiler)
 	@echo "== not under the race detector (make test): internal/sim, $(LONG)"
-	@CGO_ENABLED=1 RAPID_CHECKS=25 go test -race -short -vet=off -timeout 30m -p $(TWICE) -skip "^($$(echo $(LONG) | tr ' ' '|'))$$" $$(printf '%s\n' $(PACKAGES) | grep -v '/internal/sim$$')
+	@CGO_ENABLED=1 RAPID_CHECKS=125 RAPID_STEPS=60 go test -race -short -vet=off -timeout 30m -p $(TWICE) -skip "^($$(echo $(LONG) | tr ' ' '|'))$$" $$(printf '%s\n' $(PACKAGES) | grep -v '/internal/sim$$')
 
 demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)
