@@ -35,7 +35,8 @@ LONG = TestBytesPerIdleDomain TestNamesOfAllLengthsRoll TestSteadyStateAllocates
   TestBacklogIsGivenBack TestLongNamesAreGivenBack TestPropertyManyDomains TestPropertyEveryDroppableDomainIsDropped \
   TestBacklogProbesAreShort TestHotKeysCostOneMoreReading TestQuietBesideAFlood TestManyStuckKeysDelayOnlyThemselves \
   TestWorkThatDoesNotEnd TestPropertyASlowCompartmentIsLoweredAlone TestWhatAllCompartmentsShareLowersAll \
-  TestLightTenantsKeepTheirHalf TestModeLongHistories TestLongHistories TestPropertyWhatWaitsCanBeWorkedOff
+  TestLightTenantsKeepTheirHalf TestModeLongHistories TestLongHistories TestPropertyWhatWaitsCanBeWorkedOff \
+  TestMemoryWorlds TestCutsWhatWaits TestAnHourOfDryRun
 
 # Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM, GAME and REPLAY (-e: a broken one must fail, not
 # be left out).
@@ -80,7 +81,7 @@ lint: bin/golangci-lint bin/deadcode ## gofmt and golangci-lint (with go vet) on
 # the worlds in virtual time, whose parts have tests of their own here.
 race: ## the tests, those of test-servers too, under the race detector (needs a C compiler)
 	@echo "== not under the race detector (make test): internal/sim, $(LONG)"
-	@CGO_ENABLED=1 RAPID_CHECKS=125 RAPID_STEPS=60 go test -race -short -vet=off -timeout 30m -p $(TWICE) -skip "^($$(echo $(LONG) | tr ' ' '|'))$$" $$(printf '%s\n' $(PACKAGES) | grep -v '/internal/sim$$')
+	@CGO_ENABLED=1 RAPID_CHECKS=125 RAPID_STEPS=60 go test -race -short -vet=off -timeout 30m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -skip "^($$(echo $(LONG) | tr ' ' '|'))$$" $$(printf '%s\n' $(PACKAGES) | grep -v '/internal/sim$$')
 
 demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit (ENGINE=postgres, ENGINE=kafka)
 	@go run ./examples/orders -engine $(ENGINE)

@@ -80,18 +80,10 @@ func ownerChild(process string) (dispatch.Ownership, error) {
 
 func TestOwnership(t *testing.T) { ownertest.Run(t, owners(t, false)) }
 
-func TestTortureOwners(t *testing.T) { torture(t, false) }
+func TestTortureOwners(t *testing.T) { ownertest.Torture(t, owners(t, false)) }
 
 // The ledgers are written per window.
-func TestTortureOwnersOfJournals(t *testing.T) { torture(t, true) }
-
-// torture waits more than it works, so two run at a time, each on a server of its own, unless -torture.time fills the machine.
-func torture(t *testing.T, inJournals bool) {
-	if long, _ := ownertest.Budget(); long == 0 {
-		t.Parallel()
-	}
-	ownertest.Torture(t, owners(t, inJournals))
-}
+func TestTortureOwnersOfJournals(t *testing.T) { ownertest.Torture(t, owners(t, true)) }
 
 // owners opens groups, each on a stream of its own.
 func owners(t *testing.T, inJournals bool) ownertest.Open {
