@@ -41,7 +41,7 @@ var mostLines = []struct {
 	{"lease/internal", 7535, 2391, ""},
 	{"lease/leasectl", 821, 842, ""},
 	{"lease/leasekafka", 2978, 3524, "a leaving member waits for no rebalance"},
-	{"lease/leasenats", 2919, 3132, "lists end where the server says so, and a lost request is not waited for"},
+	{"lease/leasenats", 2919, 3124, "lists end where the server says so, and a lost request is not waited for"},
 	{"lease/leasepg", 3000, 4366, ""},
 	{"lease/leasetest", 826, 467, ""},
 	{"warden", 1096, 2140, "a client's time is no Deadline, answers too late for it are kept by no cache, and one client is one tenant"},
