@@ -29,6 +29,14 @@ GAME   = ./internal/system/faults
 # What `make test` leaves to `make test-servers`: the packages that need servers, programs in processes of their own or a browser, and so time.
 SERVERS = ./examples/console ./examples/orders ./examples/quickstart ./lease/leasectl ./lease/leasenats/... ./lease/leasepg/...
 
+# What `make race` leaves to `make test`: measured memory and long histories, on one goroutine or in virtual time.
+LONG = TestBytesPerIdleDomain TestNamesOfAllLengthsRoll TestSteadyStateAllocatesNothing TestAHighFirstOffsetPinsNothing \
+  TestBacklogIsGivenBack TestLongNamesAreGivenBack TestPropertyManyDomains TestPropertyEveryDroppableDomainIsDropped \
+  TestBacklogProbesAreShort TestHotKeysCostOneMoreReading TestQuietBesideAFlood TestManyStuckKeysDelayOnlyThemselves \
+  TestWorkThatDoesNotEnd TestPropertyASlowCompartmentIsLoweredAlone TestWhatAllCompartmentsShareLowersAll \
+  TestLightTenantsKeepTheirHalf TestModeLongHistories TestLongHistories TestPropertyWhatWaitsCanBeWorkedOff \
+  TestMemoryWorlds TestCutsWhatWaits TestAnHourOfDryRun
+
 # Shell words, expanded in recipes: the modules of go.work, and their packages but SYSTEM, GAME and REPLAY (-e: a broken one must fail, not
 # be left out).
 MODULES  = $$(go list -m -f '{{.Dir}}')
@@ -65,9 +73,13 @@ lint: bin/golangci-lint bin/deadcode ## gofmt and golangci-lint (with go vet) on
 	  (cd $$m && GOWORK=off "$(CURDIR)/bin/golangci-lint" run $$every ./...) || exit 1; \
 	done
 
-# Fewer draws than make test makes, and without the worlds in virtual time, whose parts have tests of their own here.
+# Fewer draws and histories than make test makes (25 draws of 30 steps: -short halves steps and takes a fifth of draws), and without LONG and
+# the worlds in virtual time, whose parts have tests of their own here. Those of test-servers run nowhere else in CI, and whole.
+RACE = CGO_ENABLED=1 go test -race -vet=off -timeout 30m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 race: ## the tests, those of test-servers too, under the race detector (needs a C compiler)
-	@CGO_ENABLED=1 RAPID_CHECKS=25 go test -race -vet=off -timeout 30m $$(printf '%s\n' $(PACKAGES) | grep -v '/internal/sim$$')
+	@echo "== not under the race detector (make test): internal/sim, $(LONG)"
+	@RAPID_CHECKS=25 RAPID_STEPS=30 $(RACE) $(SERVERS)
+	@RAPID_CHECKS=125 RAPID_STEPS=60 $(RACE) -short -skip "^($$(echo $(LONG) | tr ' ' '|'))$$" $$(printf '%s\n' $(QUICK) | grep -v '/internal/sim$$')
 
 demo-orders: ## 10,000 orders: replicas are killed, frozen and thawed in the middle, then an audit
 	@go run ./examples/orders

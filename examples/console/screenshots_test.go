@@ -4,10 +4,8 @@ package console
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
-	"image/png"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -130,30 +128,5 @@ func (s *service) traffic(ctx context.Context) {
 				})
 			}
 		})
-	}
-}
-
-// Each picture of the docs has the size of one screen and of a small file.
-func TestPicturesAreSmall(t *testing.T) {
-	files, err := filepath.Glob("../../docs/*.png")
-	if err != nil || len(files) < 4 {
-		t.Fatalf("%d pictures: %v", len(files), err)
-	}
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		of, err := png.DecodeConfig(bytes.NewReader(content))
-		if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		width, height := 1280, 700
-		if strings.HasSuffix(file, "-phone.png") {
-			width, height = 390*3/2, 844*3/2
-		}
-		if of.Width > width || of.Height > height || len(content) > 150_000 {
-			t.Errorf("%s: %d x %d, %d bytes", file, of.Width, of.Height, len(content))
-		}
 	}
 }

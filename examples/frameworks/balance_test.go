@@ -1,5 +1,5 @@
-// What load reports are for: four gRPC servers with a warden each, of which one has a slow database, get the same load by round
-// robin and by grpc-go's weighted round robin, which reads the reports. In virtual time, over connections in memory.
+// What load reports are for: of four gRPC servers with a warden each one has a slow database, and grpc-go's weighted round robin,
+// which reads the reports, sends it less. In virtual time, over connections in memory.
 
 package frameworks_test
 
@@ -87,86 +87,61 @@ func (d *database) serve(t *testing.T, l net.Listener) (stop func()) {
 	return func() { s.Stop(); cancel(); running.Wait() }
 }
 
-// balanced sends 300 calls a second, whether earlier ones were answered or not, and counts what became of them from the sixth
-// second to the fifteenth: how many went to each server, and how many of those, and of all, were not answered in half a second.
-func balanced(t *testing.T, config string) (calls, failed [fleet]int, lost int) {
-	t.Helper()
-	r, state := manual.NewBuilderWithScheme("fleet"), resolver.State{}
-	listeners := map[string]*bufconn.Listener{}
-	for i := range fleet {
-		d := &database{conns: make(chan struct{}, 4), query: 40 * time.Millisecond}
-		if i == 0 {
-			d.query *= 3
-		}
-		l := bufconn.Listen(1 << 16)
-		listeners[addr(i).String()] = l
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: addr(i).String()})
-		stop := d.serve(t, l)
-		defer stop()
-	}
-	r.InitialState(state)
-	dial := func(ctx context.Context, name string) (net.Conn, error) {
-		var number addr
-		if _, err := fmt.Sscanf(name, "server-%d", &number); err != nil {
-			return nil, err
-		}
-		conn, err := listeners[name].DialContext(ctx)
-		return inMemory{conn, number}, err
-	}
-	conn, err := grpc.NewClient("fleet:///", grpc.WithResolvers(r), grpc.WithDefaultServiceConfig(config),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	var mu sync.Mutex // guards the counts
-	var all sync.WaitGroup
-	for due := time.Duration(0); due < 15*time.Second; due += time.Second / 300 {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			var to peer.Peer
-			_, err := pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{}, grpc.Peer(&to))
-			mu.Lock()
-			defer mu.Unlock()
-			if due < 5*time.Second {
-				return
-			}
-			i, sent := to.Addr.(addr)
-			if sent {
-				calls[i]++
-			}
-			if err != nil {
-				lost++
-			}
-			if sent && err != nil {
-				failed[i]++
-			}
-		})
-		time.Sleep(time.Second / 300)
-	}
-	all.Wait()
-	return calls, failed, lost
-}
-
-// Round robin sends the slow server as much as any other, and it cannot answer all of that; the reports move what it cannot.
+// Round robin would send the slow server as much as any other; the reports move what it cannot answer.
 func TestReportsMoveLoad(t *testing.T) {
-	var calls, failed [2][fleet]int
-	var lost [2]int
-	for i, config := range []string{
-		`{"loadBalancingConfig": [{"round_robin": {}}]}`,
-		// Without a blackoutPeriod, reports count only after ten seconds.
-		`{"loadBalancingConfig": [{"weighted_round_robin": {"blackoutPeriod": "1s"}}]}`,
-	} {
-		synctest.Test(t, func(t *testing.T) { calls[i], failed[i], lost[i] = balanced(t, config) })
-	}
-	t.Logf("by round robin and by reports: calls %v, not answered %v, of all %v", calls, failed, lost)
-	for i, others := range calls[1][1:] {
-		if calls[1][0] >= others || calls[1][0] == 0 {
-			t.Errorf("the slow server got %d calls, and server %d %d", calls[1][0], i+1, others)
+	synctest.Test(t, func(t *testing.T) {
+		r, state := manual.NewBuilderWithScheme("fleet"), resolver.State{}
+		listeners := map[string]*bufconn.Listener{}
+		for i := range fleet {
+			d := &database{conns: make(chan struct{}, 4), query: 40 * time.Millisecond}
+			if i == 0 {
+				d.query *= 3
+			}
+			l := bufconn.Listen(1 << 16)
+			listeners[addr(i).String()] = l
+			state.Addresses = append(state.Addresses, resolver.Address{Addr: addr(i).String()})
+			defer d.serve(t, l)()
 		}
-	}
-	if failed[1][0]*3 > failed[0][0] || lost[1]*3 > lost[0] {
-		t.Errorf("%v and %v in all is not a third of what is not answered in %v and %v", failed[1], lost[1], failed[0], lost[0])
-	}
+		r.InitialState(state)
+		dial := func(ctx context.Context, name string) (net.Conn, error) {
+			var number addr
+			if _, err := fmt.Sscanf(name, "server-%d", &number); err != nil {
+				return nil, err
+			}
+			conn, err := listeners[name].DialContext(ctx)
+			return inMemory{conn, number}, err
+		}
+		// Without a blackoutPeriod, reports count only after ten seconds.
+		const config = `{"loadBalancingConfig": [{"weighted_round_robin": {"blackoutPeriod": "1s"}}]}`
+		conn, err := grpc.NewClient("fleet:///", grpc.WithResolvers(r), grpc.WithDefaultServiceConfig(config),
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		var mu sync.Mutex // guards calls
+		var calls [fleet]int
+		var all sync.WaitGroup
+		for due := time.Duration(0); due < 15*time.Second; due += time.Second / 300 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				var to peer.Peer
+				_, _ = pb.NewTestServiceClient(conn).UnaryCall(ctx, &pb.SimpleRequest{}, grpc.Peer(&to))
+				mu.Lock()
+				defer mu.Unlock()
+				if i, sent := to.Addr.(addr); sent && due >= 5*time.Second {
+					calls[i]++
+				}
+			})
+			time.Sleep(time.Second / 300)
+		}
+		all.Wait()
+		for i, others := range calls[1:] {
+			if calls[0]*3 > others*2 || calls[0] == 0 {
+				t.Errorf("the slow server got %d calls, and server %d %d", calls[0], i+1, others)
+			}
+		}
+		t.Log(calls)
+	})
 }

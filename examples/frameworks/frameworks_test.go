@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -157,24 +156,6 @@ func TestRejectionEndsTheRequest(t *testing.T) {
 	})
 }
 
-func TestFailuresAndPanicsReleaseTheirSlots(t *testing.T) {
-	sell := func(_ http.ResponseWriter, _ *http.Request, id string) error {
-		if id == "1" {
-			return errors.New("out of stock")
-		}
-		panic("a bug")
-	}
-	each(t, sell, func(t *testing.T, p server) {
-		for id, want := range map[string]string{"1": "not sold\n", "2": ""} {
-			status, _, body := send(t, http.MethodPost, p.url+"/checkout/"+id)
-			if status != http.StatusInternalServerError || want != "" && body != want {
-				t.Errorf("%s: %d %q", id, status, body)
-			}
-			<-p.ended
-		}
-	})
-}
-
 // Echo's handlers return errors: their answers are whole, and failures count.
 func TestEchoAnswersReturnedErrors(t *testing.T) {
 	w, err := warden.New(warden.Config{})
@@ -213,39 +194,6 @@ func TestEchoAnswersReturnedErrors(t *testing.T) {
 	if n := w.Limiter().Stats(); n.Failed != 2 || n.Abandoned != 1 || n.Running != 0 {
 		t.Errorf("%+v", n.Tally)
 	}
-}
-
-// A hijacked connection is part of its request until it is closed.
-func TestHijackedConnectionHoldsItsSlot(t *testing.T) {
-	taken := make(chan net.Conn, 1)
-	sell := func(w http.ResponseWriter, _ *http.Request, _ string) error {
-		c, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return err
-		}
-		_, err = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: talk\r\n\r\n")
-		taken <- c
-		return err
-	}
-	each(t, sell, func(t *testing.T, p server) {
-		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := io.WriteString(c, "POST /checkout/1 HTTP/1.1\r\nHost: shop\r\nContent-Length: 0\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		conn := <-taken
-		time.Sleep(20 * time.Millisecond) // enough time for a wrong release after the handler has returned
-		if n := p.inFlight(); n != 1 {
-			t.Errorf("%d slots held by an open connection, want 1", n)
-		}
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-		<-p.ended
-	})
 }
 
 // TestTasksOfServeMux: patterns of net/http may begin with the method; name and priority are the same as with the other routers.

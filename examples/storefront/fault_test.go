@@ -7,13 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/stopbank/stopbank/warden/decision"
 )
 
 func TestFaultsAreParsed(t *testing.T) {
@@ -32,25 +28,6 @@ func TestFaultsAreParsed(t *testing.T) {
 		before := f
 		if err := f.Set(given); !errors.As(err, new(*InvalidError)) || f != before {
 			t.Errorf("%s: %v, %+v", given, err, f)
-		}
-	}
-}
-
-// Every fourth query takes long, and no other.
-func TestSomeQueriesTakeLong(t *testing.T) {
-	s := &shop{}
-	var f fault
-	if err := f.Set("checkout=2s/4"); err != nil {
-		t.Fatal(err)
-	}
-	s.deploy(f)
-	for n := 1; n <= 12; n++ {
-		want := time.Duration(0)
-		if n%4 == 0 {
-			want = 2 * time.Second
-		}
-		if got := s.holds(checkout); got != want || s.holds(products) != 0 {
-			t.Errorf("query %d takes %v, want %v", n, got, want)
 		}
 	}
 }
@@ -91,52 +68,6 @@ func TestHandlersHangAndStream(t *testing.T) {
 	until(t, "the stream is over", running(1))
 	if status, text := s.ask(t, checkout); status != http.StatusOK {
 		t.Errorf("checkout: %d %s", status, text)
-	}
-}
-
-// A transaction that nobody ends fails what writes, until the fault is over, and nothing else.
-func TestSomebodyLocksTheDatabase(t *testing.T) {
-	s, _ := open(t, protected, "")
-	asked := func(want int) func() bool {
-		return func() bool { status, _ := s.ask(t, checkout); return status == want }
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var injected sync.WaitGroup
-	injected.Go(func() { (&fault{locked: true}).inject(ctx, s, 0) })
-	until(t, "no checkout is answered", asked(http.StatusInternalServerError))
-	for _, r := range []route{products, admin} {
-		if status, text := s.ask(t, r); status != http.StatusOK {
-			t.Errorf("%s: %d %s", r, status, text)
-		}
-	}
-	stop()
-	injected.Wait()
-	until(t, "checkout is answered", asked(http.StatusOK))
-}
-
-// A process whose limiter is closed serves on, and rejects each request.
-func TestTheLimiterIsClosed(t *testing.T) {
-	s, _ := open(t, protected, "")
-	(&fault{closed: true}).inject(t.Context(), s, 0)
-	for r := range routes {
-		if status, text := s.ask(t, r); status != http.StatusServiceUnavailable || !strings.Contains(text, `"closed"`) {
-			t.Errorf("%s: %d %s", r, status, text)
-		}
-	}
-}
-
-// Each request of a route becomes critical, and no other.
-func TestAllIsCritical(t *testing.T) {
-	s := &shop{}
-	for path, want := range map[string][2]decision.Priority{
-		about[admin].path: {decision.High, decision.Critical}, "/toys": {decision.Background, decision.Background},
-	} {
-		for i, critical := range []bool{false, true} {
-			s.deploy(fault{critical: critical})
-			if got := s.taskOf(httptest.NewRequest(http.MethodGet, path, http.NoBody)); got.Priority != want[i] {
-				t.Errorf("%s: %+v, want %v", path, got, want[i])
-			}
-		}
 	}
 }
 

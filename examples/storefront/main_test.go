@@ -125,9 +125,10 @@ func TestServe(t *testing.T) {
 	for name, path := range map[string]string{"shop: ": "/products", "console: ": "state.json", "metrics: ": ""} {
 		_, rest, _ := strings.Cut(stdout.String(), name)
 		url, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
-		if status, text := call(t, "GET", url+path, "", ""); status != http.StatusOK {
-			t.Errorf("%s %s: %d %s", name, url, status, text)
-		}
+		until(t, name+url, func() bool { // a busy machine answers a customer late
+			status, _ := call(t, "GET", url+path, "", "")
+			return status == http.StatusOK
+		})
 	}
 	if err := hold.Close(); err != nil {
 		t.Fatal(err)

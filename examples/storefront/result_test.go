@@ -142,11 +142,3 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 }
-
-func TestSharesAreNeverRoundedUp(t *testing.T) {
-	for x, want := range map[float64]string{1: "1.000", 0.99999: "0.999", 0.99: "0.990", 0.29: "0.290", 0: "0.000"} {
-		if got := cut(x); got != want {
-			t.Errorf("cut(%v) = %s, want %s", x, got, want)
-		}
-	}
-}

@@ -13,19 +13,20 @@ modules=$(git ls-files '*go.mod')
 . internal/tools/tags.sh
 [ -z "$(git status --porcelain)" ] || echo "note: of siblings, changes that are not committed are not seen"
 
-export MODULE PROJECT=$project VERSION=$version SIBLINGS
-for MODULE in ${modules//\/go.mod/}; do
-  echo "== $MODULE"
-  SIBLINGS=
+alone() { # alone COMMAND MODULE
+  echo "== $2"
+  export MODULE=$2 SIBLINGS=
   ! grep -qxF "$MODULE" <<< "$published" || SIBLINGS=$(siblings "$MODULE")
   if [ -z "$SIBLINGS" ]; then
-    (cd "$MODULE" && sh -euc "$1")
+    cd "$MODULE"
   else
-    (
-      cd "$dir/repository/$MODULE"
-      GOFLAGS="$(go env GOFLAGS) -trimpath -modcacherw" GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/alone
-      export GOFLAGS GOPROXY GOMODCACHE
-      sh -euc "$1"
-    )
+    cd "$dir/repository/$MODULE"
+    GOFLAGS="$(go env GOFLAGS) -trimpath -modcacherw" GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/alone
+    export GOFLAGS GOPROXY GOMODCACHE
   fi
-done
+  sh -euc "$1"
+}
+export -f alone siblings
+export PROJECT=$project VERSION=$version dir project published version
+# shellcheck disable=SC2086 # a line each
+printf '%s\n' ${modules//\/go.mod/} | each alone "$1"

@@ -22,6 +22,7 @@ export GOFLAGS GODEBUG
 
 # A user has the module proxy, which serves git's archive of each tag, and nothing else of the project.
 install() ( # install MODULE
+  echo "== go get $project/$1@$version"
   export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install GOBIN=$dir/bin
   mkdir -p "$dir/scratch/$1" && cd "$dir/scratch/$1"
   get=
@@ -50,10 +51,10 @@ install() ( # install MODULE
   go test -count=1 -v ./... > tests || { cat tests; fail "$1: a published example failed"; }
   grep -c '^--- PASS' tests || fail "$1: no example ran"
 )
-for m in $published; do
-  echo "== go get $project/$m@$version"
-  install "$m"
-done
+export -f fail install
+export dir project root version
+# shellcheck disable=SC2086 # a line each
+printf '%s\n' $published | each install
 # The quick starts' own commands. A go mod tidy would hide a missing module.
 quickstart() ( # quickstart PROGRAM PAGE MODULE
   export GOPROXY=file://$dir/proxy,$GOPROXY GOMODCACHE=$dir/cache/install
@@ -67,11 +68,14 @@ quickstart() ( # quickstart PROGRAM PAGE MODULE
   cp "$root/examples/quickstart/$1/main.go" .
   go build -o /dev/null . || fail "docs/quickstart/$2.md does not build"
 )
-quickstart handler handler admission
-quickstart server server warden/wardenhttp
-quickstart dependency dependency warden/wardenhttp
-quickstart client client warden/wardenhttp
-quickstart kafka ordered lease/leasekafka
-quickstart jetstream ordered lease/leasenats
-quickstart postgres ordered lease/leasepg
+export -f quickstart
+each quickstart << 'END'
+handler handler admission
+server server warden/wardenhttp
+dependency dependency warden/wardenhttp
+client client warden/wardenhttp
+kafka ordered lease/leasekafka
+jetstream ordered lease/leasenats
+postgres ordered lease/leasepg
+END
 printf '\n%s; to publish: git -C %s push REMOTE HEAD:main --tags\n' "$version" "$dir/repository"

@@ -7,6 +7,14 @@
 # shellcheck shell=bash disable=SC2154
 project=github.com/stopbank/stopbank
 
+# each COMMAND...: runs it once for each line of standard input, with the line's words after its own; as many at a time as there are
+# processors, since some wait for servers and downloads while others compile. What one says is printed as a whole.
+each() {
+  # shellcheck disable=SC2016 # the shells below expand it
+  xargs -L 1 -P "$(getconf _NPROCESSORS_ONLN)" bash -c \
+    'code=0; out=$(bash -euo pipefail -c "\"\$@\"" each "$@" 2>&1) || code=$?; printf "%s\n" "$out"; exit "$code"' each "$@"
+}
+
 # The next version is the first that CHANGELOG.md describes. A go.mod requires siblings at that version if they have no tag yet.
 version=$(sed -n 's/^## \(v[^ ]*\).*/\1/p' CHANGELOG.md | head -n 1)
 [ -n "$version" ] || { echo 'CHANGELOG.md begins with no section "## v0.1.0"' >&2; exit 1; }

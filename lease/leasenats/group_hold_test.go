@@ -384,7 +384,7 @@ func TestGroupCannotGoOn(t *testing.T) {
 // Random faults for a day of virtual time. Two members work on one partition only if one of them has lost it or is frozen, and
 // in the end the shares are fair.
 func TestGroupRandomDay(t *testing.T) {
-	seeds := uint64(8)
+	seeds := uint64(4)
 	if os.Getenv("STOPBANK_THOROUGH") != "" {
 		seeds = 100
 	}

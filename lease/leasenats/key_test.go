@@ -50,14 +50,3 @@ func TestPropertyKeys(t *testing.T) {
 		}
 	})
 }
-
-func TestKeysOfNobody(t *testing.T) {
-	s := &store{bucket: "b"}
-	for _, key := range []string{"d.", "d.=", "d.=4", "d.=4g", "d.=41", "d.=2e", "d.a.b", "h.00", "x", "x.y", "d.a b"} {
-		m := nats.NewMsg("x")
-		m.Header.Set(indexHeader, "ready")
-		if at, err := s.keyIndex(key, m.Header); err == nil {
-			t.Errorf("%s lies on %v", key, at)
-		}
-	}
-}

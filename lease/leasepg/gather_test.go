@@ -179,36 +179,3 @@ func TestGatherGivingUp(t *testing.T) {
 		}
 	})
 }
-
-// Few callers never wait for each other, however long the database takes; when there are more, statements become fewer and
-// larger.
-func TestFewNeverGather(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSender()
-		var group sync.WaitGroup
-		began := time.Now()
-		caller := func() {
-			for range 20 {
-				_, _ = s.do(t.Context(), &call[int]{}, func() error { time.Sleep(time.Millisecond); return nil })
-			}
-		}
-		for range maxAlone {
-			group.Go(caller)
-		}
-		group.Wait()
-		if took := time.Since(began); took != 20*time.Millisecond || len(s.batches) > 0 {
-			t.Errorf("%d callers took %v, statements of %v", maxAlone, took, s.batches)
-		}
-		for range 10 * maxAlone {
-			group.Go(caller)
-		}
-		group.Wait()
-		least := slices.Min(s.batches)
-		if t.Logf("statements of %v", s.batches); least < maxAlone && len(s.batches) > 5*20 {
-			t.Errorf("%d statements, of %d at least", len(s.batches), least)
-		}
-		if s.flying != 0 || s.callers != 0 {
-			t.Errorf("%d under way, %d callers at the end", s.flying, s.callers)
-		}
-	})
-}

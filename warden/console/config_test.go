@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -43,43 +42,6 @@ func TestBadConfig(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, %v; want an error that says %q", c, err, want)
 		}
-	}
-}
-
-func noLetters(context.Context) iter.Seq2[DeadLetter, error] {
-	return func(func(DeadLetter, error) bool) {}
-}
-
-// TestEachAlone: a warden, a set or limiters will do, and dead letters, of which state.json has nothing; what is not there is
-// null or empty, and the map of Config may be used again.
-func TestEachAlone(t *testing.T) {
-	w, l := mustWarden(t, new(script)), mustLimiter(t, 1)
-	set := mustSet(t, bulkhead.CompartmentConfig{Name: "a", Max: 1})
-	limiters := map[string]*limiter.Limiter{"one": l, "two": l}
-	for name, cfg := range map[string]Config{
-		"warden": {Warden: w}, "set": {Set: set}, "limiters": {Limiters: limiters}, "dead letters": {DeadLetters: noLetters},
-	} {
-		c := mustNew(t, cfg)
-		delete(limiters, "one")
-		_, body := get(t, mount(t, c)+"state.json")
-		s := decode(t, body)
-		for part, there := range map[string]bool{
-			"warden": at(t, s, "warden") != nil, "set": at(t, s, "set") != nil,
-			"limiters": len(at(t, s, "limiters").([]any)) == 2,
-		} {
-			if there != (part == name) {
-				t.Errorf("%s alone: %s there: %v", name, part, there)
-			}
-		}
-		for _, list := range []string{"verdicts", "limiters", "history", "pools", "decisions", "rejections"} {
-			if at(t, s, list) == nil {
-				t.Errorf("%s alone: %s is null", name, list)
-			}
-		}
-		if at(t, s, "title") != "Stopbank" || len(at(t, s, "verdicts").([]any)) == 0 && name != "dead letters" {
-			t.Errorf("%s alone: %s", name, body)
-		}
-		limiters["one"] = l
 	}
 }
 
@@ -367,46 +329,6 @@ func TestLookBackAtFailures(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if got := look().Compartments[0].failed; got != 0 {
 			t.Errorf("after two minutes: %d", got)
-		}
-	})
-}
-
-// TestSampleAfterTheLook: a sample that is younger than the look is no negative silence.
-func TestSampleAfterTheLook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := must(warden.New(warden.Config{}))(t)
-		c := mustNew(t, Config{Warden: w})
-		time.Sleep(100 * time.Millisecond)
-		use(t, w)
-		s := &state{At: jsonTime{time.Now().Add(-92 * time.Millisecond)}}
-		c.addWardenLocked(s, c.cfg.Warden)
-		if s.Warden.SilentForMS != 0 {
-			t.Errorf("silent for %v ms", s.Warden.SilentForMS)
-		}
-	})
-}
-
-// A proposal shows beside the compartments, until it is applied.
-func TestAProposalShows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		set := mustSet(
-			t, bulkhead.CompartmentConfig{Name: "api", Guaranteed: 1}, bulkhead.CompartmentConfig{Name: "batch", Guaranteed: 9},
-		)
-		c := mustNew(t, Config{Set: set})
-		if got := c.state(new(cursor)).Set.Proposal; len(got) != 0 {
-			t.Errorf("%q", got)
-		}
-		for range 200 {
-			time.Sleep(time.Second)
-			_, _, _ = set.Compartment("api").Acquire(t.Context())
-		}
-		if got := c.state(new(cursor)).Set.Proposal; len(got) != 2 ||
-			!strings.HasPrefix(got[0], `"api" rejected 60 of 60 calls`) {
-			t.Errorf("%q", got)
-		}
-		must(set.Resize(set.Snapshot().Proposal.Plan))(t)
-		if got := c.state(new(cursor)).Set.Proposal; len(got) != 0 {
-			t.Errorf("%q", got)
 		}
 	})
 }

@@ -5,14 +5,11 @@
 package console
 
 import (
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -136,47 +133,6 @@ func TestCrowdIsSmall(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestCrowdStream: so does the stream; its first event has the history, and the next one none of it again.
-func TestCrowdStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := crowd(t, 190)
-		for path, history := range map[string]bool{"events": true, "events?history=0": false} {
-			r := &recorder{http.Header{}, make(chan string, 1000)}
-			request := httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil).WithContext(t.Context())
-			request.Header.Set("Accept-Encoding", "gzip")
-			go c.ServeHTTP(r, request)
-			synctest.Wait()
-			take := func() (all string) {
-				for len(r.events) > 0 {
-					all += <-r.events
-				}
-				return all
-			}
-			first := take()
-			time.Sleep(time.Second)
-			synctest.Wait()
-			second := take()
-			if n := len(second); n == 0 || n >= 50_000 {
-				t.Errorf("%s: the second event has %d bytes", path, n)
-			}
-			// Both can be read as far as they came: a browser does not wait for more.
-			zip := must(gzip.NewReader(strings.NewReader(first + second)))(t)
-			text, _ := io.ReadAll(zip)
-			events := bytes.Split(bytes.TrimSpace(text), []byte("\n\n"))
-			if len(events) != 3 {
-				t.Fatalf("%s: %d events", path, len(events))
-			}
-			for i, event := range events[1:] {
-				_, data, _ := bytes.Cut(event, []byte("data: "))
-				if n := len(at(t, decode(t, string(data)), "history").([]any)); (n > 0) != (history && i == 0) {
-					t.Errorf("%s: event %d has %d readings", path, i+1, n)
-				}
-			}
-		}
-		c.Close()
-	})
 }
 
 // TestEncoding: who does not ask for gzip does not get it.

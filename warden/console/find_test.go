@@ -6,15 +6,12 @@ package console
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
@@ -105,52 +102,5 @@ func TestFind(t *testing.T) {
 	}
 	if head, body := do(t, http.MethodHead, base+"rejections.json?find=a"); head.StatusCode != http.StatusOK || body != "" {
 		t.Errorf("%s %q", head.Status, body)
-	}
-}
-
-// Whatever an id holds, it is found by exactly itself, but for blanks around it, and the answer is one line of JSON.
-func TestPropertyFind(t *testing.T) {
-	l := mustLimiter(t, 0)
-	base := mount(t, mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"l": l}}))
-	rapid.Check(t, func(rt *rapid.T) {
-		id, what := rapid.String().Draw(rt, "id"), rapid.StringN(1, 100, -1).Draw(rt, "what")
-		if rapid.Bool().Draw(rt, "the same") {
-			what = id
-		}
-		if what = strings.TrimSpace(what); what == "" {
-			return
-		}
-		_, err := l.TryAcquire(limiter.Task{ID: id})
-		r := err.(*decision.Rejection)
-		_, body := get(t, base+"rejections.json?find="+url.QueryEscape(what))
-		var f struct{ Rejections []struct{ At string } }
-		if err := json.Unmarshal([]byte(body), &f); err != nil || strings.Count(body, "\n") != 1 {
-			t.Fatalf("%v in %q", err, body)
-		}
-		last := len(f.Rejections) > 0 && f.Rejections[0].At == r.At.Format("2006-01-02T15:04:05.999999Z07:00")
-		if (what == id || what == "1") != last {
-			t.Fatalf("%q: searched %q, found %v", id, what, last)
-		}
-	})
-}
-
-// The console calls a warden as metrics, logs and errors do.
-func TestAWardenIsShownUnderItsName(t *testing.T) {
-	for configured, want := range map[string]string{"": "warden", "http": "http"} {
-		w := must(warden.New(warden.Config{Limiter: limiter.Config{Name: configured}}))(t)
-		w.Limiter().Close()
-		_, err := w.TryAcquire(warden.Task{ID: "a"})
-		var r *warden.Rejection
-		if !errors.As(err, &r) || r.Limiter != want {
-			t.Errorf("%q: %v, want a rejection by %q", configured, err, want)
-		}
-		base := mount(t, mustNew(t, Config{Warden: w}))
-		if f := search(t, base, "a"); len(f.Rejections) != 1 || f.Rejections[0].Limiter != want {
-			t.Errorf("%q: %+v, want one of %q", configured, f, want)
-		}
-		_, body := get(t, base+"state.json")
-		if s := decode(t, body); at(t, s, "warden", "name") != want || at(t, s, "verdicts", 0, "subject") != want {
-			t.Errorf("%q: the warden is called %v, its verdict %v", configured, at(t, s, "warden", "name"), at(t, s, "verdicts", 0))
-		}
 	}
 }

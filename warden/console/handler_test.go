@@ -132,13 +132,3 @@ func TestMounts(t *testing.T) {
 		}
 	}
 }
-
-// TestRegistersNothing: the default mux knows no console after the package was imported and a console was made.
-func TestRegistersNothing(t *testing.T) {
-	mustNew(t, Config{Warden: mustWarden(t, new(script))})
-	for _, path := range []string{"/", "/console/", "/debug/console/", "/debug/", "/state.json", "/events"} {
-		if _, pattern := http.DefaultServeMux.Handler(httptest.NewRequest(http.MethodGet, path, nil)); pattern != "" {
-			t.Errorf("the default mux serves %s by %q", path, pattern)
-		}
-	}
-}

@@ -6,80 +6,16 @@
 package console
 
 import (
-	"encoding/binary"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/limiter"
 )
-
-// counted counts the requests that are being answered.
-func counted(now *atomic.Int64, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		now.Add(1)
-		defer now.Add(-1)
-		next.ServeHTTP(w, r)
-	})
-}
-
-func wantNone(t *testing.T, now *atomic.Int64) {
-	t.Helper()
-	for hangs := time.Now().Add(time.Minute); now.Load() > 0; time.Sleep(time.Millisecond) { // handlers say nothing when they end
-		if time.Now().After(hangs) {
-			t.Fatalf("%d requests are still being answered", now.Load())
-		}
-	}
-}
-
-// A hundred streams of one HTTP/2 connection ask for the state and let not a byte of it pass. They are cut off.
-func TestWhoDoesNotReadIsCutOff(t *testing.T) {
-	const streams = 100
-	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
-	c.writeTimeout = 100 * time.Millisecond
-	var now atomic.Int64
-	server := httptest.NewUnstartedServer(counted(&now, c))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	t.Cleanup(server.Close)
-
-	conn := must(net.Dial("tcp", server.Listener.Addr().String()))(t)
-	defer conn.Close()
-	frame := func(kind, flags byte, stream uint32, payload string) string {
-		head := append(
-			[]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags}, make([]byte, 4)...,
-		)
-		binary.BigEndian.PutUint32(head[5:], stream)
-		return string(head) + payload
-	}
-	// SETTINGS_INITIAL_WINDOW_SIZE 0; then GET, http, the path and the authority "localhost" (RFC 7541, appendix A and 6.2.2).
-	var ask strings.Builder
-	ask.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00"))
-	for i := range uint32(streams) {
-		ask.WriteString(frame(1, 5, 2*i+1, "\x82\x86\x04\x0b/state.json\x01\x09localhost"))
-	}
-	must(io.WriteString(conn, ask.String()))(t)
-	for ended := 0; ended < streams; { // each is reset
-		var head [9]byte
-		if _, err := io.ReadFull(conn, head[:]); err != nil {
-			t.Fatalf("%d of %d were cut off: %v", ended, streams, err)
-		}
-		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		must(io.ReadFull(conn, payload))(t)
-		if head[3] == 3 { // RST_STREAM
-			ended++
-		}
-	}
-	wantNone(t, &now)
-}
 
 // No more than maxStreams are sent state.json at once, and the next one is as soon as one of them has it.
 func TestStateBound(t *testing.T) {
@@ -103,6 +39,26 @@ func TestStateBound(t *testing.T) {
 	<-done
 	if w := ask(c, "state.json"); w.Code != 200 {
 		t.Errorf("afterwards: %d, %s", w.Code, w.Body)
+	}
+}
+
+// timed is a reader with a deadline.
+type timed struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (w *timed) SetWriteDeadline(until time.Time) error { w.until = until; return nil }
+
+// Who asks for an answer and does not read it is cut off.
+func TestAnswersHaveADeadline(t *testing.T) {
+	c := mustNew(t, Config{Warden: mustWarden(t, new(script))})
+	for _, path := range []string{"", "state.json", "page.js"} {
+		w := &timed{ResponseRecorder: httptest.NewRecorder()}
+		c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/"+path, nil))
+		if left := time.Until(w.until); left <= 0 || left > c.writeTimeout {
+			t.Errorf("%s: %v are left", path, left)
+		}
 	}
 }
 

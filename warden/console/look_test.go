@@ -5,7 +5,6 @@
 package console
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden"
-	"github.com/stopbank/stopbank/warden/control"
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/limiter"
 	"github.com/stopbank/stopbank/warden/monitor"
@@ -173,46 +171,6 @@ func TestLowered(t *testing.T) {
 	}
 }
 
-// TestStarvedSaysSo: a queue for what others leave of the processors is not called an overload.
-func TestStarvedSaysSo(t *testing.T) {
-	queueing := decision.NewReason("queueing", "lag_p90_seconds", 0.02, decision.Tighten)
-	starved := decision.NewReason("starved", "processor_share", 0.21, decision.Hold).
-		Because("other processes take the processors: this one gets 21 %")
-	got := sentences(reasonsJSON([]decision.Reason{queueing, starved}))
-	want := "work waits for what is left of the processors, p90 scheduler delay 20 ms (queueing); " +
-		"other processes take the processors: this one gets 21 % (starved)"
-	if got != want {
-		t.Errorf("%s\nwant\n%s", got, want)
-	}
-	if alone := sentences(reasonsJSON([]decision.Reason{queueing})); alone != "CPU overload, p90 scheduler delay 20 ms (queueing)" {
-		t.Errorf("alone: %s", alone)
-	}
-}
-
-// TestPressureShown: with our own controller the page has the pressure and what it follows.
-func TestPressureShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &script{sample: func() monitor.Sample {
-			return monitor.Sample{
-				At: time.Now(), Utilization: monitor.Reading{Value: 1, OK: true},
-				Lag: monitor.Lag{P50: time.Second, P90: time.Second, Count: 1e6},
-			}
-		}}
-		ours := must(control.New(control.Config{}))(t)
-		w := must(warden.New(warden.Config{Sampler: s, Controller: ours}))(t)
-		c := mustNew(t, Config{Warden: w})
-		for range 10 {
-			time.Sleep(100 * time.Millisecond)
-			use(t, w)
-		}
-		points := c.state(new(cursor)).History
-		last := points[len(points)-1]
-		if last.Pressure < 0.9 || len(last.Levels) != 3 || last.Levels["lag_p90_seconds"] < 0.9 {
-			t.Fatalf("%+v", last)
-		}
-	})
-}
-
 // TestBounded: what the console remembers of limiters does not grow.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -226,39 +184,6 @@ func TestBounded(t *testing.T) {
 		}
 		if n := len(c.history.limits[0]); n < 100 || n > 102 {
 			t.Errorf("%d tallies are remembered for a window of 100 intervals", n)
-		}
-	})
-}
-
-// TestProcess: what the last sample says of the process; what it does not know is null.
-func TestProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sample := monitor.Sample{}
-		w := mustWarden(t, &script{sample: func() monitor.Sample { sample.At = time.Now(); return sample }})
-		c := mustNew(t, Config{Warden: w})
-		check := func(want string) {
-			t.Helper()
-			time.Sleep(100 * time.Millisecond)
-			use(t, w)
-			if got := string(must(json.Marshal(c.state(new(cursor)).Warden.Process))(t)); got != want {
-				t.Errorf("%s, want %s", got, want)
-			}
-		}
-		check(`{"processor_share":null,"memory_live":null,"memory_limit":null,"remote":false,"pools":[]}`)
-		sample.Share = monitor.Reading{Value: 0.25, OK: true}
-		sample.Memory, sample.Remote = monitor.Memory{Live: 3000, Limit: 4000}, true
-		sample.Pools = []monitor.PoolReading{
-			{Name: "db", Part: "checkout", PoolStats: monitor.PoolStats{InUse: 3, Max: 4, Waiting: monitor.Reading{Value: 2, OK: true}}},
-			{Name: "cache", Problem: "blocked"},
-		}
-		check(`{"processor_share":0.25,"memory_live":3000,"memory_limit":4000,"remote":true,"pools":[` +
-			`{"name":"db","part":"checkout","in_use":3,"max":4,"waiting":2,"problem":""},` +
-			`{"name":"cache","part":"","in_use":0,"max":0,"waiting":null,"problem":"blocked"}]}`)
-		sample.Pools = make([]monitor.PoolReading, 1000)
-		time.Sleep(100 * time.Millisecond)
-		use(t, w)
-		if n := len(c.state(new(cursor)).Warden.Process.Pools); n != mostPools {
-			t.Errorf("%d pools", n)
 		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -142,29 +141,6 @@ func TestStateFields(t *testing.T) {
 		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")); diff != "" {
 			t.Fatalf("the fields are not those of warden/console/%s; if that is meant: make api (-file +code)\n%s", file, diff)
 		}
-	})
-}
-
-// TestStateOfBounds: the bounds in force, and who changed them last and when.
-func TestStateOfBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := must(warden.New(warden.Config{}))(t)
-		c := mustNew(t, Config{Warden: w})
-		check := func(want map[string]any) {
-			t.Helper()
-			body := must(json.Marshal(c.state(new(cursor))))(t)
-			if got := at(t, decode(t, string(body)), "warden", "bounds"); !reflect.DeepEqual(got, any(want)) {
-				t.Errorf("%v, want %v", got, want)
-			}
-		}
-		check(map[string]any{"min": 1., "max": 65536., "max_queue": 1024., "timeout_ms": nil, "changed_at": nil, "changed_by": ""})
-		now := time.Now()
-		noError(t, w.Adjust("anna", func(b *warden.Bounds) {
-			*b = warden.Bounds{Min: 4, Max: 64, MaxQueue: 100, Timeout: 250 * time.Millisecond}
-		}))
-		time.Sleep(time.Hour)
-		check(map[string]any{"min": 4., "max": 64., "max_queue": 100., "timeout_ms": 250., "changed_at": now.Format(time.RFC3339),
-			"changed_by": "anna"})
 	})
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/stopbank/stopbank/warden"
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
-	"github.com/stopbank/stopbank/warden/limiter"
 )
 
 // service is a warden with two slots, whose clients have two seconds.
@@ -170,27 +169,6 @@ func TestUnserved(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestLongestRunning: the five tasks that hold their slots for longest are in the state, the oldest first.
-func TestLongestRunning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := mustLimiter(t, 10)
-		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-			must(l.TryAcquire(decision.Task{Name: name, ID: name + "1", Priority: decision.High}))(t)
-			l.Stats() // somebody looks
-			time.Sleep(time.Second)
-		}
-		got := mustNew(t, Config{Limiters: map[string]*limiter.Limiter{"l": l}}).state(new(cursor)).Limiters[0]
-		if len(got.Running) != 5 || got.OldestRunningMS != 7000 {
-			t.Fatalf("%+v", got)
-		}
-		for i, r := range got.Running {
-			if want := (runningTask{string(rune('a' + i)), "high", string(rune('a'+i)) + "1", jsonNumber(7000 - 1000*i)}); r != want {
-				t.Errorf("%+v, want %+v", r, want)
-			}
-		}
-	})
 }
 
 // TestStuckCompartment: a compartment is full of a call that does not return. That is harm if its work is more than background and

@@ -221,24 +221,6 @@ func TestStopsInOrder(t *testing.T) {
 	}
 }
 
-// Until the load balancer has noticed, requests still come and are served.
-func TestServesWhileItSpreads(t *testing.T) {
-	x := run(t, service.Config{Spread: time.Hour})
-	close(x.may)
-	x.stop()
-	x.await(func() bool { return ready(x.Service) == http.StatusServiceUnavailable })
-	if status, body, err := x.get(x.url + "/work"); status != http.StatusOK || body != "done" || err != nil {
-		t.Errorf("%d %q %v", status, body, err)
-	}
-	if status, _, err := x.get(x.url + "/readyz"); status != http.StatusServiceUnavailable || err != nil {
-		t.Errorf("readiness: %d, %v", status, err)
-	}
-	_ = x.server.Close() // the program loses patience
-	if err := <-x.ended; err != nil {
-		t.Error(err)
-	}
-}
-
 // A handler that does not end is cut off, and the error says so.
 func TestCutsOff(t *testing.T) {
 	x := run(t, service.Config{Spread: time.Millisecond, ShutdownTimeout: time.Millisecond})

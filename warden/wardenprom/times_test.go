@@ -5,11 +5,8 @@
 package wardenprom_test
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
-
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/stopbank/stopbank/warden/bulkhead"
 	"github.com/stopbank/stopbank/warden/decision"
@@ -66,28 +63,4 @@ func TestTimesGoWhereTheyBelong(t *testing.T) {
 	if n := len(p.families["stopbank_limiter_execution_seconds"].GetMetric()[0].GetHistogram().GetBucket()); n != 15 {
 		t.Errorf("%d classic buckets, want 14 and the infinite one", n)
 	}
-}
-
-// TestNativeHistogramsAreBounded: whatever the times are, there are 160 buckets at most.
-func TestNativeHistogramsAreBounded(t *testing.T) {
-	events := must(wardenprom.NewEvents("l"))(t)
-	l := events.Limiter()
-	for range 20_000 {
-		l.Observe(event(decision.Executed, 0, time.Duration(rand.Int64()>>rand.IntN(63))))
-	}
-	families := must(registered(t, events).Gather())(t)
-	for _, f := range families {
-		if f.GetName() != "stopbank_limiter_execution_seconds" {
-			continue
-		}
-		h := f.GetMetric()[0].GetHistogram()
-		if h.Schema == nil || f.GetType() != dto.MetricType_HISTOGRAM {
-			t.Fatalf("%v is not native", h)
-		}
-		if n := len(h.GetPositiveDelta()); n == 0 || n > 160 {
-			t.Errorf("%d buckets", n)
-		}
-		return
-	}
-	t.Error("no histogram")
 }

@@ -86,22 +86,6 @@ func TestClientsLeave(t *testing.T) {
 	}
 }
 
-// Four of four leave: too few to say anything.
-func TestFewLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, b := open()
-		o := log.Limiter()
-		for range 10 {
-			traffic(o, decision.Critical, 100, 40*time.Millisecond)
-			time.Sleep(11 * time.Second)
-		}
-		synctest.Wait()
-		if got := messages(b.lines(t)); len(got) > 0 {
-			t.Errorf("logged %q", got)
-		}
-	})
-}
-
 // Who is rejected was answered, and does not leave.
 func TestWhoIsRejectedDoesNotLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

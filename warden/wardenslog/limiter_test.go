@@ -149,23 +149,6 @@ func TestLevelsFollowPriorities(t *testing.T) {
 	})
 }
 
-// TestFlappingIsBounded: a limiter that changes with every event is no way around the bound.
-func TestFlappingIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, b := open()
-		o := log.Limiter()
-		for i := range 1000 {
-			e := event(decision.Started, "")
-			e.DecisionState = []decision.DecisionState{decision.Applied, decision.Stale}[i%2]
-			o.Observe(e)
-			synctest.Wait()
-		}
-		if n := len(b.lines(t)); n != 10 {
-			t.Errorf("%d lines", n)
-		}
-	})
-}
-
 // TestHostileNames: a task's name may be what a client sent; it makes neither a second line nor a long one.
 func TestHostileNames(t *testing.T) {
 	log, b := open()
