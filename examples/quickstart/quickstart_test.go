@@ -160,6 +160,13 @@ func TestServer(t *testing.T) {
 	if n := checkouts[http.StatusOK]; n*400 <= searches[http.StatusOK]*40 {
 		t.Errorf("checkouts succeed no more often than searches: %v, %v", checkouts, searches)
 	}
+	var big, small map[int]int
+	both.Go(func() { big = ask(t, "k17", url+"/search", 400, 50) })
+	both.Go(func() { small = ask(t, "k42", url+"/search", 40, 2) })
+	both.Wait()
+	if n := small[http.StatusOK]; n*400 <= 2*big[http.StatusOK]*40 {
+		t.Errorf("one customer's flood is noticed by another: %v, %v", big, small)
+	}
 	for path, want := range map[string]string{"/console/": "<html", "/console/state.json": `"deadline_exceeded"`} {
 		if body := page(t, url+path); !strings.Contains(body, want) {
 			t.Errorf("%s has no %s", path, want)

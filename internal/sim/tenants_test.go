@@ -30,7 +30,7 @@ func flooded(w *World, others int, load, critical, flood float64, routes int, to
 const overload = 4.3 // of what there is, before the tenants share it
 
 // One customer at four times what there is is not noticed by the others, whatever bounds the service, whatever is critical, and over
-// however many routes he comes (Q25).
+// however many routes he comes (Q25, Q26).
 func TestAFloodingTenant(t *testing.T) {
 	computing := func() *World { return bound(2, 4*ms, overload) }
 	slow := func() *World { return bound(2, 16*ms, overload) }
@@ -67,7 +67,7 @@ func TestAFloodingTenant(t *testing.T) {
 		}
 		t.Logf("%-40s others answered %.3f, told %.3f; goodput %.3f, told %.3f", c.name, shares[0], shares[1], goods[0], goods[1])
 		if shares[0] > .5 || shares[1] < c.least || goods[1] < goods[0]-c.lost {
-			t.Errorf("Q25: %s: others answered %.3f, told %.3f; goodput %.3f, told %.3f", c.name, shares[0], shares[1], goods[0], goods[1])
+			t.Errorf("Q25, Q26: %s: others answered %.3f, told %.3f; goodput %.3f, told %.3f", c.name, shares[0], shares[1], goods[0], goods[1])
 		}
 	}
 }

@@ -111,14 +111,14 @@ func TestTenantAboveItsShare(t *testing.T) {
 		var r *decision.Rejection
 		if !errors.As(err, &r) || r.Tenant != (decision.TenantShare{InFlight: 1, QueueLen: 4, Share: 1}) || !r.Tenant.Above() ||
 			r.Reason != decision.QueueOverflow || r.RetryAfter != 500*time.Millisecond {
-			t.Fatalf("Q25: %v, %+v, after %v", err, r.Tenant, r.RetryAfter)
+			t.Fatalf("Q28: %v, %+v, after %v", err, r.Tenant, r.RetryAfter)
 		}
 		if text := r.Explanation.String(); !strings.Contains(text, `tenant "flood" is above its share of 1 slots: 1 in flight, 4 queued`) {
-			t.Errorf("Q25: %s", text)
+			t.Errorf("Q28: %s", text)
 		}
 		q.join(Task{Name: "of the light one", Tenant: "light"})
 		if r := q.rejected["3"]; r == nil || r.Reason != decision.QueueOverflow || r.Tenant.QueueLen != 3 || !r.Tenant.Above() {
-			t.Errorf("Q25: who makes room is told %v", r)
+			t.Errorf("Q27, Q28: who makes room is told %v", r)
 		}
 		_, err = l.TryAcquire(Task{Tenant: "third"})
 		if !errors.As(err, &r) || r.Tenant.Above() || r.Tenant.Share != 1 {
@@ -136,19 +136,19 @@ func TestTenantsWithoutEnd(t *testing.T) {
 	_, err := l.TryAcquire(Task{Tenant: long})
 	var r *decision.Rejection
 	if !errors.As(err, &r) || len(r.Task.Tenant) != 256 || r.Tenant.InFlight != 1 {
-		t.Errorf("Q25: %v", err)
+		t.Errorf("Q28: %v", err)
 	}
 	p.Release()
 	for i := range 1000 {
 		must(l.TryAcquire(Task{Tenant: fmt.Sprint(i)}))(t).Release()
 	}
 	if n := l.tenants.Len(); n != 10 || l.tenants.Evicted != 990 {
-		t.Errorf("Q25: %d are kept, %d evicted", n, l.tenants.Evicted)
+		t.Errorf("Q28: %d are kept, %d evicted", n, l.tenants.Evicted)
 	}
 	noError(t, l.SetTenants(Tenants{Keys: 3}))
 	must(l.TryAcquire(Task{Tenant: "new"}))(t).Release()
 	if n := l.tenants.Len(); n != 3 {
-		t.Errorf("Q25: %d are kept of 3", n)
+		t.Errorf("Q28: %d are kept of 3", n)
 	}
 	for field, err := range map[string]error{
 		"limiter.Config.Tenants.Keys": func() error { _, err := New(Config{Tenants: Tenants{Keys: -1}}); return err }(),

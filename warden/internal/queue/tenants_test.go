@@ -16,7 +16,7 @@ import (
 
 const burst = 10 * time.Millisecond
 
-// shop is a queue with its slots, as an owner has it, and what the sentences of Q25 say of it, in plain lists.
+// shop is a queue with its slots, as an owner has it, and what the sentences of Q25 to Q27 say of it, in plain lists.
 type shop struct {
 	rt      *rapid.T
 	q       *Queue[int]
@@ -206,16 +206,16 @@ func (s *shop) arrive() {
 		case x.Priority < lane:
 			if lowest := slices.MinFunc(s.waiting, func(a, b *taskModel) int { return cmp.Compare(a.w.Priority, b.w.Priority) }); shed == 0 &&
 				x.Priority != lowest.w.Priority || theirs < s.crowd(x.Priority) {
-				s.rt.Errorf("Q25: one of %d leaves, of a tenant with %v, for one of %d", x.Priority, theirs, lane)
+				s.rt.Errorf("Q27: one of %d leaves, of a tenant with %v, for one of %d", x.Priority, theirs, lane)
 			}
 		case x.Priority > lane && (lane == highest || x.Priority != highest || !s.above(gone.of)):
-			s.rt.Errorf("Q25: one of %d leaves for one of %d", x.Priority, lane)
+			s.rt.Errorf("Q27: one of %d leaves for one of %d", x.Priority, lane)
 		case gone.of == t && !s.stands(lane):
-			s.rt.Error("Q25: one leaves for a newer one of the same tenant")
+			s.rt.Error("Q27: one leaves for a newer one of the same tenant")
 		case x.Priority >= lane && theirs <= mine && !s.stands(lane):
-			s.rt.Errorf("Q25: one of a tenant with %v leaves for one who has %v then", theirs, mine)
+			s.rt.Errorf("Q27: one of a tenant with %v leaves for one who has %v then", theirs, mine)
 		case theirs < crowd && x.Priority == lane:
-			s.rt.Errorf("Q25: one of a tenant with %v leaves, another has %v", theirs, crowd)
+			s.rt.Errorf("Q27: one of a tenant with %v leaves, another has %v", theirs, crowd)
 		}
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 		s.settle(gone.of, true)
@@ -233,13 +233,13 @@ func (s *shop) arrive() {
 		return
 	}
 	if len(left) > 0 {
-		s.rt.Errorf("Q25: %d left for one that was rejected", len(left))
+		s.rt.Errorf("Q27: %d left for one that was rejected", len(left))
 	}
 	if named && (shed > 0 || full) && (crowd > mine || lane < highest && critical > mine && s.allAbove(critical, t)) {
-		s.rt.Errorf("Q25: a tenant with %v is turned away, another has %v, or %v critical ones", mine-1, crowd, critical)
+		s.rt.Errorf("Q27: a tenant with %v is turned away, another has %v, or %v critical ones", mine-1, crowd, critical)
 	}
 	if full && shed == 0 && lower {
-		s.rt.Errorf("Q25: one of %d is turned away for one that is less important", lane)
+		s.rt.Errorf("Q27: one of %d is turned away for one that is less important", lane)
 	}
 }
 
@@ -258,7 +258,7 @@ func (s *shop) serve() {
 		case want == nil && w == nil:
 			return
 		case want == nil || w != want.w:
-			s.rt.Fatalf("Q25: the next is not who it should be: %v, %v", want, w)
+			s.rt.Fatalf("Q25, Q26: the next is not who it should be: %v, %v", want, w)
 		}
 		s.waiting = slices.DeleteFunc(s.waiting, func(k *taskModel) bool { return k == want })
 		s.turns++

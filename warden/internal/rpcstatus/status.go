@@ -149,11 +149,13 @@ func scopeOf(c *bulkhead.Compartment, r *warden.Rejection) string {
 }
 
 // OfTenant reports whether r, which c returned, says only that a tenant has used up its share: it had all the slots that it may
-// have, or its own queue was full. What else rejects a tenant's call, such as shedding or a wait for slots that all tenants
-// share, concerns the others too. c is nil if that is unknown; then only the first of the two shows.
+// have, or its own queue was full, or under a limiter its share of the slots, and there were no others. What else rejects a tenant's call,
+// such as shedding in a compartment or a wait for slots that all its tenants share, concerns the others too. c is nil if that is unknown; then
+// the second does not show.
 func OfTenant(c *bulkhead.Compartment, r *warden.Rejection) bool {
 	_, tenant := c.TenantKey()
-	return r.Bound == bulkhead.BoundTenant || tenant && r.Reason == decision.QueueOverflow
+	return r.Bound == bulkhead.BoundTenant || tenant && r.Reason == decision.QueueOverflow ||
+		r.Bound == decision.BoundTarget && r.Tenant.Above()
 }
 
 // Metadata is that of the ErrorInfo. unseen: no handler has seen the call.
