@@ -16,7 +16,7 @@ import (
 // The most that there may be. Whoever needs more raises a number in the same change, and says in its row what for; whoever removes
 // something lowers it.
 const (
-	mostWords   = 51_036 // of README.md and docs, as wc -w counts
+	mostWords   = 51_040 // of README.md and docs, as wc -w counts
 	mostModules = 15
 	mostTargets = 25 // of make
 )
