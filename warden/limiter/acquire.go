@@ -27,7 +27,7 @@ func (l *Limiter) Acquire(ctx context.Context, t Task) (Permit, error) {
 		return Permit{}, invalidField("ctx", "nil", "a context")
 	}
 	if _, bounded := ctx.Deadline(); !bounded && l.observer == nil && t.Deadline.IsZero() && ctx.Err() == nil {
-		if p, of, o, ok := l.startAtOnce(t); ok {
+		if p, of, o, ok := l.startAtOnce(&t); ok {
 			if o.rule.yields == 0 {
 				return p, nil
 			}
@@ -55,7 +55,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 		now = l.clock()
 		l.refreshLocked(now)
 	}
-	l.submitLocked(t)
+	l.submitLocked(t.Priority)
 	var o outcome
 	switch {
 	case queue.Missed(l.rule.due(d), now, 0):
@@ -72,7 +72,7 @@ func (l *Limiter) TryAcquire(t Task) (Permit, error) {
 		l.mu.Unlock()
 		return Permit{}, l.rejection(t, share, d, o)
 	}
-	p := l.newPermitLocked(t, of, d, o)
+	p := l.newPermitLocked(&t, of, &d, &o)
 	l.mu.Unlock()
 	if o.would != 0 || o.grant != queue.Free {
 		l.remember(t, d, o)
@@ -106,7 +106,7 @@ func Do[T any](ctx context.Context, l *Limiter, t Task, fn func(context.Context)
 
 // startAtOnce is the fast path: it grants a free slot to a task without deadline or observer. A task that still has to yield
 // gets its permit later.
-func (l *Limiter) startAtOnce(t Task) (p Permit, of *queue.Tenant, o outcome, ok bool) {
+func (l *Limiter) startAtOnce(t *Task) (p Permit, of *queue.Tenant, o outcome, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.freeLocked() {
@@ -117,10 +117,10 @@ func (l *Limiter) startAtOnce(t Task) (p Permit, of *queue.Tenant, o outcome, ok
 			return p, of, o, false
 		}
 	}
-	l.submitLocked(t)
+	l.submitLocked(t.Priority)
 	o = l.grantLocked(t.Priority, of)
 	if o.rule.yields == 0 {
-		p = l.newPermitLocked(t, of, deadline{}, o)
+		p = l.newPermitLocked(t, of, &deadline{}, &o)
 	}
 	return p, of, o, true
 }
@@ -137,7 +137,7 @@ func (l *Limiter) acquire(ctx context.Context, t Task) (Permit, error) {
 	of = l.presentLocked(of)
 	w.Tenant = of
 	l.refreshLocked(now)
-	l.submitLocked(t)
+	l.submitLocked(t.Priority)
 	o, due, need := outcome{}, l.rule.due(d), w.Need(l.rule.needs())
 	v := queue.TooLate(err, due, now, 0)
 	switch {
@@ -230,7 +230,7 @@ func (l *Limiter) begin(ctx context.Context, t Task, of *queue.Tenant, d deadlin
 		l.mu.Unlock()
 		return Permit{}, l.rejection(t, share, d, o)
 	}
-	p := l.newPermitLocked(t, of, d, o)
+	p := l.newPermitLocked(&t, of, &d, &o)
 	l.mu.Unlock()
 	if o.would != 0 || o.grant != queue.Free {
 		l.remember(t, d, o)
@@ -285,9 +285,9 @@ func (l *Limiter) fullLocked(otherwise queue.Result) queue.Result {
 }
 
 // submitLocked counts an arriving task.
-func (l *Limiter) submitLocked(t Task) {
+func (l *Limiter) submitLocked(p decision.Priority) {
 	l.submitted++
-	l.classes[class(t.Priority)].Submitted++
+	l.classes[class(p)].Submitted++
 }
 
 // occupyLocked takes a slot for a task of that tenant, and vacate gives it back.
@@ -394,13 +394,13 @@ type slot struct {
 }
 
 // newPermitLocked makes the permit of a task that was granted a slot and starts now.
-func (l *Limiter) newPermitLocked(t Task, of *queue.Tenant, d deadline, o outcome) Permit {
+func (l *Limiter) newPermitLocked(t *Task, of *queue.Tenant, d *deadline, o *outcome) Permit {
 	s := l.idle
 	if s == nil {
 		s = new(slot)
 	}
 	l.idle = s.newer
-	s.task, s.tenant, s.deadline, s.outcome = t, of, d, o
+	s.task, s.tenant, s.deadline, s.outcome = *t, of, *d, *o
 	l.runLocked(s)
 	return Permit{l, s, s.number}
 }

@@ -52,6 +52,13 @@ func BenchmarkUncontended(b *testing.B) {
 			p.Release()
 		}
 	})
+	b.Run("Acquire for a tenant", func(b *testing.B) {
+		l := benchLimiter(b, Config{}, hundred)
+		for b.Loop() {
+			p, _ := l.Acquire(ctx, Task{Tenant: "one of them"})
+			p.Release()
+		}
+	})
 	b.Run("Acquire with a deadline", func(b *testing.B) {
 		l := benchLimiter(b, Config{}, hundred)
 		for b.Loop() {
