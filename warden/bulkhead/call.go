@@ -492,7 +492,7 @@ func (k *call) reportToBreaker(out decision.Outcome, result error) {
 	case result == nil:
 		k.pool.noteAnswer()
 	case IsExcluded(result):
-	case left, k.made != nil && k.made.Before(k.pool.answer()) && k.made.Keeps(out == TimedOut, true):
+	case left, k.made != nil && k.made.Keeps(out == TimedOut, true) && k.pool.excuse(k.made.Since):
 		result = fmt.Errorf("%w: %w", context.Canceled, result)
 	}
 	k.done(result)
@@ -500,17 +500,28 @@ func (k *call) reportToBreaker(out decision.Outcome, result error) {
 
 // noteAnswer notes that somebody got an answer.
 func (p *pool) noteAnswer() {
-	now := time.Now()
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
-	p.answered = now
+	p.record.Answered()
 }
 
-// answer returns when somebody got one last.
-func (p *pool) answer() time.Time {
+// excuse reports whether others got answers since then, which excuse a client.
+func (p *pool) excuse(since patience.Record) bool {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
-	return p.answered
+	return p.record.Excuse(since)
+}
+
+// madeFor notes whether the call's function is called for a request that is served.
+func (k *call) madeFor(ctx context.Context) {
+	if k.done == nil {
+		return
+	}
+	if k.made = patience.OfServed(ctx); k.made != nil {
+		k.pool.set.mu.Lock()
+		defer k.pool.set.mu.Unlock()
+		k.made.Since = k.pool.record
+	}
 }
 
 // classify sorts err, which the function returned or which ended the caller's wait, and returns the caller's error: err, or

@@ -7,8 +7,6 @@ package bulkhead
 import (
 	"context"
 	"errors"
-
-	"github.com/stopbank/stopbank/warden/internal/patience"
 )
 
 // Errors passed to the breaker for a function that did not return normally, and causes of a rejection by the breaker.
@@ -50,9 +48,7 @@ func attempt[T any](ctx context.Context, c *Compartment, fn func(context.Context
 		c.observeRejection(ctx, err)
 		return v, false, err
 	}
-	if k.done != nil {
-		k.made = patience.OfServed(ctx)
-	}
+	k.madeFor(ctx)
 	if k.within > 0 {
 		v, err = runAsync(k, fn)
 	} else {

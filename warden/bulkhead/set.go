@@ -13,6 +13,7 @@ import (
 
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/fair"
+	"github.com/stopbank/stopbank/warden/internal/patience"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 	"github.com/stopbank/stopbank/warden/monitor"
 )
@@ -58,15 +59,14 @@ type Set struct {
 type pool struct {
 	set     *Set
 	config  CompartmentConfig
-	open    func() bool // whether the breaker is open; nil: it has no State
-	refused error       // its last error, and
-	refuses bool        // whether its last answer was one; guarded by Set.mu
-	// answered is when somebody got an answer last whose breaker was told so; guarded by Set.mu
-	answered time.Time
-	feeds    atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
-	bounds   atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
-	self     Compartment                      // the compartment itself
-	tenants  *fair.Table[*Compartment]        // nil: no tenants
+	open    func() bool                      // whether the breaker is open; nil: it has no State
+	refused error                            // its last error, and
+	refuses bool                             // whether its last answer was one; guarded by Set.mu
+	record  patience.Record                  // of those answered, as the breaker was told; guarded by Set.mu
+	feeds   atomic.Pointer[monitor.Recorder] // what the executions are reported to; nil: nothing
+	bounds  atomic.Pointer[Share]            // planned, for those who do not hold Set.mu
+	self    Compartment                      // the compartment itself
+	tenants *fair.Table[*Compartment]        // nil: no tenants
 
 	rejections *queue.Recent[decision.Explanation]
 	delayed    *queue.Recent[decision.Explanation] // calls that started after waiting

@@ -49,17 +49,20 @@ func (w *slotStream) Fault(status int) {
 
 // waits are those of a stream for messages of the other side's, or for it to take some.
 type waits struct {
-	mu    sync.Mutex // guards all below
-	total patience.Waits
-	since time.Time // when the one began that goes on; zero: none does
+	mu     sync.Mutex // guards all below
+	total  patience.Waits
+	lately patience.Recent
+	since  time.Time // when the one began that goes on; zero: none does
 }
 
 func (w *waits) begin(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.since = now; w.total.First.IsZero() {
+	if w.total.First.IsZero() {
 		w.total.First = now
 	}
+	w.lately.Note(now.Sub(w.total.First), w.total.Took)
+	w.since = now
 }
 
 // end ends a wait. over: it was the last one.
@@ -78,22 +81,26 @@ func (w *waits) by(now time.Time) patience.Waits {
 	if !w.since.IsZero() {
 		total.Took += now.Sub(w.since)
 	}
+	total.Lately = !total.First.IsZero() && w.lately.Most(now.Sub(total.First), total.Took)
 	return total
 }
 
-// trip is a call to somebody else, which may be made for a request that is served.
+// trip is a stream to somebody else, which may be made for a request that is served. Each side may wait for the other, and gRPC does not say
+// when it failed: that a client took the time is credible if others were answered meanwhile.
 type trip struct {
-	both  bool // sides send many messages: each may wait for the other, and who of them does is not seen
+	host  string
 	began time.Time
 	sends waits // in SendMsg
 
-	mu   sync.Mutex // guards trip
-	trip patience.Trip
+	mu    sync.Mutex // guards all below
+	trip  patience.Trip
+	asked bool // whether the client keeps it,
+	kept  bool // and he does
 }
 
 // streamTo returns the trip of a stream.
 func streamTo(ctx context.Context, cc *grpc.ClientConn, desc *grpc.StreamDesc) *trip {
-	t := &trip{both: desc.ClientStreams && desc.ServerStreams, trip: patience.Begin(ctx, target(cc)), began: time.Now()}
+	t := &trip{host: target(cc), began: time.Now(), trip: patience.Begin(ctx, target(cc))}
 	t.trip.Sends = desc.ClientStreams
 	return t
 }
@@ -108,7 +115,7 @@ func target(cc *grpc.ClientConn) string {
 
 // answered notes that a unary call was answered, if it was, and returns its error.
 func answered(cc *grpc.ClientConn, err error) error {
-	if err == nil || !serverFault(err) {
+	if err == nil {
 		patience.Answered(target(cc))
 	}
 	return err
@@ -118,36 +125,53 @@ func answered(cc *grpc.ClientConn, err error) error {
 func (t *trip) send(s grpc.ClientStream, m any) error {
 	t.sends.begin(time.Now())
 	err := s.SendMsg(m)
-	t.sends.end(time.Now(), false)
+	t.sends.end(time.Now(), err != nil)
 	return err
+}
+
+// closeSend says that nothing more is sent, and notes it of a stream that has not ended before.
+func (t *trip) closeSend(s grpc.ClientStream) error {
+	if !t.sends.by(time.Now()).Whole {
+		t.mu.Lock()
+		t.trip.Sent()
+		t.mu.Unlock()
+	}
+	return s.CloseSend()
 }
 
 // received says that RecvMsg has returned.
 func (t *trip) received(err error) {
-	if err != nil && !errors.Is(err, io.EOF) && serverFault(err) {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return
 	}
+	patience.Answered(t.host)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if first := !t.trip.Answers; first || t.both {
-		patience.Answered(t.trip.Host)
-	}
-	if t.trip.Answers = true; t.both {
-		t.trip.Restart()
+	if t.trip.Answers = true; t.trip.Sends { // what there is of other answers may have come long before the client took them
+		t.trip.Renew()
+	} else {
+		t.trip.Since.Answered()
 	}
 }
 
-// keeps reports whether the client of the request that the call is made for is what took its time. nil: it was all said when it began.
+// keeps reports whether the client of the request that the stream is made for is what took its time. nil: it is a call, of which all was
+// said when it began.
 func (t *trip) keeps(ctx context.Context, err error) bool {
 	if t == nil {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of, timedOut, others := t.trip, errors.Is(ctx.Err(), context.DeadlineExceeded), t.trip.OthersAnswered()
-	now := time.Now()
-	of.Sends = of.Sends && 2*t.sends.by(now).Took <= now.Sub(t.began) // more of it, and who is asked took nothing
-	return (!t.both || others) && of.Keeps(timedOut, timedOut || others && status.Code(err) == codes.Unavailable)
+	if !t.asked {
+		now, of, timedOut := time.Now(), t.trip, errors.Is(ctx.Err(), context.DeadlineExceeded)
+		took := t.sends.by(now)
+		if lasted := now.Sub(t.began); took.Lately || lasted < time.Second && 2*took.Took > lasted { // who is asked did not take it
+			of.Sends = false
+		}
+		t.asked = true
+		t.kept = of.Keeps(timedOut, timedOut || status.Code(err) == codes.Unavailable) && of.Excuse()
+	}
+	return t.kept
 }
 
 // blame tells the request that the call was made for whose fault it is.

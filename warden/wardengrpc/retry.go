@@ -116,6 +116,9 @@ func (s *reportedStream) SendMsg(m any) error {
 	return judged(s.ctx, s.made.send(s.ClientStream, m), func() bool { return true }, s.made) // no server says that here
 }
 
+// CloseSend is the stream's own.
+func (s *reportedStream) CloseSend() error { return s.made.closeSend(s.ClientStream) }
+
 // RecvMsg is the stream's own.
 func (s *reportedStream) RecvMsg(m any) error {
 	err := judged(s.ctx, onTime(s.ctx, s.ClientStream.RecvMsg(m)), func() bool { return false }, s.made)

@@ -70,6 +70,9 @@ func (s *clientStream) SendMsg(m any) error {
 	return s.judged(s.made.send(s.ClientStream, m))
 }
 
+// CloseSend is the stream's own.
+func (s *clientStream) CloseSend() error { return s.made.closeSend(s.ClientStream) }
+
 // RecvMsg is the stream's own. An error is its end, and so is the only answer.
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.judged(s.ClientStream.RecvMsg(m))

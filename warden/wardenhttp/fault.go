@@ -63,6 +63,7 @@ type trip struct {
 	e      *exchange // of HTTP; nil: it is served otherwise, or there is none
 	had    int64     // read of the client's body before, in bytes
 	broken bool      // as the client was before: whoever is asked then does not wait for him
+	both   bool      // sides may wait for the other: nobody knows who does
 	body   *sentBody // what is sent, once it is watched; nil: nothing
 }
 
@@ -74,9 +75,10 @@ type sentBody struct {
 	failed atomic.Pointer[error] // it could not be read, which says nothing about who is asked
 	closed atomic.Bool           // nobody wants more of it
 
-	mu    sync.Mutex // guards all below
-	since time.Time  // when the Read began that goes on; zero: none does
-	took  time.Duration
+	mu     sync.Mutex // guards all below
+	since  time.Time  // when the Read began that goes on; zero: none does
+	took   time.Duration
+	lately patience.Recent
 }
 
 // Read notes an error, but the end of the time that there is for the request.
@@ -99,12 +101,14 @@ func (b *sentBody) turn(now time.Time, begins bool) {
 	defer b.mu.Unlock()
 	if begins {
 		b.since = now
+		b.lately.Note(now.Sub(b.began), b.took)
 		return
 	}
 	b.took, b.since = b.took+now.Sub(b.since), time.Time{}
 }
 
-// kept reports whether who is asked has waited for the body for most of the time. Nobody knows of a body that is not watched.
+// kept reports whether who is asked has waited for the body in most of the last second, or of all. Nobody knows of a body that is not
+// watched.
 func (b *sentBody) kept() bool {
 	if b == nil {
 		return true
@@ -115,7 +119,7 @@ func (b *sentBody) kept() bool {
 	if !b.since.IsZero() {
 		took += now.Sub(b.since)
 	}
-	return 2*took >= now.Sub(b.began)
+	return 2*took >= now.Sub(b.began) || b.lately.Most(now.Sub(b.began), took)
 }
 
 // Close closes the body.
@@ -163,6 +167,7 @@ func tripOf(ctx context.Context, req *http.Request) (t trip) {
 	if e, is := t.Served.(*exchange); is {
 		t.e, t.broken = e, e.broken()
 		t.had, _ = e.reads().progress()
+		t.both = isStream(req.Header) || req.ContentLength <= 0 && e.outer != nil && e.outer.ProtoMajor > 1
 	}
 	return t
 }
@@ -175,18 +180,21 @@ func (t trip) end(resp *http.Response, err error) error {
 	case err == nil && resp == nil:
 		return nil
 	case err == nil && !isFailure(resp.StatusCode):
-		patience.Answered(t.Host)
+		if resp.StatusCode < http.StatusBadRequest {
+			patience.Answered(t.Host)
+		}
 		return nil
 	case t.Served == nil && refused:
 		return innocent{err, false}
 	case t.Served == nil:
 		return err
 	}
-	fault := t.fault(err) || refused
+	kept := t.keeps(err)
+	fault := t.fault(err) || kept || refused
 	if refused {
 		t.Fault(http.StatusBadRequest)
 	}
-	if t.keeps(err) {
+	if kept {
 		t.Fault(http.StatusRequestTimeout)
 	}
 	if why := t.unsent(); why != nil && err != nil {
@@ -202,26 +210,32 @@ func (t trip) end(resp *http.Response, err error) error {
 	return innocent{err, true}
 }
 
-// fault reports whether the client broke off meanwhile, has sent what cannot be sent on, or keeps whoever waits for it; err is nil if
-// the trip has an answer.
+// fault reports whether the client broke off meanwhile, or has sent what cannot be sent on; err is nil if the trip has an answer.
 func (t trip) fault(err error) bool {
 	var of blameless
 	var known innocent
 	return t.e != nil && !t.broken && (t.Sends && t.e.reads().clientFault() || t.Answers && t.e.writes.clientFault()) ||
-		errors.As(err, &of) || errors.As(err, &known) || t.keeps(err)
+		errors.As(err, &of) || errors.As(err, &known)
 }
 
 // keeps reports whether the client is what took the time. Who has answered when the body was whole has not lost patience for it, who is
-// late then may have, and so may who breaks off then and has answered somebody else meanwhile: nobody who has crashed does.
+// late then may have, and so may who breaks off then and has answered somebody else meanwhile: nobody who has crashed does. Where each side
+// may wait for the other, that is asked of all.
 func (t trip) keeps(err error) bool {
+	var known innocent
+	if errors.As(err, &known) {
+		return false // it has been asked
+	}
 	t.Sends = t.Sends && t.body.kept()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return t.Keeps(true, !strings.Contains(err.Error(), "timeout awaiting response headers")) // which begins when all is sent
+		return t.Keeps(true, !strings.Contains(err.Error(), "timeout awaiting response headers")) && (!t.both || t.Excuse()) // which begins when all is sent
+	case t.Keeps(false, false):
+		return !t.both || t.Excuse()
 	case err == nil, errors.Is(err, errStatus):
-		return t.Keeps(false, false)
+		return false
 	}
-	return t.Keeps(false, t.OthersAnswered())
+	return t.Keeps(false, true) && t.Excuse()
 }
 
 // unpack notes that a body that is made of the client's could not be sent: the client's is too long, or not what it should be.

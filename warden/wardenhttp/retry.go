@@ -215,7 +215,7 @@ func (t *retrier) attempt(req *http.Request, c *call) (*http.Response, result, e
 		return t.race(req, c)
 	}
 	ctx := req.Context()
-	trip := tripOf(ctx, req)
+	trip, req := tripOf(ctx, req).watch(req)
 	var resp *http.Response
 	var err error
 	if t.cfg.AttemptTimeout == 0 {
@@ -255,7 +255,7 @@ func (t *retrier) send(req *http.Request, cancel context.CancelCauseFunc) (*http
 		inTime = time.AfterFunc(t.cfg.AttemptTimeout, func() { cancel(late) }).Stop
 	}
 	defer inTime()
-	trip := tripOf(req.Context(), req)
+	trip, req := tripOf(req.Context(), req).watch(req)
 	resp, err := inflight.RoundTrip(canceling(cancel), t.base, req)
 	if err == nil && inTime() {
 		return resp, nil

@@ -61,7 +61,7 @@ func classifyAttempt(ctx context.Context, trip trip, resp *http.Response, err er
 	default:
 		return result{outcome: retry.Accepted}
 	}
-	if trip.fault(nil) {
+	if trip.fault(nil) || trip.keeps(nil) {
 		return result{}
 	}
 	v := result{

@@ -43,8 +43,8 @@ func (t *retrier) race(req *http.Request, c *call) (*http.Response, result, erro
 			discard(r.endHedge(true)) //nolint:bodyclose // discard closes it
 		}
 	}()
-	trip := tripOf(ctx, req)
-	resp, err := t.send(lentTo(req.WithContext(ctx), cancel))
+	trip, sent := tripOf(ctx, req).watch(req.WithContext(ctx))
+	resp, err := t.send(lentTo(sent, cancel))
 	v := t.report(req.Context(), trip, c, c.priority, resp, err)
 	returned = true
 	accepted := v.outcome == retry.Accepted
@@ -141,7 +141,7 @@ func (t *retrier) sendHedge(
 			resp, v, err = nil, result{}, fmt.Errorf("wardenhttp: a panic in a hedge: %v", of)
 		}
 	}()
-	trip := tripOf(ctx, req)
+	trip, req := tripOf(ctx, req).watch(req)
 	resp, err = t.send(lentTo(req, cancel))
 	return resp, t.report(ctx, trip, c, p, resp, err), err
 }

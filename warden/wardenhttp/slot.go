@@ -128,8 +128,9 @@ func (h held) End(outcome inflight.Outcome) {
 	if err == nil && isFailure(outcome.Status) {
 		err = errStatus
 	}
-	h.trip.Answers = true
-	if h.trip.unsent() != nil || err != nil && !outcome.Upgraded && h.trip.fault(err) {
+	answered := outcome.Status != 0 && !isFailure(outcome.Status) // it does not wait for a body any more
+	h.trip.Sends, h.trip.Answers = h.trip.Sends && !answered, outcome.Status != 0
+	if h.trip.unsent() != nil || err != nil && !outcome.Upgraded && (h.trip.fault(err) || h.trip.keeps(err)) {
 		h.Slot.End(context.Canceled, slot.Discarded, slot.Served)
 		return
 	}

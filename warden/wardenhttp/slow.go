@@ -58,8 +58,9 @@ type direction struct {
 	status int           // of the answer
 	bytes  int64         // transferred
 	away   time.Duration // of all waits
-	err    error         // the error of every later wait
-	unhook func() bool   // from the request's context; nil: it is not watched
+	lately patience.Recent
+	err    error       // the error of every later wait
+	unhook func() bool // from the request's context; nil: it is not watched
 
 	bounded         bool // the end of the request's context ends the waits too
 	waiting         bool // a Read or Write is waiting for the client,
@@ -89,8 +90,10 @@ func (s *direction) beginWait() (began time.Time, err error) {
 	}
 	began = time.Now()
 	s.e.slot.Time.Wait(began)
+	age := max(began.Sub(s.e.arrived), 1)
+	s.lately.Note(age, s.away)
 	if s.waiting, s.began = true, began; s.first == 0 {
-		s.first = max(began.Sub(s.e.arrived), 1)
+		s.first = age
 	}
 	first := min(noticeable, s.budget)
 	if s.timer == nil {
@@ -344,6 +347,7 @@ func (s *direction) waits(now time.Time) (w patience.Waits) {
 	if s.first > 0 {
 		w.First = s.e.arrived.Add(s.first)
 	}
+	w.Lately = s.lately.Most(now.Sub(s.e.arrived), w.Took)
 	return w
 }
 

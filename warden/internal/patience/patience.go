@@ -22,9 +22,29 @@ type Served interface {
 
 // Waits are those for the body of a request, or for its answer to be read.
 type Waits struct {
-	Took  time.Duration // by all of them together
-	First time.Time     // when the first one began; zero: there was none
-	Whole bool          // there is nothing more to wait for
+	Took   time.Duration // by all of them together
+	First  time.Time     // when the first one began; zero: there was none
+	Lately bool          // they took most of the last second, or more
+	Whole  bool          // there is nothing more to wait for
+}
+
+// Recent knows what was waited for in the last second or two. Its times are by a clock of its owner's that began at 0.
+type Recent struct{ at, took, before, tookBefore time.Duration }
+
+// Note says at the beginning of a wait how long the earlier ones took.
+func (r *Recent) Note(now, took time.Duration) {
+	if now-r.at >= time.Second {
+		r.before, r.tookBefore, r.at, r.took = r.at, r.took, now, took
+	}
+}
+
+// Most reports whether the waits took most of the last second, or more.
+func (r *Recent) Most(now, took time.Duration) bool {
+	from, had := r.at, r.took
+	if now-from < time.Second {
+		from, had = r.before, r.tookBefore
+	}
+	return now-from >= time.Second && 2*(took-had) >= now-from
 }
 
 // Key is the key of a Served in a context.
@@ -37,16 +57,21 @@ type Trip struct {
 
 	// Sends and Answers say that the call's own body may be made of the client's, and that the answer to it may be on its way to him.
 	Sends, Answers bool
+	Since          Record // of who is asked, when the call began
 
 	began        time.Time
 	body, answer time.Duration // what the client had been waited for before
+	sent         *Waits        // for the body, when all of it was sent; nil: it is not
 }
 
 // Begin begins a call.
 func Begin(ctx context.Context, host string) Trip {
 	t := Trip{Host: host}
 	if t.Served, _ = ctx.Value(Key{}).(Served); t.Served != nil {
-		t.Restart()
+		t.began = time.Now()
+		body, answer := t.Waits(t.began)
+		t.body, t.answer = body.Took, answer.Took
+		t.Renew()
 	}
 	return t
 }
@@ -61,32 +86,37 @@ func OfServed(ctx context.Context) *Trip {
 	return &t
 }
 
-// Restart lets the call begin now: who is asked has shown that all is well so far.
-func (t *Trip) Restart() {
-	if t.Served != nil {
-		t.began = time.Now()
-		body, answer := t.Waits(t.began)
-		t.body, t.answer = body.Took, answer.Took
+// Sent says that all of the call's body was sent: from now on nobody waits for it.
+func (t *Trip) Sent() {
+	if t.Served != nil && t.sent == nil {
+		body, _ := t.Waits(time.Now())
+		body.Whole, body.Lately = true, false
+		t.sent = &body
 	}
 }
 
-// Keeps reports whether the client is what took the time of a call that has failed, or of its answer since that began: he was waited for
-// most of it, and for a second at least, unless the call's time was up. late: a body may have taken it that is whole by now.
+// Keeps reports whether the client is what took the time of a call that has failed, or of its answer since that began: he was waited for in
+// most of the last second before, or in most of all, and for a second at least unless the call's time was up. late: a body may have taken it
+// that is whole by now.
 func (t *Trip) Keeps(timedOut, late bool) bool {
 	if t.Served == nil {
 		return false
 	}
 	now, least := time.Now(), time.Second
+	lasted := now.Sub(t.began) >= least
 	if timedOut {
 		least = 0
 	}
 	body, answer := t.Waits(now)
-	return t.Sends && (late || !body.Whole) && body.most(now, t.began, t.body, least) ||
-		t.Answers && answer.most(now, later(t.began, answer.First), t.answer, least)
+	if t.sent != nil {
+		body = *t.sent
+	}
+	return t.Sends && (late || !body.Whole) && (lasted && !body.Whole && body.Lately || body.most(now, t.began, t.body, least)) ||
+		t.Answers && (lasted && answer.Lately || answer.most(now, later(t.began, answer.First), t.answer, least))
 }
 
 // Kept reports whether the client is what took the time of an answer that began with the first wait, now.
-func (w Waits) Kept(now time.Time) bool { return w.most(now, w.First, 0, time.Second) }
+func (w Waits) Kept(now time.Time) bool { return w.Lately || w.most(now, w.First, 0, time.Second) }
 
 func (w Waits) most(now, since time.Time, before, least time.Duration) bool {
 	took := w.Took - before
@@ -100,53 +130,93 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// hosts says when each has answered last. Who has crashed answers nobody.
+// Record is how often somebody has answered, and how often a client was the excuse that he did not. Whoever answers others is neither dead nor
+// hung, and each answer excuses once.
+type Record struct{ answers, excuses uint64 }
+
+// Answered notes an answer.
+func (r *Record) Answered() { r.answers++ }
+
+// Excuse reports whether there were more answers than excuses since then, and notes one.
+func (r *Record) Excuse(since Record) bool {
+	if r.answers <= since.answers || r.answers-since.answers <= r.excuses-since.excuses {
+		return false
+	}
+	r.excuses++
+	return true
+}
+
+// hosts are the records of those who are asked.
 type hosts struct {
-	mu       sync.Mutex // guards answered
-	answered map[string]time.Time
+	mu  sync.Mutex // guards all below
+	of  map[string]*host
+	now uint64
+}
+
+type host struct {
+	Record
+	last uint64 // when it answered last
 }
 
 // There are so many at most, and names of so many bytes: a client may choose whom a handler asks.
 const mostHosts, longestHost = 256, 260
 
-var asked = hosts{answered: map[string]time.Time{}} //nolint:gochecknoglobals // by this process
+var asked = hosts{of: map[string]*host{}} //nolint:gochecknoglobals // by this process
 
-func (h *hosts) note(host string) {
+func (h *hosts) answered(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, known := h.answered[host]; !known {
-		if len(host) > longestHost {
+	of := h.of[name]
+	if of == nil {
+		if len(name) > longestHost {
 			return
 		}
-		if len(h.answered) == mostHosts {
-			delete(h.answered, h.oldestLocked())
+		if len(h.of) == mostHosts {
+			delete(h.of, h.oldestLocked())
 		}
-		host = strings.Clone(host) // of a URL
+		of = new(host)
+		h.of[strings.Clone(name)] = of // of a URL
 	}
-	h.answered[host] = time.Now()
+	h.now++
+	of.last = h.now
+	of.Answered()
 }
 
 func (h *hosts) oldestLocked() (oldest string) {
-	var first time.Time
-	for host, at := range h.answered {
-		if first.IsZero() || at.Before(first) {
-			oldest, first = host, at
+	first := h.now + 1
+	for name, of := range h.of {
+		if of.last < first {
+			oldest, first = name, of.last
 		}
 	}
 	return oldest
 }
 
-func (h *hosts) since(host string, began time.Time) bool {
+func (h *hosts) record(name string) (r Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.answered[host].After(began)
+	if of := h.of[name]; of != nil {
+		r = of.Record
+	}
+	return r
 }
 
-// Answered notes that a host has answered somebody.
-func Answered(host string) { asked.note(host) }
+func (h *hosts) excuse(name string, since Record) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := h.of[name]
+	return of != nil && of.Excuse(since)
+}
 
-// Before reports whether the call began before that.
-func (t *Trip) Before(at time.Time) bool { return at.After(t.began) }
+// Answered notes that a host has answered somebody well: what a client may call forth otherwise, such as by leaving, says nothing.
+func Answered(host string) { asked.answered(host) }
 
-// OthersAnswered reports whether who is asked has answered somebody since the call began.
-func (t *Trip) OthersAnswered() bool { return asked.since(t.Host, t.began) }
+// Renew forgets what others were answered: who is asked has answered this call itself.
+func (t *Trip) Renew() {
+	if t.Served != nil {
+		t.Since = asked.record(t.Host)
+	}
+}
+
+// Excuse reports whether who is asked has answered somebody else since the call began, or was renewed, whose answer has excused nobody yet.
+func (t *Trip) Excuse() bool { return asked.excuse(t.Host, t.Since) }
