@@ -67,8 +67,10 @@ func pour(ss grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) (err er
 // A gateway passes on what its client sends, or what he asks for.
 type gateway struct {
 	asks pb.TestServiceClient // of the dependency, in the compartment
-	http *http.Client         // of its HTTP part
-	url  string
+
+	beside pb.TestServiceClient // of the dependency, in none
+	http   *http.Client         // of its HTTP part
+	url    string
 }
 
 func (g gateway) service() *service {
@@ -274,6 +276,7 @@ func newLab(t *testing.T, s *service, timeout time.Duration) *lab {
 		Base: base, Compartment: func(*http.Request) *bulkhead.Compartment { return c },
 	}))(t)
 	g.http, g.url = &http.Client{Transport: rt}, store.URL
+	g.beside = l.others
 	l.gateway = g
 	front := serve(t, g.service(), under(mustNew(t, l.Warden, wardengrpc.Config{}))...)
 	l.client = pb.NewTestServiceClient(dial(t, front, small))
@@ -350,6 +353,23 @@ func TestASlowClientExcusesNothingElse(t *testing.T) {
 	for name, handle := range map[string]func(g gateway, ss pb.TestService_FullDuplexCallServer) error{
 		"a stream whose client waits for an answer": func(g gateway, ss pb.TestService_FullDuplexCallServer) error {
 			return g.service().duplex(ss)
+		},
+		"a stream whose client waits, while others leave": func(g gateway, ss pb.TestService_FullDuplexCallServer) error {
+			gone, leave := context.WithCancel(ss.Context())
+			defer leave()
+			go func() { // canceled is no answer
+				one, cancel := context.WithTimeoutCause(gone, patient/10, context.Canceled)
+				defer cancel()
+				_ = kinds["unary"](one, g.beside)
+			}()
+			return g.service().duplex(ss)
+		},
+		"a message of its own, sent whole": func(g gateway, ss pb.TestService_FullDuplexCallServer) error {
+			go func() { _ = drain(ss, nil) }()
+			out := must(g.asks.StreamingInputCall(ss.Context()))(t)
+			noError(t, out.Send(piece))
+			_, err := out.CloseAndRecv()
+			return err
 		},
 		"a unary call beside": func(g gateway, ss pb.TestService_FullDuplexCallServer) error {
 			go func() { _ = drain(ss, nil) }()

@@ -155,6 +155,78 @@ func TestASlowClientExcusesNothingElse(t *testing.T) {
 	}
 }
 
+// A small request beside the wait for a client, in another goroutine, fails for itself: nobody waits for its body.
+func TestASmallRequestBesideASlowClient(t *testing.T) {
+	hung := roundTrip(func(r *http.Request) (*http.Response, error) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+		return nil, context.Cause(r.Context())
+	})
+	for name, through := range map[string]func(http.RoundTripper) http.RoundTripper{
+		"a retry": func(rt http.RoundTripper) http.RoundTripper {
+			return newRetry(t, newCaller(t, retry.Config{Attempts: 1}), wardenhttp.RetryConfig{Base: rt, AttemptTimeout: 2 * time.Second})
+		},
+		"a hedge": func(rt http.RoundTripper) http.RoundTripper {
+			return newRetry(t, newCaller(t, retry.Config{Attempts: 1}),
+				wardenhttp.RetryConfig{Base: rt, AttemptTimeout: 2 * time.Second, HedgeAfter: time.Second})
+		},
+		"a compartment": func(rt http.RoundTripper) http.RoundTripper {
+			return sentIn(t, compartment(t, bulkhead.CompartmentConfig{Timeout: 2 * time.Second}), rt)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
+				go func() { _, _ = io.Copy(io.Discard, r.Body) }()
+				req := must(http.NewRequestWithContext(r.Context(), http.MethodPut, "http://store", strings.NewReader("small")))(t)
+				if _, err := through(hung).RoundTrip(req); errors.Is(err, context.Canceled) || !timedOut(err) {
+					t.Errorf("H14: %s: %v", name, err)
+				}
+			}).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", dawdling{time.Minute}))
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// bursts is a body that comes at once for a while, while somebody else computes, and then no more.
+type bursts struct{ left int }
+
+func (b *bursts) Read(p []byte) (int, error) {
+	if b.left--; b.left < 0 {
+		time.Sleep(time.Hour)
+	}
+	return copy(p, "fast"), nil
+}
+
+// What a client did long before says nothing: one who stalls after a long upload is what an upstream loses patience for.
+func TestAClientThatStallsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fuse{}
+		rt := sentIn(t, compartment(t, bulkhead.CompartmentConfig{Breaker: b}), roundTrip(func(r *http.Request) (*http.Response, error) {
+			lost := time.NewTimer(3 * time.Second)
+			go func() {
+				for {
+					if _, err := r.Body.Read(make([]byte, 4)); err != nil {
+						return
+					}
+					lost.Reset(3 * time.Second)
+					time.Sleep(100 * time.Millisecond) // it writes what it has
+				}
+			}()
+			<-lost.C
+			return nil, errors.New("broken pipe")
+		}))
+		newHandler(t, newGuard(t, 1, 0), func(_ http.ResponseWriter, r *http.Request) {
+			if _, err := rt.RoundTrip(r.Clone(r.Context())); !errors.Is(err, context.Canceled) {
+				t.Errorf("H14: %v", err)
+			}
+		}).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", &bursts{100}))
+		if len(b.told) != 1 || !bulkhead.IsExcluded(b.told[0]) {
+			t.Errorf("H14: the breaker was told %v", b.told)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
 // Whoever closes a body does not wait for its client.
 func TestClosingABodyWaitsForNobody(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
