@@ -38,9 +38,11 @@ func TestPropertyLately(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var r Recent
 		now, took, spells := time.Duration(0), time.Duration(0), []time.Duration{}
-		for range rapid.IntRange(1, 40).Draw(rt, "spells") {
-			idle := time.Duration(rapid.IntRange(0, 2000).Draw(rt, "ms of work")) * time.Millisecond
-			wait := time.Duration(rapid.IntRange(0, 2000).Draw(rt, "ms of waiting")) * time.Millisecond
+		works := rapid.SampledFrom([]int{0, 5, 2000}).Draw(rt, "works")
+		waits := rapid.SampledFrom([]int{100, 2000}).Draw(rt, "waits")
+		for range rapid.IntRange(1, 150).Draw(rt, "spells") {
+			idle := time.Duration(rapid.IntRange(0, works).Draw(rt, "ms of work")) * time.Millisecond
+			wait := time.Duration(rapid.IntRange(0, waits).Draw(rt, "ms of waiting")) * time.Millisecond
 			now += idle
 			r.Note(now, took)
 			now, took = now+wait, took+wait
