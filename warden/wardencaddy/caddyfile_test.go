@@ -58,6 +58,8 @@ func TestInvalidCaddyfile(t *testing.T) {
 		{begin + "total 2\ncompartment a {\nguaranteed 1\nmax_wait 1s\n}\n}\n}\n", ":6", "compartment a: max_wait", "1s", "0 without queue"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\ntimeout 1ns\n}\n}\n}\n", ":6", "compartment a: timeout", "1ns", "10µs or more"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\npriority urgent\n}\n}\n}\n", ":6", "compartment a: priority", "urgent", "background"},
+		{begin + "tenant key\n}\n}\n", ":3", "tenant", "key", "a placeholder"},
+		{begin + "tenant {x}\ntotal 2\ncompartment a {\nguaranteed 1\n}\n}\n}\n", ":3", "tenant", "{x}", "nothing beside compartments"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\ntenant {x}\n}\n}\n}\n", ":6", "compartment a: tenant", "{x}", "the number of slots"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\ntenant {x} 0\n}\n}\n}\n", ":6", "compartment a: tenant", "0", "1 or more slots"},
 		{begin + "total 2\ncompartment a {\nguaranteed 1\nqueue 1\ntenant key 1\n}\n}\n}\n", ":7", "compartment a: tenant", "key", "a placeholder"},

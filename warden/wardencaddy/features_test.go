@@ -200,6 +200,31 @@ func TestKeysOfSeveralValues(t *testing.T) {
 	close(release)
 }
 
+// One customer's flood does not take what others need, under one limit for all.
+func TestTenantsOfAHandlerTakeTurns(t *testing.T) {
+	begun, release := make(chan string, 10), make(chan struct{})
+	u := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- r.URL.Path
+		select {
+		case <-release:
+		case <-t.Context().Done():
+		}
+	}))
+	t.Cleanup(u.Close)
+	p := newProxy(t, fmt.Sprintf("stopbank {\n\tmax 1\n\tinitial 1\n\ttenant {header.Customer}\n}\nreverse_proxy %s\n", u.Listener.Addr()))
+	for _, c := range []struct{ path, customer string }{{"/1", "big"}, {"/2", "big"}, {"/3", "big"}, {"/small", "small"}} {
+		_ = p.begin(t.Context(), c.path, "Customer", c.customer)
+		time.Sleep(200 * time.Millisecond) // they wait in this order
+	}
+	for i, want := range []string{"/1", "/small"} {
+		if got := await(t, "request", begun); got != want {
+			t.Errorf("Q25: %d: %s, want %s", i, got, want)
+		}
+		release <- struct{}{}
+	}
+	close(release)
+}
+
 // A client whose body stops, is none, or takes too long takes no upstream away from the others, with either transport.
 func TestBodyOfAClientIsNoFailure(t *testing.T) {
 	for _, transport := range []string{"http", "stopbank"} {
