@@ -29,7 +29,7 @@ func flooded(w *World, others int, load, critical, flood float64, routes int, to
 
 const overload = 4.3 // of what there is, before the tenants share it
 
-// One customer at four times what there is is not noticed by the others, whatever bounds the service, whatever is critical, and over
+// One customer who asks for four times what there is goes unnoticed by the others, whatever bounds the service, whatever is critical, and over
 // however many routes he comes (Q25, Q26).
 func TestAFloodingTenant(t *testing.T) {
 	computing := func() *World { return bound(2, 4*ms, overload) }

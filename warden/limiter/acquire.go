@@ -114,7 +114,7 @@ func (l *Limiter) startAtOnce(t *Task) (p Permit, of *queue.Tenant, o outcome, o
 	}
 	if t.Tenant != "" {
 		if of = l.tenants.Find(t.Tenant); of == nil {
-			return p, of, o, false
+			return p, nil, o, false
 		}
 	}
 	l.submitLocked(t.Priority)

@@ -113,7 +113,7 @@ func TestTenantAboveItsShare(t *testing.T) {
 			r.Reason != decision.QueueOverflow || r.RetryAfter != 500*time.Millisecond {
 			t.Fatalf("Q28: %v, %+v, after %v", err, r.Tenant, r.RetryAfter)
 		}
-		if text := r.Explanation.String(); !strings.Contains(text, `tenant "flood" is above its share of 1 slots: 1 in flight, 4 queued`) {
+		if text := r.String(); !strings.Contains(text, `tenant "flood" is above its share of 1 slots: 1 in flight, 4 queued`) {
 			t.Errorf("Q28: %s", text)
 		}
 		q.join(Task{Name: "of the light one", Tenant: "light"})

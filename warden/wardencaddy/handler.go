@@ -117,7 +117,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // http is the configuration of the middleware in front of set, which is nil without compartments.
 func (h *Handler) http(set *bulkhead.Set) wardenhttp.Config {
 	cfg := wardenhttp.Config{
-		Task:    func(r *http.Request) warden.Task { return warden.Task{Priority: h.priority(r), Tenant: tenantOf(h.Tenant, r)} },
+		Task: func(r *http.Request) warden.Task {
+			return warden.Task{Priority: h.priority(r), Tenant: tenantOf(h.Tenant, r)}
+		},
 		Timeout: time.Duration(h.Timeout), Grace: time.Duration(h.Grace), Trusted: h.trusted.has,
 	}
 	if len(h.ExemptRaw)+len(h.exempt) > 0 {

@@ -382,7 +382,7 @@ func TestASlowClientExcusesNothingElse(t *testing.T) {
 		"an upload beside that nobody takes": func(g gateway, ss pb.TestService_FullDuplexCallServer) error {
 			go func() { _ = drain(ss, nil) }()
 			out := must(g.asks.StreamingInputCall(ss.Context()))(t)
-			for out.Send(&pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: make([]byte, 64<<10)}}) == nil { //nolint:revive // until it ends
+			for out.Send(&pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: make([]byte, 64<<10)}}) == nil {
 			}
 			_, err := out.CloseAndRecv()
 			return err
@@ -390,9 +390,7 @@ func TestASlowClientExcusesNothingElse(t *testing.T) {
 		"an upload of all that there was": func(g gateway, ss pb.TestService_FullDuplexCallServer) error {
 			_, err := ss.Recv()
 			out := must(g.asks.StreamingInputCall(ss.Context()))(t)
-			if err == nil {
-				err = out.Send(piece)
-			}
+			noError(t, errors.Join(err, out.Send(piece)))
 			_, err = out.CloseAndRecv()
 			return err
 		},

@@ -28,8 +28,12 @@ func TestHostsAreBounded(t *testing.T) {
 	}
 	h.answered("busy")
 	h.answered("busy")
-	if !h.excuse("busy", since) || !h.excuse("busy", since) || h.excuse("busy", since) || h.excuse("busy", h.record("busy")) {
-		t.Error("H14: two answers are two excuses")
+	excuses := 0
+	for h.excuse("busy", since) {
+		excuses++
+	}
+	if excuses != 2 || h.excuse("busy", h.record("busy")) {
+		t.Errorf("H14: two answers are %d excuses", excuses)
 	}
 }
 

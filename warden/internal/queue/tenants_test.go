@@ -69,7 +69,9 @@ func (s *shop) count(of []*taskModel, t *tenantModel, lane int) (n int) {
 
 const all = 1000 // lanes
 
-func (s *shop) active(t *tenantModel) bool { return s.count(s.waiting, t, all)+s.count(s.running, t, all) > 0 }
+func (s *shop) active(t *tenantModel) bool {
+	return s.count(s.waiting, t, all)+s.count(s.running, t, all) > 0
+}
 
 func (s *shop) rule() Rule {
 	r := Rule{Burst: burst, Slots: s.slots}
