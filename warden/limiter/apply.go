@@ -132,7 +132,7 @@ func (l *Limiter) Close() {
 	now := l.clock()
 	for w := l.queue.LongestWaiting(); w != nil; w = l.queue.LongestWaiting() {
 		l.queue.Remove(w)
-		w.Outcome = l.countRejectionLocked(decision.Priority(w.Priority), queue.Closed, now-w.Since, now)
+		w.Outcome, w.Share = l.countRejectionLocked(decision.Priority(w.Priority), queue.Closed, now-w.Since, now), l.shareLocked(w.Tenant)
 		l.settleLocked(w.Tenant)
 		w.Wake()
 	}

@@ -146,6 +146,6 @@ func (p *Pool[T]) Get() *Waiter[T] {
 // Put takes back a waiter that is in no queue and will not be woken.
 func (p *Pool[T]) Put(w *Waiter[T]) {
 	var zero T
-	w.Outcome = zero
+	w.Outcome, w.Tenant, w.Share = zero, nil, decision.TenantShare{}
 	p.pool.Put(w)
 }
