@@ -7,6 +7,7 @@ package leasenats_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,19 +35,49 @@ func TestStreamMadeAnew(t *testing.T) {
 // what it has now.
 func TestStreamPutBack(t *testing.T) {
 	ownertest.MadeAnew(t, nil, func(t testing.TB) ownertest.Remade {
-		server := single(t, t.TempDir(), 0)
-		nc := connect(t, server.ClientURL())
-		r := remadeOn(t, nc, false)
-		r.Append("k", []byte("before"))
-		backup := snapshot(t, nc, "ORDERS")
-		r.Remake = func() {
-			js := must(jetstream.New(nc))(t)
-			noError(t, js.DeleteStream(ctx, "ORDERS"))
-			must(server.GlobalAccount().RestoreStream(&natsserver.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}},
-				bytes.NewReader(backup)))(t)
-		}
+		r, _ := putBack(t)
 		return r
 	})
+}
+
+// A stream is put back and filled again after its position was claimed, before a reader begins.
+func TestStreamPutBackBehindAClaim(t *testing.T) {
+	r, nc := putBack(t)
+	fill := func() {
+		for range 10 {
+			r.Append("k", nil)
+		}
+	}
+	fill()
+	first := source(t, nc, nil)
+	wantFloor(t, first, 1)
+	fetch(t, first, 1, 11)
+	noError(t, first.Commit(ctx, 12))
+	second := source(t, nc, nil)
+	wantFloor(t, second, 12)
+	r.Remake()
+	fill()
+	fill()
+	if records, err := second.Fetch(ctx, 12, 100); !errors.Is(err, dispatch.ErrRewound) {
+		t.Errorf("D13: read %d records, %v; want ErrRewound", len(records), err)
+	}
+}
+
+// putBack is a group on a stream that Remake puts back to its first message.
+func putBack(t testing.TB) (ownertest.Remade, *nats.Conn) {
+	t.Helper()
+	server := single(t, t.TempDir(), 0)
+	nc := connect(t, server.ClientURL())
+	r := remadeOn(t, nc, false)
+	r.Append("k", []byte("before"))
+	backup := snapshot(t, nc, "ORDERS")
+	r.Remake = func() {
+		js := must(jetstream.New(nc))(t)
+		noError(t, js.DeleteStream(ctx, "ORDERS"))
+		must(server.GlobalAccount().RestoreStream(&natsserver.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}},
+			bytes.NewReader(backup)))(t)
+	}
+	return r, nc
 }
 
 // snapshot returns a backup of a stream.

@@ -48,7 +48,7 @@ type source struct {
 	trail    trail
 	doubted  atomic.Bool // the stream has another message than the one that was read last
 	readers  []*reader   // least recently used first; only Fetch and Close use them
-	broken   bool        // a reader has failed, perhaps because the stream was put back
+	broken   bool        // a reader has failed, or none has begun yet: the stream may have been put back
 
 	end      atomic.Int64 // what End returned last; 0: nothing yet
 	seen     [2]uint64    // only End uses these: the stream's last sequence and number of messages at that time,
@@ -77,7 +77,7 @@ const (
 
 func newSource(cfg sourceConfig, js jetstream.JetStream, kv jetstream.KeyValue) *source {
 	return &source{cfg: cfg, js: js, kv: kv, key: positions + cfg.Stream + "." + cfg.Partition,
-		position: position{owner: rand.Text()}}
+		position: position{owner: rand.Text()}, broken: true}
 }
 
 // Fetch implements dispatch.Source. It returns the records of one request at most. A reader that fails, or to which nothing comes

@@ -23,9 +23,9 @@ type record struct{ sequence, at int64 }
 // trail is what a source remembers of what it has read.
 type trail struct {
 	mu     sync.Mutex // guards the rest
-	newest record
-	next   record // will be below the floor
-	below  record // is below the floor
+	newest record     // at first what the former owner had below the floor
+	next   record     // will be below the floor
+	below  record     // is below the floor
 }
 
 // begin begins behind what a former owner had read.
@@ -33,6 +33,9 @@ func (r *trail) begin(below record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.below = below
+	if below.sequence > r.newest.sequence {
+		r.newest = below
+	}
 }
 
 func (r *trail) read(got record) {

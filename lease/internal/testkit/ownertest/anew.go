@@ -32,9 +32,9 @@ type Remade struct {
 const oldRecords, newRecords = 40, 100
 
 // MadeAnew checks that no record of another log is passed over in silence, or taken for done (D13): it is handled, or the
-// partition says that it is rewound, at a member that was running and at one that starts when the log has grown beyond the old
-// position. A mirror goes on where the log was, once it is adopted. Open opens another group each time; its ledgers must allow a
-// hundred retries. Each part runs inside within, which may be synctest.Test.
+// partition says that it is rewound, at a member that was running, at one that has taken over and read nothing, and at one that
+// starts when the log has grown beyond the old position. A mirror goes on where the log was, once it is adopted. Open opens another
+// group each time; its ledgers must allow a hundred retries. Each part runs inside within, which may be synctest.Test.
 func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), open func(t testing.TB) Remade) {
 	t.Helper()
 	if within == nil {
@@ -44,15 +44,15 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 		"Running": func(t *testing.T, r Remade) {
 			m := remadeMember(t, r)
 			m.works(r)
-			r.Remake()
-			r.fill("new", oldRecords/2)
-			m.tells(oldRecords / 2)
-			if r.Forgets {
-				m.until("what the new log has is handled", func() bool { return m.done("new") == oldRecords/2 })
-			} else {
-				r.fill("more", newRecords) // beyond the old position
-				m.stays()
-			}
+			m.remadeBelow(r)
+		},
+		"TakenOver": func(t *testing.T, r Remade) { // the member has read nothing of the old log
+			m := remadeMember(t, r)
+			m.works(r)
+			m.stop()
+			m = remadeMember(t, r)
+			m.until("the partition is taken", m.committed)
+			m.remadeBelow(r)
 		},
 		"Refilled": func(t *testing.T, r Remade) {
 			m := remadeMember(t, r)
@@ -71,6 +71,20 @@ func MadeAnew(t *testing.T, within func(t *testing.T, part func(t *testing.T)), 
 			within(t, func(t *testing.T) { part(t, open(t)) })
 		})
 	}
+}
+
+// remadeBelow makes the log anew below a running member: first it ends below the old position, then beyond.
+func (m *remade) remadeBelow(r Remade) {
+	m.t.Helper()
+	r.Remake()
+	r.fill("new", oldRecords/2)
+	m.tells(oldRecords / 2)
+	if r.Forgets {
+		m.until("what the new log has is handled", func() bool { return m.done("new") == oldRecords/2 })
+		return
+	}
+	r.fill("more", newRecords)
+	m.stays()
 }
 
 // mirrored: a member goes on in a mirror that was adopted.
@@ -123,14 +137,20 @@ func (m *remade) works(r Remade) {
 	m.t.Helper()
 	r.fill("old", oldRecords)
 	m.until("the log is done", func() bool { return m.done("old") == oldRecords && m.committed() })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known = m.events[string(dispatch.Skipped)]
 }
 
 // remade is a running member.
-type remade struct{ *told }
+type remade struct {
+	*told
+	known int // records of the first log that were found done, where the member lost the partition and got it back
+}
 
 func remadeMember(t *testing.T, r Remade) *remade {
 	t.Helper()
-	return &remade{follow(t, r.Join(), nil, func(cfg *dispatch.Config) { cfg.AttemptTimeout = attemptTimeout })}
+	return &remade{told: follow(t, r.Join(), nil, func(cfg *dispatch.Config) { cfg.AttemptTimeout = attemptTimeout })}
 }
 
 // stop ends the member. What it could not commit it says.
@@ -149,12 +169,12 @@ func (m *remade) done(what string) int {
 }
 
 func (m *remade) rewound() int { return m.events["stalled rewound"] }
-func (m *remade) skipped() int { return m.events[string(dispatch.Skipped)] }
+func (m *remade) skipped() int { return m.events[string(dispatch.Skipped)] - m.known }
 
 // committed reports whether the position is where the records end.
 func (m *remade) committed() bool {
 	all := m.Stats()
-	return len(all) == 1 && all[0].Lag == 0 && all[0].Committed == all[0].Floor
+	return len(all) == 1 && all[0].Lag == 0 && all[0].Buffered == 0 && all[0].Committed == all[0].Floor
 }
 
 // tells: the n new records are handled, or the partition is rewound.
