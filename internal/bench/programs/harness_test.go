@@ -25,7 +25,8 @@ func TestShieldHasTheLinesOfThePages(t *testing.T) {
 		"../../../README.md": {
 			"func task(r *http.Request) warden.Task {",
 			`	if r.URL.Path == "/checkout" {`,
-			"		return warden.Task{Priority: decision.Critical}",
+			`	t := warden.Task{Tenant: customers[r.Header.Get("X-Api-Key")]}`,
+			"		t.Priority = decision.Critical",
 			"w, err := warden.New(warden.Config{})",
 			"go func() { _ = w.Run(context.Background()) }()",
 			"protect, err := wardenhttp.New(w, wardenhttp.Config{Task: task, Timeout: 500 * time.Millisecond})",
