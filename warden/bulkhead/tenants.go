@@ -11,9 +11,6 @@ import (
 	"github.com/stopbank/stopbank/warden/internal/fair"
 )
 
-// mostOwed is the most slot time that a tenant owes if the compartment has no Timeout.
-const mostOwed = time.Minute
-
 // Tenant returns the compartment of the tenant with this key, created on demand: it has the settings of c, at most
 // Tenants.Max slots, and a queue of its own. Free slots of c go to the waiting tenant with the fewest in flight, then to the
 // one that has used the least slot time, both per weight. For an unknown compartment, or one without tenants, Tenant returns c.
@@ -61,7 +58,7 @@ func (c *Compartment) presentLocked() *Compartment {
 
 // chargeLocked adds the slot time of a call that has ended to what c has used.
 func (c *Compartment) chargeLocked(took time.Duration) {
-	c.pool.tenants.Charge(c.tenant, took, cmp.Or(c.pool.planned.Timeout, mostOwed))
+	c.pool.tenants.Charge(c.tenant, took, cmp.Or(c.pool.planned.Timeout, fair.MostOwed))
 }
 
 // countLocked tells the tenants how many calls of c run and wait.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/fair"
 	"github.com/stopbank/stopbank/warden/internal/queue"
 )
 
@@ -445,7 +446,7 @@ func (p Permit) Park() bool {
 func (l *Limiter) leaveLocked(s *slot) {
 	l.endLocked(s)
 	if s.tenant != nil {
-		l.tenants.Charge(s.tenant, l.clock()-s.seen, mostOwed)
+		l.tenants.Charge(s.tenant, l.clock()-s.seen, fair.MostOwed)
 	}
 	l.vacateLocked(s.task.Priority, s.tenant)
 	if s.outcome.would != 0 {

@@ -5,8 +5,6 @@
 package limiter
 
 import (
-	"time"
-
 	"github.com/stopbank/stopbank/warden/decision"
 	"github.com/stopbank/stopbank/warden/internal/fair"
 	"github.com/stopbank/stopbank/warden/internal/queue"
@@ -24,9 +22,6 @@ type Tenants struct {
 }
 
 const mostKeys = 1_000_000
-
-// mostOwed is the most slot time that a tenant owes: who had more than that, for as long as others were idle, starts anew.
-const mostOwed = time.Minute
 
 func (c Tenants) check(field string) error {
 	if c.Keys < 0 || c.Keys > mostKeys {

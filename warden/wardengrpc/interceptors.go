@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stopbank/stopbank/warden/decision"
+	"github.com/stopbank/stopbank/warden/internal/patience"
 	"github.com/stopbank/stopbank/warden/internal/rpcstatus"
 	"github.com/stopbank/stopbank/warden/internal/slot"
 	"github.com/stopbank/stopbank/warden/internal/timelimit"
@@ -110,8 +111,8 @@ type slotStream struct {
 	call     callSlot
 	ctx      servedContext
 	sent     slot.Stream
-	receives waits
-	sends    waits
+	receives patience.Clock
+	sends    patience.Clock
 	ends     bool        // the server sends one message
 	unsent   atomic.Bool // a message of the service's own could not be sent
 }
@@ -127,12 +128,12 @@ func (w *slotStream) SendHeader(md metadata.MD) error {
 // RecvMsg is the stream's own. Meanwhile a Timeout stands still.
 func (w *slotStream) RecvMsg(m any) error {
 	now := time.Now()
-	w.receives.begin(now)
+	w.receives.Begin(now)
 	w.call.Time.Wait(now)
 	err := w.ServerStream.RecvMsg(m)
 	now = time.Now()
 	w.call.Time.Resume(now, false)
-	w.receives.end(now, err != nil)
+	w.receives.End(now, err != nil)
 	err = onTime(w.call.Ctx, err)
 	if errors.Is(err, io.EOF) {
 		w.sent.Asked()
@@ -143,12 +144,12 @@ func (w *slotStream) RecvMsg(m any) error {
 // SendMsg is the stream's own. Meanwhile a Timeout stands still.
 func (w *slotStream) SendMsg(m any) error {
 	now := time.Now()
-	w.sends.begin(now)
+	w.sends.Begin(now)
 	w.call.Time.Wait(now)
 	err := w.ServerStream.SendMsg(m)
 	now = time.Now()
 	w.call.Time.Resume(now, err == nil)
-	w.sends.end(now, err != nil)
+	w.sends.End(now, err != nil)
 	if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted { // it is none, or too long
 		w.unsent.Store(true)
 	}

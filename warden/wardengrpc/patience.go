@@ -35,7 +35,7 @@ func (c *servedContext) Value(key any) any {
 
 // Waits is patience.Served's.
 func (w *slotStream) Waits(now time.Time) (body, answer patience.Waits) {
-	return w.receives.by(now), w.sends.by(now)
+	return w.receives.By(now), w.sends.By(now)
 }
 
 // Fault is patience.Served's.
@@ -47,50 +47,12 @@ func (w *slotStream) Fault(status int) {
 	}
 }
 
-// waits are those of a stream for messages of the other side's, or for it to take some.
-type waits struct {
-	mu     sync.Mutex // guards all below
-	total  patience.Waits
-	lately patience.Recent
-	since  time.Time // when the one began that goes on; zero: none does
-}
-
-func (w *waits) begin(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.total.First.IsZero() {
-		w.total.First = now
-	}
-	w.lately.Note(now.Sub(w.total.First), w.total.Took)
-	w.since = now
-}
-
-// end ends a wait. over: it was the last one.
-func (w *waits) end(now time.Time, over bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.total.Took += now.Sub(w.since)
-	w.total.Whole = w.total.Whole || over
-	w.since = time.Time{}
-}
-
-func (w *waits) by(now time.Time) patience.Waits {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	total := w.total
-	if !w.since.IsZero() {
-		total.Took += now.Sub(w.since)
-	}
-	total.Lately = !total.First.IsZero() && w.lately.Most(now.Sub(total.First), total.Took)
-	return total
-}
-
 // trip is a stream to somebody else, which may be made for a request that is served. Each side may wait for the other, and gRPC does not say
 // when it failed: that a client took the time is credible if others were answered meanwhile.
 type trip struct {
 	host  string
 	began time.Time
-	sends waits // in SendMsg
+	sends patience.Clock // in SendMsg
 
 	mu    sync.Mutex // guards all below
 	trip  patience.Trip
@@ -123,15 +85,15 @@ func answered(cc *grpc.ClientConn, err error) error {
 
 // send sends a message of the stream's.
 func (t *trip) send(s grpc.ClientStream, m any) error {
-	t.sends.begin(time.Now())
+	t.sends.Begin(time.Now())
 	err := s.SendMsg(m)
-	t.sends.end(time.Now(), err != nil)
+	t.sends.End(time.Now(), err != nil)
 	return err
 }
 
 // closeSend says that nothing more is sent, and notes it of a stream that has not ended before.
 func (t *trip) closeSend(s grpc.ClientStream) error {
-	if !t.sends.by(time.Now()).Whole {
+	if !t.sends.By(time.Now()).Whole {
 		t.mu.Lock()
 		t.trip.Sent()
 		t.mu.Unlock()
@@ -164,7 +126,7 @@ func (t *trip) keeps(ctx context.Context, err error) bool {
 	defer t.mu.Unlock()
 	if !t.asked {
 		now, of, timedOut := time.Now(), t.trip, errors.Is(ctx.Err(), context.DeadlineExceeded)
-		took := t.sends.by(now)
+		took := t.sends.By(now)
 		if lasted := now.Sub(t.began); took.Lately || lasted < time.Second && 2*took.Took > lasted { // who is asked did not take it
 			of.Sends = false
 		}

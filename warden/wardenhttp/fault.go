@@ -13,7 +13,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,18 +73,14 @@ type sentBody struct {
 	began  time.Time             // of sending it
 	failed atomic.Pointer[error] // it could not be read, which says nothing about who is asked
 	closed atomic.Bool           // nobody wants more of it
-
-	mu     sync.Mutex // guards all below
-	since  time.Time  // when the Read began that goes on; zero: none does
-	took   time.Duration
-	lately patience.Recent
+	reads  patience.Clock
 }
 
 // Read notes an error, but the end of the time that there is for the request.
 func (b *sentBody) Read(p []byte) (int, error) {
-	b.turn(time.Now(), true)
+	b.reads.Begin(time.Now())
 	n, err := b.ReadCloser.Read(p)
-	b.turn(time.Now(), false)
+	b.reads.End(time.Now(), false)
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, http.ErrBodyReadAfterClose), b.closed.Load(),
 		errors.Is(err, context.DeadlineExceeded) && b.ctx.Err() != nil:
@@ -95,31 +90,15 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// turn begins or ends a Read.
-func (b *sentBody) turn(now time.Time, begins bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if begins {
-		b.since = now
-		b.lately.Note(now.Sub(b.began), b.took)
-		return
-	}
-	b.took, b.since = b.took+now.Sub(b.since), time.Time{}
-}
-
 // kept reports whether who is asked has waited for the body in most of the last second, or of all. Nobody knows of a body that is not
 // watched.
 func (b *sentBody) kept() bool {
 	if b == nil {
 		return true
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now, took := time.Now(), b.took
-	if !b.since.IsZero() {
-		took += now.Sub(b.since)
-	}
-	return 2*took >= now.Sub(b.began) || b.lately.Most(now.Sub(b.began), took)
+	now := time.Now()
+	w := b.reads.By(now)
+	return w.Lately || 2*w.Took >= now.Sub(b.began)
 }
 
 // Close closes the body.

@@ -21,6 +21,9 @@ import (
 // LongestKey is the longest key of a tenant of its own, in bytes: client input must not determine how much memory is kept.
 const LongestKey = 256
 
+// MostOwed is the most slot time that a tenant owes where nothing else bounds it: who had more, while others were idle, starts anew.
+const MostOwed = time.Minute
+
 const (
 	mostShared = 64 // tenants for the keys without one of their own
 	mostWeight = 1000

@@ -47,6 +47,46 @@ func (r *Recent) Most(now, took time.Duration) bool {
 	return now-from >= time.Second && 2*(took-had) >= now-from
 }
 
+// Clock measures waits of which one goes on at a time. It is safe for concurrent use.
+type Clock struct {
+	mu     sync.Mutex // guards all below
+	total  Waits
+	lately Recent
+	since  time.Time // when the one began that goes on; zero: none does
+}
+
+// Begin begins a wait.
+func (c *Clock) Begin(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.total.First.IsZero() {
+		c.total.First = now
+	}
+	c.lately.Note(now.Sub(c.total.First), c.total.Took)
+	c.since = now
+}
+
+// End ends it. over: it was the last one.
+func (c *Clock) End(now time.Time, over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total.Took += now.Sub(c.since)
+	c.total.Whole = c.total.Whole || over
+	c.since = time.Time{}
+}
+
+// By returns the waits by now.
+func (c *Clock) By(now time.Time) Waits {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := c.total
+	if !c.since.IsZero() {
+		total.Took += now.Sub(c.since)
+	}
+	total.Lately = !total.First.IsZero() && c.lately.Most(now.Sub(total.First), total.Took)
+	return total
+}
+
 // Key is the key of a Served in a context.
 type Key struct{}
 
